@@ -1,0 +1,60 @@
+"""What a person should know about a translation: one value object for every message."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterator
+
+SEVERITIES = ("info", "warning", "error")
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnostic:
+    """`rule` is the number in RULES.md; `data` holds the figures behind the sentence (JSON types only)."""
+
+    severity: str
+    rule: str
+    message: str
+    node: str = ""
+    tensor: str = ""
+    mend: str = ""
+    data: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def code(self) -> str:
+        """`W-C1`: severity letter and rule."""
+        return f"{self.severity[0].upper()}-{self.rule}"
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.message}" + (f" {self.mend}" if self.mend else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; empty fields are left out."""
+        plain = {"code": self.code, **dataclasses.asdict(self)}
+        return {key: value for key, value in plain.items() if value not in ("", {})}
+
+
+class Diagnostics:
+    """A list of diagnostics in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self._items: list[Diagnostic] = []
+
+    def info(self, rule: str, message: str, **more: Any) -> None:
+        self._items.append(Diagnostic("info", rule, message, **more))
+
+    def warning(self, rule: str, message: str, **more: Any) -> None:
+        self._items.append(Diagnostic("warning", rule, message, **more))
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def of_rule(self, rule: str) -> list[Diagnostic]:
+        return [d for d in self._items if d.rule == rule]
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        return [d for d in self._items if d.severity == "warning"]

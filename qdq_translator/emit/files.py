@@ -1,0 +1,98 @@
+"""Where the files of a translation are, and how to read them back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Union
+
+from qdq_translator.emit.calibration_cache import CalibrationCache
+from qdq_translator.emit.layer_precisions import parse_layer_precisions
+from qdq_translator.errors import UserError
+
+MODEL_SUFFIX = "_noqdq.onnx"
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationFiles:
+    """The files that `translate` writes for `NAME.onnx` into one folder."""
+
+    folder: Path
+    name: str
+
+    @property
+    def model(self) -> Path:
+        return self.folder / f"{self.name}{MODEL_SUFFIX}"
+
+    @property
+    def model_data(self) -> Path:
+        """External data of the stripped model; exists only for large models."""
+        return self.folder / f"{self.name}{MODEL_SUFFIX}.data"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / f"{self.name}_precision_config.json"
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / f"{self.name}_precision_config_calib.cache"
+
+    @property
+    def layer_arg(self) -> Path:
+        return self.folder / f"{self.name}_precision_config_layer_arg.txt"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / f"{self.name}_report.json"
+
+    @classmethod
+    def locate(cls, path: Union[str, Path]) -> TranslationFiles:
+        """`path`: a folder that holds one translation, or a `NAME_noqdq.onnx`. Raises UserError where it does not."""
+        path = Path(path)
+        if path.is_dir():
+            models = sorted(p for p in path.iterdir() if p.name.endswith(MODEL_SUFFIX))
+            if not models:
+                raise UserError(f"{path} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first.")
+            if len(models) > 1:
+                raise UserError(
+                    f"{path} holds {len(models)} translations.",
+                    "Name one by its model: " + ", ".join(str(m) for m in models[:3]) + ("" if len(models) < 4 else ", ..."),
+                )
+            path = models[0]
+        if not path.name.endswith(MODEL_SUFFIX):
+            raise UserError(f"{path} is no translation.", f"Name the output folder or its NAME{MODEL_SUFFIX}.")
+        if not path.is_file():
+            raise UserError(f"{path} does not exist.", "Run translate first.")
+        return cls(path.parent, path.name[: -len(MODEL_SUFFIX)])
+
+    def read_config(self) -> dict[str, Any]:
+        return _read_json(self.config)
+
+    def read_report(self) -> dict[str, Any]:
+        return _read_json(self.report)
+
+    def read_cache(self) -> CalibrationCache:
+        return CalibrationCache.from_text(_read_text(self.cache), str(self.cache))
+
+    def read_layer_precisions(self) -> dict[str, str]:
+        """Layer name -> precision. Raises UserError where the file cannot be read."""
+        try:
+            return parse_layer_precisions(_read_text(self.layer_arg))
+        except ValueError as error:
+            raise UserError(f"{self.layer_arg}: {error}.", "Translate the model again.") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", "Translate the model again.") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(_read_text(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}.", "Translate the model again.") from error
+    return content

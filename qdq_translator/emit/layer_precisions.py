@@ -1,0 +1,41 @@
+"""The value of trtexec's `--layerPrecisions`: `name:fp16,name:fp16` (fact sheet 3.6, 3.7, 3.19)."""
+
+from __future__ import annotations
+
+from typing import Iterable, Mapping
+
+FORBIDDEN_IN_LAYER_NAMES = ",'*"
+"""',' splits the list, a quote throws or vanishes, '*' is a pattern; control characters break files and shells."""
+
+
+def is_expressible(name: str) -> bool:
+    """True where trtexec's grammar hands `name` to TensorRT unchanged."""
+    return bool(name) and not any(c in FORBIDDEN_IN_LAYER_NAMES or ord(c) < 32 or ord(c) == 127 for c in name)
+
+
+def format_layer_precisions(precisions: Mapping[str, str]) -> str:
+    """Layer name -> precision, as one argument value. Raises ValueError for names that the grammar cannot express."""
+    for name in precisions:
+        if not is_expressible(name):
+            raise ValueError(f"layer name {name!r} cannot be expressed in --layerPrecisions")
+    return ",".join(f"{name}:{precision}" for name, precision in precisions.items())
+
+
+def parse_layer_precisions(text: str) -> dict[str, str]:
+    """The inverse; items are split at their last ':', later duplicates win, as in trtexec.
+
+    Raises ValueError on an item without a precision.
+    """
+    precisions: dict[str, str] = {}
+    for item in text.strip("\r\n").split(","):
+        if not item:
+            continue
+        name, colon, precision = item.rpartition(":")
+        if not colon or not name:
+            raise ValueError(f"'{item}' is not NAME:PRECISION")
+        precisions[name] = precision
+    return precisions
+
+
+def fp16_layers(nodes: Iterable[str]) -> dict[str, str]:
+    return {name: "fp16" for name in nodes}

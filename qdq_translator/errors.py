@@ -1,0 +1,36 @@
+"""What the program says when it cannot go on.
+
+Every error names what is wrong, where (node and tensor), and how to mend it, in one or two sentences.
+The command line prints it on stderr without a traceback and leaves with `exit_status`.
+"""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """The model, a file or a threshold is at fault; the message says how to mend it."""
+
+    exit_status = 1
+
+    def __init__(self, what: str, mend: str = "") -> None:
+        self.what = what
+        self.mend = mend
+        super().__init__(f"{what} {mend}".strip())
+
+
+class UsageError(UserError):
+    """The command line is at fault."""
+
+    exit_status = 2
+
+
+class ModelError(UserError):
+    """The ONNX file cannot be read, or is not a valid model."""
+
+
+class UnsupportedQuantizer(UserError):
+    """A quantizer that implicit INT8 cannot represent (RULES.md, section 1)."""
+
+
+class MissingDependency(UserError):
+    """An optional package is needed for what was asked."""

@@ -1,0 +1,500 @@
+"""The one in-memory form of a network: an ONNX graph, indexed once, edited in constant time.
+
+Nodes stand in a doubly linked list in topological order; `producer` and `consumers` are kept true by every edit.
+Initializers stay ONNX `TensorProto`s until somebody asks for their values.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, Iterable, Iterator, Optional
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, numpy_helper
+
+from qdq_translator.errors import ModelError
+
+_SUBGRAPH_TYPES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+DEFAULT_DOMAINS = ("", "ai.onnx")
+PRODUCER_NAME = "qdq-translator"
+"""Never 'TensorRT': the parser would read our attributes as its own (fact sheet 4.10)."""
+
+
+class Node:
+    """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph."""
+
+    __slots__ = ("attributes", "captured", "doc", "domain", "inputs", "metadata", "name", "next", "op_type", "outputs", "prev")
+
+    def __init__(
+        self,
+        op_type: str,
+        inputs: Iterable[str],
+        outputs: Iterable[str],
+        name: str = "",
+        domain: str = "",
+        attributes: Optional[dict[str, AttributeProto]] = None,
+        **values: Any,
+    ) -> None:
+        """`values`: attributes as plain Python values."""
+        self.op_type = op_type
+        self.domain = "" if domain in DEFAULT_DOMAINS else domain
+        self.name = name
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        self.attributes = attributes if attributes is not None else {}
+        for key, value in values.items():
+            self.set(key, value)
+        self.doc = ""
+        self.metadata: dict[str, str] = {}
+        self.captured: tuple[str, ...] = ()
+        self.prev: Optional[Node] = None
+        self.next: Optional[Node] = None
+
+    @classmethod
+    def from_proto(cls, proto: onnx.NodeProto) -> Node:
+        node = cls(
+            proto.op_type, proto.input, proto.output, proto.name, proto.domain, {a.name: a for a in proto.attribute}
+        )
+        node.doc = proto.doc_string
+        if hasattr(proto, "metadata_props"):
+            node.metadata = {p.key: p.value for p in proto.metadata_props}
+        return node
+
+    def to_proto(self) -> onnx.NodeProto:
+        proto = onnx.NodeProto(
+            op_type=self.op_type, name=self.name, domain=self.domain, doc_string=self.doc, input=self.inputs, output=self.outputs
+        )
+        proto.attribute.extend(self.attributes.values())
+        for key, value in self.metadata.items():
+            proto.metadata_props.add(key=key, value=value)
+        return proto
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """An attribute as a plain Python value (bytes become str)."""
+        attribute = self.attributes.get(key)
+        if attribute is None:
+            return default
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return list(value) if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value
+
+    def set(self, key: str, value: Any) -> None:
+        self.attributes[key] = onnx.helper.make_attribute(key, value)
+
+    def input(self, index: int) -> str:
+        """The name of input `index`, '' where it is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def is_standard(self) -> bool:
+        """True for operators of ONNX itself."""
+        return self.domain == ""
+
+    def is_op(self, *op_types: str) -> bool:
+        return self.domain == "" and self.op_type in op_types
+
+    @property
+    def label(self) -> str:
+        """For messages: the node's name, else what it is and makes."""
+        return f"'{self.name}'" if self.name else f"{self.op_type} of '{self.outputs[0] if self.outputs else '?'}'"
+
+    def subgraphs(self) -> Iterator[onnx.GraphProto]:
+        for attribute in self.attributes.values():
+            if attribute.type == AttributeProto.GRAPH:
+                yield attribute.g
+            elif attribute.type == AttributeProto.GRAPHS:
+                yield from attribute.graphs
+
+    def reads(self) -> list[str]:
+        """Tensors of this graph that the node depends on: inputs, and what its subgraphs capture."""
+        return [name for name in self.inputs if name] + list(self.captured)
+
+    def __repr__(self) -> str:
+        return f"<{self.op_type} {self.name!r} {self.inputs} -> {self.outputs}>"
+
+
+class Graph:
+    """See the module. Made with `Graph.from_model`, written with `to_model`."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.doc = ""
+        self.inputs: dict[str, onnx.ValueInfoProto] = {}
+        self.outputs: dict[str, onnx.ValueInfoProto] = {}
+        self.value_info: dict[str, onnx.ValueInfoProto] = {}
+        self.initializers: dict[str, TensorProto] = {}
+        self.opsets: dict[str, int] = {}
+        self.ir_version = 8
+        self.model_metadata: dict[str, str] = {}
+        self.tensor_metadata: dict[str, dict[str, str]] = {}
+        self.producer: dict[str, Node] = {}
+        self._consumers: dict[str, dict[int, Node]] = {}
+        self._first: Optional[Node] = None
+        self._last: Optional[Node] = None
+        self._size = 0
+        self._arrays: dict[str, np.ndarray] = {}
+        self._taken: Optional[set[str]] = None
+        self._suffix: dict[str, int] = {}
+
+    # ---------------------------------------------------------------- in and out
+
+    @classmethod
+    def from_model(cls, model: onnx.ModelProto) -> Graph:
+        """Indexes a model; local functions are inlined, nodes are sorted where they are not.
+
+        The model must not be used afterwards: its parts are moved, not copied.
+        Raises ModelError where a tensor has two producers or none.
+        """
+        if len(model.functions):
+            from onnx import inliner
+
+            model = inliner.inline_local_functions(model)
+        graph, proto = cls(), model.graph
+        graph.name, graph.doc, graph.ir_version = proto.name, proto.doc_string, model.ir_version
+        graph.opsets = {("" if o.domain in DEFAULT_DOMAINS else o.domain): o.version for o in model.opset_import}
+        graph.model_metadata = {p.key: p.value for p in model.metadata_props}
+        if len(proto.sparse_initializer):
+            raise ModelError("The model has sparse initializers.", "Export it with dense weights.")
+        graph.initializers = {t.name: t for t in proto.initializer}
+        # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (4.8)
+        graph.inputs = {v.name: v for v in proto.input if v.name not in graph.initializers}
+        graph.outputs = {v.name: v for v in proto.output}
+        graph.value_info = {v.name: v for v in proto.value_info}
+        nodes = [Node.from_proto(n) for n in proto.node]
+        for node in nodes:
+            if any(a.type in _SUBGRAPH_TYPES for a in node.attributes.values()):
+                node.captured = _captured(node)
+        for node in _sorted(nodes, set(graph.inputs) | set(graph.initializers)):
+            graph.append(node)
+        for name in graph.outputs:
+            if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
+                raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
+        return graph
+
+    def to_model(self) -> onnx.ModelProto:
+        """A new ModelProto; initializers are shared, not copied, until it is serialized."""
+        model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
+        used = {n.domain for n in self.nodes} | {""}
+        for domain, version in self.opsets.items():
+            if domain in used:
+                model.opset_import.add(domain=domain, version=version)
+        for key, value in self.model_metadata.items():
+            model.metadata_props.add(key=key, value=value)
+        proto = model.graph
+        proto.name, proto.doc_string = self.name or "graph", self.doc
+        proto.node.extend(n.to_proto() for n in self.nodes)
+        proto.input.extend(self.inputs.values())
+        proto.output.extend(self.outputs.values())
+        proto.value_info.extend(
+            v for name, v in self.value_info.items() if name in self.producer and name not in self.outputs
+        )
+        proto.initializer.extend(self.initializers.values())
+        if self.tensor_metadata:
+            for value in (*proto.input, *proto.output, *proto.value_info):
+                for key, text in self.tensor_metadata.get(value.name, {}).items():
+                    value.metadata_props.add(key=key, value=text)
+        return model
+
+    # ---------------------------------------------------------------- nodes
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """Nodes in topological order. The node at hand may be removed, and others added, while iterating."""
+        node = self._first
+        while node is not None:
+            following = node.next
+            yield node
+            node = following
+
+    @property
+    def nodes_reversed(self) -> Iterator[Node]:
+        node = self._last
+        while node is not None:
+            following = node.prev
+            yield node
+            node = following
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, node: Node) -> Node:
+        return self._link(node, self._last)
+
+    def insert_after(self, node: Node, anchor: Optional[Node]) -> Node:
+        """Places `node` right behind `anchor`; None: first of all."""
+        return self._link(node, anchor)
+
+    def insert_before(self, node: Node, anchor: Node) -> Node:
+        return self._link(node, anchor.prev)
+
+    def remove(self, node: Node) -> None:
+        """Takes a node out. Its outputs have no producer afterwards."""
+        for name in node.reads():
+            self._consumers[name].pop(id(node), None)
+        for name in node.outputs:
+            if self.producer.get(name) is node:
+                del self.producer[name]
+        if node.prev is not None:
+            node.prev.next = node.next
+        else:
+            self._first = node.next
+        if node.next is not None:
+            node.next.prev = node.prev
+        else:
+            self._last = node.prev
+        self._size -= 1
+
+    def _link(self, node: Node, anchor: Optional[Node]) -> Node:
+        for name in node.outputs:
+            if not name:
+                continue
+            if name in self.producer or name in self.inputs or name in self.initializers:
+                raise ModelError(f"Tensor '{name}' is made twice, once by {node.label}.", "Export the model again.")
+            self.producer[name] = node
+        for name in node.reads():
+            self._consumers.setdefault(name, {})[id(node)] = node
+        node.prev = anchor
+        node.next = self._first if anchor is None else anchor.next
+        if node.prev is not None:
+            node.prev.next = node
+        else:
+            self._first = node
+        if node.next is not None:
+            node.next.prev = node
+        else:
+            self._last = node
+        self._size += 1
+        return node
+
+    # ---------------------------------------------------------------- tensors
+
+    def consumers(self, name: str) -> list[Node]:
+        """Nodes that read the tensor, each once, oldest connection first."""
+        return list(self._consumers.get(name, {}).values())
+
+    def consumer_count(self, name: str) -> int:
+        return len(self._consumers.get(name, {}))
+
+    def only_consumer(self, name: str) -> Optional[Node]:
+        """The one node that reads the tensor, None where there are several or the graph itself reads it too."""
+        readers = self._consumers.get(name, {})
+        if len(readers) != 1 or name in self.outputs:
+            return None
+        return next(iter(readers.values()))
+
+    def set_input(self, node: Node, index: int, name: str) -> None:
+        """Connects input `index` (which may lie behind the last one) to another tensor; '' omits it."""
+        while len(node.inputs) <= index:
+            node.inputs.append("")
+        old, node.inputs[index] = node.inputs[index], name
+        if old and old not in node.inputs and old not in node.captured:
+            self._consumers[old].pop(id(node), None)
+        if name:
+            self._consumers.setdefault(name, {})[id(node)] = node
+        while node.inputs and not node.inputs[-1]:
+            node.inputs.pop()
+
+    def set_inputs(self, node: Node, names: Iterable[str]) -> None:
+        for name in node.reads():
+            self._consumers[name].pop(id(node), None)
+        node.inputs = list(names)
+        for name in node.reads():
+            self._consumers.setdefault(name, {})[id(node)] = node
+
+    def replace_uses(self, old: str, new: str) -> None:
+        """Every node that read `old` reads `new` (in subgraphs too). Graph outputs are not touched."""
+        for node in self.consumers(old):
+            if old in node.captured:
+                for subgraph in node.subgraphs():
+                    _rename_in_subgraph(subgraph, old, new)
+                node.captured = tuple(new if n == old else n for n in node.captured)
+            node.inputs = [new if n == old else n for n in node.inputs]
+            self._consumers.setdefault(new, {})[id(node)] = node
+        self._consumers.pop(old, None)
+
+    def rename_output(self, node: Node, old: str, new: str) -> None:
+        """Renames a tensor at its producer and at all its consumers. `new` must be free."""
+        node.outputs = [new if n == old else n for n in node.outputs]
+        del self.producer[old]
+        self.producer[new] = node
+        self.replace_uses(old, new)
+        value = self.value_info.pop(old, None)
+        if value is not None:
+            value.name = new
+            self.value_info[new] = value
+        if self._taken is not None:
+            self._taken.add(new)
+
+    def is_graph_tensor(self, name: str) -> bool:
+        """True for graph inputs and outputs: their names are the user's."""
+        return name in self.inputs or name in self.outputs
+
+    def unique_name(self, wanted: str) -> str:
+        """`wanted`, or `wanted_1`, `wanted_2` ...: free as a tensor and as a node name. Stable and amortised constant."""
+        if self._taken is None:
+            self._taken = set(self.inputs) | set(self.outputs) | set(self.initializers) | set(self.producer)
+            for node in self.nodes:
+                self._taken.add(node.name)
+                for subgraph in node.subgraphs():
+                    self._taken.update(_names_in(subgraph))
+        name = wanted
+        while not name or name in self._taken:
+            self._suffix[wanted] = self._suffix.get(wanted, 0) + 1
+            name = f"{wanted}_{self._suffix[wanted]}"
+        self._taken.add(name)
+        return name
+
+    # ---------------------------------------------------------------- constants
+
+    def array(self, name: str) -> Optional[np.ndarray]:
+        """The values of an initializer or of a `Constant` node's output; None for anything else. Do not write to it."""
+        tensor = self.initializers.get(name)
+        if tensor is None:
+            node = self.producer.get(name)
+            if node is None or not node.is_op("Constant"):
+                return None
+            return constant_value(node)
+        cached = self._arrays.get(name)
+        if cached is None:
+            cached = numpy_helper.to_array(tensor)
+            if cached.size <= 4096:  # scales and shapes are read often, weights are not worth a second copy
+                self._arrays[name] = cached
+        return cached
+
+    def scalar(self, name: str) -> Optional[float]:
+        """The value of a constant with one element."""
+        values = self.array(name)
+        return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
+
+    def add_initializer(self, name: str, values: np.ndarray) -> str:
+        """Adds or replaces an initializer. Replacing does not touch arrays that were handed out."""
+        self.initializers[name] = tensor_from_array(values, name)
+        self._arrays.pop(name, None)
+        if self._taken is not None:
+            self._taken.add(name)
+        return name
+
+    def drop_initializer(self, name: str) -> None:
+        self.initializers.pop(name, None)
+        self._arrays.pop(name, None)
+
+    def is_constant(self, name: str) -> bool:
+        """True for initializers and outputs of `Constant` nodes."""
+        if name in self.initializers:
+            return True
+        node = self.producer.get(name)
+        return node is not None and node.is_op("Constant")
+
+    def opset(self) -> int:
+        return self.opsets.get("", 1)
+
+
+def tensor_from_array(values: np.ndarray, name: str) -> TensorProto:
+    """A TensorProto with raw data. float32, float16, float64 and integers only."""
+    values = np.ascontiguousarray(values)
+    tensor = TensorProto(name=name, data_type=onnx.helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
+    if values.dtype.byteorder == ">" or (values.dtype.byteorder == "=" and np.little_endian is False):
+        values = values.astype(values.dtype.newbyteorder("<"))
+    tensor.raw_data = values.tobytes()
+    return tensor
+
+
+def constant_value(node: Node) -> Optional[np.ndarray]:
+    """What a `Constant` node makes; None for strings and sparse tensors."""
+    for key in ("value", "value_float", "value_int", "value_floats", "value_ints"):
+        if key in node.attributes:
+            value = onnx.helper.get_attribute_value(node.attributes[key])
+            if isinstance(value, TensorProto):
+                return numpy_helper.to_array(value) if value.data_type != TensorProto.STRING else None
+            return np.asarray(value, dtype=np.float32 if "float" in key else np.int64)
+    return None
+
+
+def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield node.name
+        yield from node.output
+        for attribute in node.attribute:
+            for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                yield from _names_in(subgraph)
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        yield value.name
+
+
+def _captured(node: Node) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+
+    def visit(graph: onnx.GraphProto, outer: set[str]) -> None:
+        known = outer | {v.name for v in graph.input} | {t.name for t in graph.initializer}
+        for inner in graph.node:
+            for name in inner.input:
+                if name and name not in known:
+                    names[name] = None
+            for attribute in inner.attribute:
+                for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                    visit(subgraph, known)
+            known.update(inner.output)
+        for value in graph.output:
+            if value.name not in known:
+                names[value.name] = None
+
+    for subgraph in node.subgraphs():
+        visit(subgraph, set())
+    return tuple(names)
+
+
+def _rename_in_subgraph(graph: onnx.GraphProto, old: str, new: str) -> None:
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name == old:
+                node.input[index] = new
+        for attribute in node.attribute:
+            for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                _rename_in_subgraph(subgraph, old, new)
+    for value in graph.output:
+        if value.name == old:
+            value.name = new
+
+
+def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
+    """Topological order; the given order wherever it allows. Raises ModelError for cycles and missing producers."""
+    seen = set(known)
+    for node in nodes:
+        if any(name not in seen for name in node.reads()):
+            break
+        seen.update(node.outputs)
+    else:
+        return nodes
+    maker: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in node.outputs:
+            if name:
+                maker.setdefault(name, index)
+    waiting, users = [0] * len(nodes), [[] for _ in nodes]  # type: list[int], list[list[int]]
+    for index, node in enumerate(nodes):
+        for name in set(node.reads()):
+            if name in known:
+                continue
+            if name not in maker:
+                raise ModelError(
+                    f"Node {node.label} reads tensor '{name}', which no node, input or initializer provides.",
+                    "The file is damaged or cut; export it again.",
+                )
+            waiting[index] += 1
+            users[maker[name]].append(index)
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(nodes[index])
+        for user in users[index]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, user)
+    if len(order) < len(nodes):
+        stuck = next(n for i, n in enumerate(nodes) if waiting[i] > 0)
+        raise ModelError(f"The graph has a cycle through node {stuck.label}.", "Export the model again.")
+    return order

@@ -1,0 +1,191 @@
+"""Options of `translate`, and the helper with which every command declares its own.
+
+No `from __future__ import annotations` here nor in `commands/`: argparse-dataclass reads the real annotations.
+"""
+
+import dataclasses
+from typing import Any, List, Optional, Sequence
+
+_NOT_GIVEN = object()
+
+
+def option(*flags: str, default: Any = _NOT_GIVEN, help: str, show_default: bool = True, **metadata: Any) -> Any:
+    """A dataclass field that is a command-line option.
+
+    `flags` as a user types them (`--name`, `-n`; a bare name is a positional); further metadata goes to
+    argparse-dataclass: `choices`, `nargs`, `metavar`, `type`. Without `default` the option is required.
+    """
+    if default not in (_NOT_GIVEN, None, False, "", [], ()) and show_default:
+        shown = " ".join(str(v) for v in default) if isinstance(default, (list, tuple)) else default
+        help = f"{help} (default: {shown})"
+    metadata.update(args=list(flags), help=help.replace("%", "%%"))
+    if default is _NOT_GIVEN:
+        return dataclasses.field(metadata=metadata)
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+TARGETS = ("gpu", "orin-dla", "xavier-dla")
+
+
+@dataclasses.dataclass
+class TranslateOptions:
+    """How a model is translated. Field names are the names of the flags (`../shared/design/INTERFACES.md`)."""
+
+    trt_calib_version: Optional[str] = option(
+        "--trt_calib_version",
+        default=None,
+        metavar="N",
+        help="TensorRT version number in the header of the calibration cache, e.g. 8602 or 100300 "
+        "(default: from --platform, else the installed TensorRT, else 8600)",
+    )
+    infer_average_pool_scales: bool = option(
+        "--infer_average_pool_scales", default=False, help="scales pass through average pooling (rule S6)"
+    )
+    infer_concat_scales: bool = option(
+        "--infer_concat_scales", default=False, help="infer missing scales of Concat inputs and outputs (rule S7)"
+    )
+    infer_mul_scales: bool = option(
+        "--infer_mul_scales", default=False, help="infer missing scales around Mul and Sigmoid (rules S5, S8)"
+    )
+    calibration_type: str = option(
+        "--calibration_type",
+        default="max",
+        choices=("max", "histogram"),
+        help="how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)",
+    )
+    addtl_ops_to_infer_adjacent_scales: List[str] = option(
+        "--addtl_ops_to_infer_adjacent_scales",
+        default=[],
+        nargs="+",
+        metavar="OP",
+        help="further ONNX operators whose input and output share one scale (rule S3)",
+    )
+    rename_node_outputs: bool = option(
+        "--rename_node_outputs", default=False, help="name every tensor after the node that makes it (rule F5)"
+    )
+    add_unary_ew_scales_for_dla: bool = option(
+        "--add_unary_ew_scales_for_dla",
+        default=False,
+        help="scale 1.0 between a Conv and the Add it is fused with on DLA (rule S9)",
+    )
+    target: str = option(
+        "--target", default="gpu", choices=TARGETS, help="hardware whose rules the plan is held against"
+    )
+    platform: Optional[str] = option(
+        "--platform",
+        default=None,
+        metavar="NAME",
+        help="e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules",
+    )
+    weights: str = option(
+        "--weights",
+        default="baked",
+        choices=("baked", "float"),
+        help="baked: weights on the trained int8 grid; float: the exporter's original float weights (rules W1, W2)",
+    )
+    on_conflict: str = option(
+        "--on_conflict",
+        default="max",
+        choices=("max", "min", "first", "error"),
+        help="which scale a tensor gets that was quantized with several (rule C1)",
+    )
+    asymmetric: str = option(
+        "--asymmetric",
+        default="error",
+        choices=("error", "widen"),
+        help="uint8 and non-zero zero points: refuse, or take the smallest symmetric scale that covers the range",
+    )
+    per_channel_activations: str = option(
+        "--per_channel_activations",
+        default="error",
+        choices=("error", "max"),
+        help="activations with one scale per channel: refuse, or take the largest scale",
+    )
+    missing_zero_point: str = option(
+        "--missing_zero_point",
+        default="uint8",
+        choices=("uint8", "int8"),
+        help="what a QuantizeLinear without zero point means: uint8 as the ONNX standard says, or int8 as some exporters mean",
+    )
+    graph_optimizer: str = option(
+        "--graph_optimizer",
+        default="native",
+        choices=("native", "onnxoptimizer"),
+        help="what folds BatchNormalization and Pad (rule F4)",
+    )
+    no_auto_names: bool = option(
+        "--no_auto_names",
+        default=False,
+        help="leave the tensors that only TensorRT's network has out of the cache (rule S10)",
+    )
+    unify_scales: str = option(
+        "--unify_scales",
+        default="warn",
+        choices=("off", "warn", "max"),
+        help="on a DLA: ranges that Concat and element-wise layers must share: ignore, report, or raise to the largest",
+    )
+    dla_rewrites: bool = option(
+        "--dla_rewrites", default=False, help="rewrite operators that the DLA cannot run into ones that it can"
+    )
+    shapes: List[str] = option(
+        "--shapes",
+        default=[],
+        nargs="+",
+        metavar="NAME:DIMS",
+        help="sizes for dynamic input dimensions, e.g. images:1x3x640x640",
+    )
+    annotate: bool = option(
+        "--annotate", default=False, help="write precision, scale and origin into the ONNX metadata, for Netron"
+    )
+    strict: bool = option("--strict", default=False, help="treat warnings as errors")
+
+
+@dataclasses.dataclass
+class TranslateCommand(TranslateOptions):
+    """Remove QuantizeLinear and DequantizeLinear from ONNX models and write what TensorRT's implicit INT8 takes:
+    a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
+
+    input_onnx_models: List[str] = option(
+        "--input_onnx_models", "-i", default=[], nargs="+", metavar="MODEL", help="ONNX models with Q/DQ nodes"
+    )
+    output_dir: str = option(
+        "--output_dir", "-o", default="./translated", metavar="DIR", help="folder for the files that are written"
+    )
+    verbose: bool = option("--verbose", default=False, help="more words, and tracebacks of errors")
+    json: bool = option("--json", default=False, help="the summary as one JSON object on stdout, nothing else there")
+    jobs: int = option("--jobs", default=1, metavar="N", help="models translated at the same time")
+    fail_under_int8_macs: Optional[float] = option(
+        "--fail_under_int8_macs",
+        default=None,
+        metavar="PERCENT",
+        help="exit status 1 where fewer multiply-accumulates are planned in INT8",
+    )
+    fail_on_gpu_fallback: bool = option(
+        "--fail_on_gpu_fallback", default=False, help="exit status 1 where a layer cannot run on the DLA target"
+    )
+
+
+def effective(options: TranslateOptions) -> "dict[str, Any]":
+    """The translation options as plain values, for the precision config (files and `--jobs` left out)."""
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
+
+
+def parse_shapes(items: Sequence[str]) -> "dict[str, list[int]]":
+    """`name:1x3x640x640` items to shapes; the name may hold colons.
+
+    Raises UsageError on anything else.
+    """
+    from qdq_translator.errors import UsageError
+
+    shapes = {}
+    for item in items:
+        name, _, dims = item.rpartition(":")
+        try:
+            shapes[name] = [int(d) for d in dims.split("x")]
+        except ValueError:
+            shapes[name] = []
+        if not name or not shapes[name] or any(d <= 0 for d in shapes[name]):
+            raise UsageError(f"'{item}' is not a shape.", "Write NAME:DIMxDIMx..., for example images:1x3x640x640.")
+    return shapes

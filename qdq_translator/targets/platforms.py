@@ -1,0 +1,135 @@
+"""Platforms and their TensorRT: data, each row with its source (fact sheet, section 7)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Optional
+
+from qdq_translator.errors import UserError
+
+DEFAULT_CACHE_VERSION = "8600"
+"""What NVIDIA's translator writes when nobody says otherwise."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Platform:
+    """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''."""
+
+    name: str
+    tensorrt: tuple[int, int, int]
+    dla: str
+    source: str
+    note: str = ""
+
+    @property
+    def cache_version(self) -> str:
+        return cache_version(self.tensorrt)
+
+    @property
+    def has_implicit_int8(self) -> bool:
+        """TensorRT 11 removed implicit quantization (fact sheet 0.1)."""
+        return self.tensorrt[0] < 11
+
+
+def cache_version(tensorrt: tuple[int, int, int]) -> str:
+    """NV_TENSORRT_VERSION (fact sheet 1.2): 8.x major*1000+minor*100+patch, 10.x major*10000+minor*100+patch."""
+    major, minor, patch = tensorrt
+    return str(major * (1000 if major < 10 else 10000) + minor * 100 + patch)
+
+
+def tensorrt_major(version: str) -> int:
+    """8 for '8602', 10 for '100300': the major version behind a cache number."""
+    number = int(version)
+    return number // 10000 if number >= 100000 else number // 1000
+
+
+_DLA_SW = "DLA-SW version table [documented]"
+_JP61 = "pytorch.org TensorRT JetPack page [documented]"
+
+PLATFORMS = tuple(
+    Platform(*row)
+    for row in (
+        ("jetpack-4.6", (8, 0, 1), "xavier", "public JetPack version list [user report]"),
+        ("jetpack-4.6.1", (8, 2, 1), "xavier", "public JetPack version list [user report]"),
+        ("jetpack-5.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
+        ("jetpack-5.1.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
+        ("jetpack-5.1.2", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
+        ("jetpack-5.1.3", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
+        ("jetpack-6.0", (8, 6, 2), "orin", _DLA_SW),
+        ("jetpack-6.1", (10, 3, 0), "orin", _JP61),
+        ("jetpack-6.2", (10, 3, 0), "orin", _JP61),
+        ("jetpack-6.2.1", (10, 3, 0), "orin", _JP61),
+        (
+            "jetpack-7.2",
+            (10, 16, 2),
+            "",
+            "seen on an Orin Nano (L4T R39.2) [user report]",
+            "public TensorRT 10.8 to 10.16 packages have no DLA",
+        ),
+        (
+            "jetpack-7.2.2",
+            (11, 4, 1),
+            "orin",
+            "DOCS11.x dla-strongly-typed-networks [documented]",
+            "strongly typed, Q/DQ only",
+        ),
+        ("drive-os-6.0.6", (8, 5, 10), "orin", _DLA_SW),
+        ("drive-os-6.0.7", (8, 6, 10), "orin", _DLA_SW),
+        ("drive-os-6.0.8", (8, 6, 11), "orin", _DLA_SW),
+        ("drive-os-6.0.8.1", (8, 6, 11), "orin", _DLA_SW),
+        ("drive-os-6.0.9", (8, 6, 12), "orin", _DLA_SW),
+        ("drive-os-6.0.9.1", (8, 6, 12), "orin", _DLA_SW),
+        (
+            "drive-os-trt-10.15",
+            (10, 15, 3),
+            "orin",
+            "Model-Optimizer PR #1661 [user report]",
+            "DRIVE OS release not named there",
+        ),
+    )
+)
+_BY_NAME = {p.name: p for p in PLATFORMS}
+_TENSORRT = re.compile(r"tensorrt-(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)?$")
+
+
+def find_platform(name: str) -> Platform:
+    """A row of the table, or `tensorrt-8.6.1` for any other machine.
+
+    Raises UserError for unknown names, and for a TensorRT that has no implicit quantization.
+    """
+    key = name.strip().lower().replace("_", "-").replace(" ", "-")
+    platform = _BY_NAME.get(key)
+    if platform is None and key.endswith(".0"):
+        platform = _BY_NAME.get(key[:-2])
+    direct = _TENSORRT.match(key)
+    if platform is None and direct:
+        major, minor, patch = int(direct[1]), int(direct[2]), int(direct[3] or 0)
+        platform = Platform(key, (major, minor, patch), "", "named by its TensorRT version")
+    if platform is None:
+        raise UserError(
+            f"Platform '{name}' is not known.",
+            "Known are " + ", ".join(p.name for p in PLATFORMS) + ", and tensorrt-MAJOR.MINOR.PATCH for any other.",
+        )
+    if not platform.has_implicit_int8:
+        raise UserError(
+            f"{platform.name} has TensorRT {'.'.join(map(str, platform.tensorrt))}, which has no implicit quantization.",
+            "Build the Q/DQ model itself there, strongly typed; 'qdq-translator restore --complete' writes one "
+            "with Q/DQ on every tensor of a DLA region.",
+        )
+    return platform
+
+
+def installed_tensorrt() -> Optional[tuple[int, int, int]]:
+    """(major, minor, patch) of the installed Python package, from its metadata, without importing it; None if absent."""
+    from importlib import metadata
+
+    for package in ("tensorrt", "tensorrt-cu12", "tensorrt-cu11", "tensorrt-cu13"):
+        try:
+            parts = metadata.version(package).split(".")
+        except metadata.PackageNotFoundError:
+            continue
+        numbers = [int(p) for p in parts[:3] if p.isdigit()]
+        if len(numbers) == 3:
+            return (numbers[0], numbers[1], numbers[2])
+    return None
