@@ -24,7 +24,19 @@ PRODUCER_NAME = "qdq-translator"
 class Node:
     """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph."""
 
-    __slots__ = ("attributes", "captured", "doc", "domain", "inputs", "metadata", "name", "next", "op_type", "outputs", "prev")
+    __slots__ = (
+        "attributes",
+        "captured",
+        "doc",
+        "domain",
+        "inputs",
+        "metadata",
+        "name",
+        "next",
+        "op_type",
+        "outputs",
+        "prev",
+    )
 
     def __init__(
         self,
@@ -63,7 +75,12 @@ class Node:
 
     def to_proto(self) -> onnx.NodeProto:
         proto = onnx.NodeProto(
-            op_type=self.op_type, name=self.name, domain=self.domain, doc_string=self.doc, input=self.inputs, output=self.outputs
+            op_type=self.op_type,
+            name=self.name,
+            domain=self.domain,
+            doc_string=self.doc,
+            input=self.inputs,
+            output=self.outputs,
         )
         proto.attribute.extend(self.attributes.values())
         for key, value in self.metadata.items():

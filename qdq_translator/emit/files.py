@@ -53,11 +53,15 @@ class TranslationFiles:
         if path.is_dir():
             models = sorted(p for p in path.iterdir() if p.name.endswith(MODEL_SUFFIX))
             if not models:
-                raise UserError(f"{path} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first.")
+                raise UserError(
+                    f"{path} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first."
+                )
             if len(models) > 1:
                 raise UserError(
                     f"{path} holds {len(models)} translations.",
-                    "Name one by its model: " + ", ".join(str(m) for m in models[:3]) + ("" if len(models) < 4 else ", ..."),
+                    "Name one by its model: "
+                    + ", ".join(str(m) for m in models[:3])
+                    + ("" if len(models) < 4 else ", ..."),
                 )
             path = models[0]
         if not path.name.endswith(MODEL_SUFFIX):

@@ -38,4 +38,4 @@ def parse_layer_precisions(text: str) -> dict[str, str]:
 
 
 def fp16_layers(nodes: Iterable[str]) -> dict[str, str]:
-    return {name: "fp16" for name in nodes}
+    return dict.fromkeys(nodes, "fp16")
