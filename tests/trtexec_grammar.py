@@ -11,7 +11,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 VERSIONS = ("8.6", "10.3", "10.16")
 WEAK = (
@@ -139,13 +139,13 @@ class _Parser:
     def __init__(self, argv: Sequence[str], version: str) -> None:
         self.version = version
         self.log: list[str] = []
-        self.left: list[tuple[str, Optional[str]]] = []
+        self.left: list[tuple[str, str | None]] = []
         for argument in argv:
             name, equals, value = argument.partition("=")
             self.left.append((name, value if equals else None))
         self.fields: dict[str, Any] = {}
 
-    def take(self, name: str) -> Optional[str]:
+    def take(self, name: str) -> str | None:
         """The value of the first option of that name, which is used up; '' where it has none."""
         for index, (key, value) in enumerate(self.left):
             if key == name:
@@ -431,7 +431,7 @@ def candidates(keys: Iterable[str], name: str, version: str, star: bool = True) 
     return [key for key in keys if matches(key, name)]
 
 
-def find(keys: Iterable[str], name: str, version: str, star: bool = True) -> Optional[str]:
+def find(keys: Iterable[str], name: str, version: str, star: bool = True) -> str | None:
     """The one key that serves `name`, or None. Raises ValueError where trtexec's choice would be unspecified."""
     found = candidates(keys, name, version, star)
     if len(found) > 1:
@@ -474,7 +474,7 @@ def _float32(value: float) -> float:
     return rounded
 
 
-def setup(argv: Sequence[str], network: Mapping[str, Any], cache: Optional[str], version: str) -> dict[str, Any]:
+def setup(argv: Sequence[str], network: Mapping[str, Any], cache: str | None, version: str) -> dict[str, Any]:
     """What trtexec sets through the API for a network before the build: the shape of the recorded set-ups."""
     parsed = parse(argv, version)
     if parsed["status"] != "ok":
@@ -493,7 +493,7 @@ def setup(argv: Sequence[str], network: Mapping[str, Any], cache: Optional[str],
 
 class _Setup:
     def __init__(
-        self, parsed: Mapping[str, Any], network: Mapping[str, Any], cache: Optional[str], version: str
+        self, parsed: Mapping[str, Any], network: Mapping[str, Any], cache: str | None, version: str
     ) -> None:
         self.fields = parsed["fields"]
         self.log = list(parsed.get("log", []))

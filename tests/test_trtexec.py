@@ -1,0 +1,577 @@
+"""Our trtexec commands, read by the model of trtexec's grammar, say what was asked for; the script runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import trtexec_grammar as grammar
+from onnx import TensorProto, helper
+
+from qdq_translator import cli
+from qdq_translator.emit import trtexec
+from qdq_translator.emit.calibration_cache import CalibrationCache, scale_to_hex
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
+from qdq_translator.errors import UsageError, UserError
+
+HOSTILE = [
+    "/conv1/Conv",
+    "conv1/convolution:0",
+    "a:b:c",
+    ":x",
+    "x:",
+    "aten::conv2d",
+    "my layer 1",
+    " lead and trail ",
+    "$(rm -rf $HOME)",
+    "`id`",
+    "a;b&c|d>e<f",
+    'say "x"',
+    "back\\slash\\",
+    "(Unnamed Layer 8) [Constant]",
+    "a + b",
+    "x=y",
+    "--flag",
+    "слой/卷积/größe",
+    "!history ~ # {a} ?",
+    "fp16",
+]
+VERSION_TEXT = {"8.6": "8.6.2", "10.3": "10.3.0", "10.16": "10.16.2"}
+HEADER = {"8.6": "8602", "10.3": "100300", "10.16": "101602"}
+
+
+def translation(
+    folder: Path,
+    layers: list[str],
+    *,
+    name: str = "net",
+    nodes: list[str] | None = None,
+    inputs: dict[str, list[Any]] | None = None,
+    outputs: tuple[str, ...] = ("out",),
+    version: str = "8600",
+    extra_scales: dict[str, float] | None = None,
+) -> TranslationFiles:
+    """The files of a translation, written by hand: a chain of Relu nodes, all inputs added at the start."""
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = inputs or {"images": [1, 3, 8, 8]}
+    names = nodes if nodes is not None else layers
+    chain, previous = [], next(iter(inputs))
+    for index, node in enumerate(names):
+        chain.append(helper.make_node("Relu", [previous], [f"t{index}"], name=node))
+        previous = f"t{index}"
+    for out in outputs:
+        chain.append(helper.make_node("Relu", [previous], [out], name=f"end of {out}"))
+    graph = helper.make_graph(
+        chain,
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in inputs.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+    )
+    files = TranslationFiles(folder, name)
+    onnx.save(helper.make_model(graph), str(files.model))
+    scales = {**dict.fromkeys(inputs, 1 / 127), "t0": 0.25, **dict.fromkeys(outputs, 0.5), **(extra_scales or {})}
+    files.cache.write_text(CalibrationCache(version, scales).to_text(), encoding="utf-8")
+    files.layer_arg.write_text(format_layer_precisions(fp16_layers(layers)), encoding="utf-8")
+    return files
+
+
+def command(capsys: pytest.CaptureFixture[str], files: TranslationFiles, *arguments: str) -> list[str]:
+    """argv that a POSIX shell makes of what we print (run through a real `sh`), and no word on what is not asked."""
+    status = cli.main(["trtexec", "-t", str(files.model), *arguments])
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    assert printed.out.startswith("trtexec \\\n  ")
+    dump = 'trtexec() { for a in "$@"; do printf "%s\\0" "$a"; done; }\n'
+    run = subprocess.run(["sh", "-eu", "-c", dump + printed.out], capture_output=True, check=True)
+    assert run.stderr == b""
+    return run.stdout.decode().split("\0")[:-1]
+
+
+def read(argv: list[str], version: str) -> dict[str, Any]:
+    result = grammar.parse(argv, version)
+    assert result["status"] == "ok", result
+    assert all(len(a.encode()) <= grammar.ARGUMENT_LIMIT for a in argv)
+    return result["fields"]
+
+
+@pytest.mark.parametrize("version", grammar.VERSIONS)
+def test_hostile_names_reach_trtexec_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    files = translation(tmp_path / "it's a $(folder); & `x`", HOSTILE, name="net v1", version=HEADER[version])
+    argv = command(capsys, files, "--trt_version", VERSION_TEXT[version])
+    fields = read(argv, version)
+    assert fields == {
+        "model": str(files.model),
+        "int8": True,
+        "fp16": True,
+        "calibration": str(files.cache),
+        "precisionConstraints": "obey",
+        "layerPrecisions": dict.fromkeys(HOSTILE, "fp16"),
+        "save": True,
+        "engine": str(files.folder / "net v1.engine"),
+        "profilingVerbosity": "detailed",
+        "exportLayerInfo": str(files.folder / "net v1_layer_info.json"),
+    }
+    layers = [
+        {"name": n, "kind": "conv", "precision": "fp32", "tensorType": "fp32", "outputs": 1, "shapeTensor": False}
+        for n in [*HOSTILE, "another", "fp1", "x"]
+    ]
+    network = {
+        "inputs": [{"name": "images", "dims": [1, 3, 8, 8], "type": "fp32"}],
+        "outputs": [{"name": "out", "dims": [1], "type": "fp32"}],
+        "layers": layers,
+    }
+    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    assert done["layers"] == {name: {"precision": "fp16"} for name in HOSTILE}
+    assert done["flags"] == ["FP16", "INT8", "OBEY_PRECISION_CONSTRAINTS"]
+    assert done["calibrator"] is True
+
+
+@pytest.mark.parametrize("version", grammar.VERSIONS)
+def test_dla_standalone_sets_ranges_from_our_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    files = translation(tmp_path, ["/a/Conv"], outputs=("out0", "out1"), version=HEADER[version])
+    argv = command(
+        capsys,
+        files,
+        *("--target", "orin-dla", "--dla_core", "1", "--dla_standalone"),
+        *("--input_io_formats", "int8:hwc4", "--output_io_formats", "fp16:chw16,fp16:chw16"),
+        *("--mem_pools", "dlaSRAM:0.5", "workspace:2048", "dlaGlobalDRAM:512"),
+        *("--trt_version", VERSION_TEXT[version]),
+    )
+    fields = read(argv, version)
+    assert fields["precisionConstraints"] == "prefer"
+    assert fields["engine"].endswith("net.loadable")
+    assert "exportLayerInfo" not in fields
+    network = {
+        "inputs": [{"name": "images", "dims": [1, 3, 8, 8], "type": "fp32"}],
+        "outputs": [{"name": n, "dims": [1], "type": "fp32"} for n in ("out0", "out1")],
+        "layers": [],
+    }
+    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    assert done["status"] == "ok", done
+    assert done["inputs"]["images"] == {"type": "int8", "allowedFormats": ["kDLA_HWC4"], "dynamicRange": [-1, 1]}
+    assert done["outputs"]["out1"]["allowedFormats"] == ["kCHW16"]
+    assert (done["defaultDevice"], done["DLACore"], done["engineCapability"]) == ("DLA", 1, "DLA_STANDALONE")
+    assert done["flags"] == ["DIRECT_IO", "FP16", "INT8", "PREFER_PRECISION_CONSTRAINTS"]
+    assert done["memoryPoolBytes"] == {
+        "DLA_MANAGED_SRAM": 1 << 19,
+        "WORKSPACE": 1 << 31,
+        "DLA_GLOBAL_DRAM": 1 << 29,
+    }
+
+
+def test_hwc4_is_corrected_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = translation(tmp_path, [])
+    assert cli.main(["trtexec", "-t", str(tmp_path), "--input_io_formats", "int8:hwc4"]) == 0
+    printed = capsys.readouterr()
+    assert "--inputIOFormats=int8:dla_hwc4 \\\n" in printed.out
+    assert "'hwc4' is no format of trtexec; dla_hwc4 is written instead" in printed.err
+    assert "precision" not in printed.out.replace("precision_config", "").lower()
+    assert files.cache.name in printed.out
+
+
+@pytest.mark.parametrize("version", grammar.VERSIONS)
+def test_shapes_cover_every_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str) -> None:
+    """With --calib trtexec of 10.x throws, and 8.6 crashes, where the static input has no shape (fact 3.19)."""
+    inputs: dict[str, list[Any]] = {"input_1:0": ["N", 3, 8, 8], "scale": [1, 4]}
+    files = translation(tmp_path, ["/a/Conv"], inputs=inputs, version=HEADER[version])
+    argv = command(
+        capsys,
+        files,
+        *(
+            "--min_shapes",
+            "input_1:0:1x3x8x8",
+            "--opt_shapes",
+            "input_1:0:2x3x8x8",
+            "--max_shapes",
+            "input_1:0:4x3x8x8",
+        ),
+        *("--trt_version", VERSION_TEXT[version]),
+    )
+    fields = read(argv, version)
+    static = {"min": [1, 4], "opt": [1, 4], "max": [1, 4]}
+    assert fields["optProfiles"] == [
+        {"input_1:0": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}, "scale": static}
+    ]
+    network = {
+        "inputs": [
+            {"name": "input_1:0", "dims": [-1, 3, 8, 8], "type": "fp32"},
+            {"name": "scale", "dims": [1, 4], "type": "fp32"},
+        ],
+        "outputs": [{"name": "out", "dims": [1], "type": "fp32"}],
+        "layers": [],
+    }
+    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    assert (done["status"], done["profilesAdded"]) == ("ok", 1)
+
+
+@pytest.mark.parametrize("version", grammar.VERSIONS)
+def test_all_other_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str) -> None:
+    files = translation(tmp_path, ["/a/Conv"], version=HEADER[version])
+    argv = command(
+        capsys,
+        files,
+        *("--target", "xavier-dla", "--allow_gpu_fallback", "--precision_constraints", "obey"),
+        *("--timing_cache", "my timing.cache", "--builder_optimization_level", "4", "--skip_inference", "--verbose"),
+        *("--save_engine", "an engine", "--layer_info", "l i.json", "--trt_version", VERSION_TEXT[version]),
+    )
+    fields = read(argv, version)
+    del fields["model"], fields["calibration"]
+    assert fields == {
+        "int8": True,
+        "fp16": True,
+        "useDLACore": 0,
+        "allowGPUFallback": True,
+        "precisionConstraints": "obey",
+        "layerPrecisions": {"/a/Conv": "fp16"},
+        "timingCacheFile": "my timing.cache",
+        "timingCacheMode": "global",
+        "builderOptimizationLevel": 4,
+        "skipInference": True,
+        "verbose": True,
+        "save": True,
+        "engine": "an engine",
+        "profilingVerbosity": "detailed",
+        "exportLayerInfo": "l i.json",
+    }
+
+
+def test_our_caches_are_read_back_to_the_same_bits(tmp_path: Path) -> None:
+    random.seed(7)
+    names = [*HOSTILE, "größe/层", "a: 3c010204", "TRT-8600-EntropyCalibration2", "  two  blanks  "]
+    scales = {name: random.random() * 10 ** random.randint(-30, 30) for name in names}
+    text = CalibrationCache("8602", scales).to_text()
+    bits = grammar.read_cache(text)
+    assert bits == {name: scale_to_hex(scale) for name, scale in scales.items()}
+    assert all(grammar.bits_to_float(bits[n]) == pytest.approx(s, rel=1e-7) for n, s in scales.items())
+
+
+def long_layers(blocks: int) -> tuple[list[str], list[str]]:
+    """(selected layers, all nodes): whole blocks, and single layers of mixed blocks."""
+    selected, nodes = [], []
+    for block in range(blocks):
+        for layer in range(4):
+            name = f"/backbone/stage{block % 7}/a_rather_long_block_name_{block}/conv{layer}/Conv"
+            nodes += [name, name.replace("/Conv", "/Relu")]
+            if block % 3:
+                selected += nodes[-2:]
+            elif layer == 1:
+                selected.append(nodes[-2])
+    return selected, nodes
+
+
+@pytest.mark.parametrize("version", ["10.3", "10.16"])
+def test_a_long_list_is_shortened_to_the_same_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    selected, nodes = long_layers(400)
+    files = translation(tmp_path, selected, nodes=nodes, version=HEADER[version])
+    full = len(files.layer_arg.read_bytes())
+    assert full > 131071
+    argv = command(capsys, files)
+    argument = next(a for a in argv if a.startswith("--layerPrecisions="))
+    assert len(argument) < 60_000
+    keys = read(argv, version)["layerPrecisions"]
+    chosen = [n for n in nodes if grammar.find(keys, n, version) is not None]  # find() raises where it is ambiguous
+    assert chosen == selected
+    assert {keys[grammar.find(keys, n, version)] for n in selected} == {"fp16"}
+
+
+def test_wildcards_keep_away_from_constants_and_automatic_names() -> None:
+    network = trtexec.Network(
+        {}, (), ("/a/x", "/a/y", "/b/x", "/b/y", "m.0", "m.0.c1", "m.0.c2", "n.1", "n.2", "/p", "/q"), ("/b/weight",)
+    )
+    chosen = ["/a/x", "/a/y", "/b/x", "/b/y", "m.0.c1", "m.0.c2", "n.1", "n.2", "/p", "/q", "gone"]
+    short = trtexec.shorten(fp16_layers(chosen), network)
+    # '/b/*' would hit the Constant layer, 'm.*' the layer m.0; '/*' is never used
+    assert short == "/a/*:fp16,/b/x:fp16,/b/y:fp16,m.0.*:fp16,n.*:fp16,/p:fp16,/q:fp16,gone:fp16"
+    precisions = {"/a/x": "fp16", "/a/y": "fp32"}
+    assert trtexec.shorten(precisions, network) == "/a/x:fp16,/a/y:fp32"
+
+
+def test_a_long_list_goes_through_the_file_on_8_6(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    selected = [f"/backbone/stage{i}/a_rather_long_block_name/conv/Conv" for i in range(2100)]
+    files = translation(tmp_path / "a b", selected, version="8602")
+    assert 100 * 1024 < len(files.layer_arg.read_bytes()) < 131000
+    argv = command(capsys, files)
+    cli.main(["trtexec", "-t", str(files.model)])
+    assert len(capsys.readouterr().out) < 2000
+    assert read(argv, "8.6")["layerPrecisions"] == dict.fromkeys(selected, "fp16")
+
+
+def test_a_list_no_argument_can_hold_is_refused_on_8_6(tmp_path: Path) -> None:
+    selected, nodes = long_layers(400)
+    files = translation(tmp_path, selected, nodes=nodes, version="8602")
+    settings = trtexec.prepare(files, trtexec.BuildRequest())
+    with pytest.raises(UserError, match=r"argument of \d{6} bytes.*131071.*8.x has no wildcards"):
+        trtexec.trtexec_arguments(settings)
+
+
+def test_the_limit_counts_the_option_name(tmp_path: Path) -> None:
+    """131071 bytes run, 131072 do not (fact 3.19)."""
+    room = 131071 - len("--layerPrecisions=") - len(":fp16")
+    for spare, fits in ((0, True), (1, False)):
+        files = translation(tmp_path / str(spare), ["x" * (room + spare)], version="8602")
+        settings = trtexec.prepare(files, trtexec.BuildRequest())
+        if not fits:
+            with pytest.raises(UserError):
+                trtexec.layer_argument(settings)
+        else:
+            argument = trtexec.layer_argument(settings)
+            assert argument is not None
+            assert argument.kind == "content"
+            assert subprocess.run(["true", argument.plain()]).returncode == 0
+            with pytest.raises(OSError, match="Argument list too long"):
+                subprocess.run(["true", argument.plain() + "x"])
+
+
+REFUSALS = [
+    (["--allow_gpu_fallback"], "for a DLA target", 2),
+    (["--mem_pools", "dlaSRAM:1"], "for a DLA target", 2),
+    (["--mem_pools", "workspace:2G"], "without a unit", 2),
+    (["--mem_pools", "sram:2"], "no memory pool 'sram'", 2),
+    (["--target", "orin-dla", "--mem_pools", "dlaSRAM:0.75"], "power of two", 2),
+    (["--target", "orin-dla", "--dla_standalone"], "a DLA loadable needs it", 2),
+    (
+        ["--target", "orin-dla", "--dla_standalone", "--allow_gpu_fallback", "--input_io_formats", "int8:chw32"],
+        "no GPU to fall back",
+        2,
+    ),
+    (
+        ["--target", "orin-dla", "--dla_standalone", "--input_io_formats", "int8:chw16"],
+        "'int8:chw16' is none a DLA loadable can have",
+        2,
+    ),
+    (["--input_io_formats", "int8"], "names no format ''", 2),
+    (["--input_io_formats", "float16:chw"], "does not begin with a type", 2),
+    (["--input_io_formats", "fp16:chw,fp16:chw"], "lists 2 formats for 1 network inputs", 2),
+    (["--output_io_formats", "int8:chw32", "--trt_version", "8.6"], "'loose' has no scale", 1),
+    (["--opt_shapes", "images:1x3x8x8"], "static", 2),
+    (["--opt_shapes", "image:1x3x8x8"], "no input 'image'", 2),
+    (["--trt_version", "11.4"], "no implicit quantization", 1),
+    (["--trt_version", "ten"], "not a TensorRT version", 2),
+    (["--platform", "jetpack-7.2.2"], "no implicit quantization", 1),
+    (["--tool", "polygraphy", "--script", "x.sh"], "script for trtexec", 2),
+    (["--tool", "polygraphy", "--target", "orin-dla", "--dla_core", "1"], "core 0 only", 1),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message", "status"), REFUSALS)
+def test_refusals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, status: int
+) -> None:
+    files = translation(tmp_path, ["/a/Conv"], outputs=("out", "loose"))
+    cache = files.read_cache()
+    del cache.scales["loose"]
+    files.cache.write_text(cache.to_text(), encoding="utf-8")
+    assert cli.main(["trtexec", "-t", str(tmp_path), *arguments]) == status
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+
+
+def test_different_output_formats_with_int8_io_are_refused_on_8_6_only(tmp_path: Path) -> None:
+    files = translation(tmp_path, [], outputs=("a", "b"))
+    request = trtexec.BuildRequest(input_io_formats="int8:chw32", output_io_formats="fp16:chw16,fp16:chw")
+    with pytest.raises(UserError, match=r"number of INPUTS \(2 against 1\)"):
+        trtexec.prepare(files, request, (8, 6, 1))
+    assert trtexec.prepare(files, request, (10, 3, 0)).output_formats == ["fp16:chw16", "fp16:chw"]
+
+
+def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
+    network = trtexec.Network({"x": (-1, 3, -1), "y": (1, 2)}, ("o",), ())
+    complete = trtexec.complete_shapes
+    with pytest.raises(UserError, match=r"Input 'x' has dynamic dimensions -1x3x-1.*--opt_shapes x:1x3x1"):
+        complete(trtexec.BuildRequest(), network)
+    with pytest.raises(UserError, match="does not fit input 'x'"):
+        complete(trtexec.BuildRequest(opt_shapes={"x": [1, 4, 5]}), network)
+    with pytest.raises(UsageError, match="order min, opt, max"):
+        complete(trtexec.BuildRequest(min_shapes={"x": [2, 3, 5]}, opt_shapes={"x": [1, 3, 5]}), network)
+    with pytest.raises(UsageError, match="DLA needs static shapes"):
+        complete(trtexec.BuildRequest("orin-dla", max_shapes={"x": [2, 3, 5]}, min_shapes={"x": [1, 3, 5]}), network)
+    assert complete(trtexec.BuildRequest("orin-dla", opt_shapes={"x": [1, 3, 5]}), network) == {
+        "x": ((1, 3, 5),) * 3,
+        "y": ((1, 2),) * 3,
+    }
+
+
+def test_the_header_of_another_version_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    translation(tmp_path, [])
+    assert cli.main(["trtexec", "-t", str(tmp_path), "--platform", "jetpack-6.2"]) == 0
+    assert "header says 8600" in (note := capsys.readouterr().err)
+    assert "--trt_calib_version 100300" in note
+    assert cli.main(["trtexec", "-t", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+STUB = """#!/bin/sh
+echo '&&&& RUNNING TensorRT.trtexec [TensorRT v{version}] # trtexec'
+[ "${{1-}}" = --help ] && exit 0
+for a in "$@"; do printf '%s\\0' "$a"; done >"$RECORD"
+"""
+
+
+def run_script(script: Path, stub: Path, record: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{stub.parent}:{os.environ['PATH']}", "RECORD": str(record)}
+    return subprocess.run([str(script), *arguments], env=environment, capture_output=True, text=True, cwd="/")
+
+
+def make_stub(folder: Path, version: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    stub = folder / "trtexec"
+    stub.write_text(STUB.format(version=version))
+    stub.chmod(0o755)
+    return stub
+
+
+@pytest.mark.parametrize(
+    ("installed", "version"), [("8602", "8.6"), ("100300", "10.3"), ("101602", "10.16"), ("8600", "8.6")]
+)
+def test_the_script_runs_trtexec_with_the_right_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], installed: str, version: str
+) -> None:
+    built = tmp_path / "it's built $(here)"
+    files = translation(built / "out put", HOSTILE, name="net é")
+    script = built / "build it.sh"
+    assert (
+        cli.main(["trtexec", "-t", str(files.model), "--script", str(script), "--timing_cache", str(built / "t c")])
+        == 0
+    )
+    capsys.readouterr()
+    moved = tmp_path / "on the board"
+    built.rename(moved)  # script and files travel together
+    before = (moved / "out put" / files.cache.name).read_text(encoding="utf-8")
+    run = run_script(
+        moved / script.name, make_stub(tmp_path / "bin dir", installed), tmp_path / "argv", "--noDataTransfers"
+    )
+    assert run.returncode == 0, run.stderr
+    argv = (tmp_path / "argv").read_bytes().decode().split("\0")[:-1]
+    assert argv.pop() == "--noDataTransfers"
+    fields = read(argv, version)
+    assert fields["layerPrecisions"] == dict.fromkeys(HOSTILE, "fp16")
+    assert Path(fields["model"]).resolve() == (moved / "out put" / files.model.name).resolve()
+    assert Path(fields["engine"]).parent.resolve() == (moved / "out put").resolve()
+    assert Path(fields["timingCacheFile"]).resolve() == (moved / "t c").resolve()
+    used = Path(fields["calibration"]).read_text(encoding="utf-8")
+    assert used.splitlines()[0] == f"TRT-{installed}-EntropyCalibration2"
+    assert used.splitlines()[1:] == before.splitlines()[1:]
+    assert (moved / "out put" / files.cache.name).read_text(encoding="utf-8") == before
+    copied = installed != "8600"
+    assert (f"another version than {installed}" in run.stderr) == copied
+    assert (Path(fields["calibration"]).name == files.cache.name) != copied
+
+
+def test_the_script_finds_the_version_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a banner: the package of the library, then Python, then the cache as it is."""
+    files = translation(tmp_path / "t", [])
+    script = tmp_path / "s.sh"
+    assert cli.main(["trtexec", "-t", str(files.model), "--script", str(script)]) == 0
+    capsys.readouterr()
+    stub = make_stub(tmp_path / "bin", "x")
+    answers = {
+        "dpkg-query": 'case $* in *libnvinfer10*) echo "10.3.0.30-1+cuda12.5" ;; *) exit 1 ;; esac',
+        "python3": "echo 8.6.2.3",
+    }
+    for name, body in answers.items():
+        (stub.parent / name).write_text(f"#!/bin/sh\n{body}\n")
+        (stub.parent / name).chmod(0o755)
+
+    def header() -> str:
+        run = run_script(script, stub, tmp_path / "argv")
+        assert run.returncode == 0, run.stderr
+        cache = next(a for a in (tmp_path / "argv").read_text().split("\0") if a.startswith("--calib="))
+        return Path(cache[len("--calib=") :]).read_text().splitlines()[0]
+
+    assert header() == "TRT-100300-EntropyCalibration2"
+    (stub.parent / "dpkg-query").write_text("#!/bin/sh\nexit 1\n")
+    assert header() == "TRT-8602-EntropyCalibration2"
+    (stub.parent / "python3").write_text("#!/bin/sh\nexit 1\n")
+    assert header() == "TRT-8600-EntropyCalibration2"
+
+
+def test_the_script_stops_where_it_cannot_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    selected, nodes = long_layers(400)
+    files = translation(tmp_path / "t", selected, nodes=nodes, version="100300")
+    script = tmp_path / "s.sh"
+    assert cli.main(["trtexec", "-t", str(files.model), "--script", str(script)]) == 0
+    assert "shortened with wildcards" in capsys.readouterr().err
+    record = tmp_path / "argv"
+    run = run_script(script, make_stub(tmp_path / "bin", "8602"), record)
+    assert run.returncode == 1
+    assert "holds wildcards, which TensorRT 8 ignores" in run.stderr
+    run = run_script(script, make_stub(tmp_path / "bin", "110401"), record)
+    assert run.returncode == 1
+    assert "TensorRT 11 has no implicit quantization" in run.stderr
+    run = run_script(script, make_stub(tmp_path / "bin", "101602"), record)
+    assert run.returncode == 0, run.stderr
+    record.unlink()
+    files.cache.unlink()
+    run = run_script(script, make_stub(tmp_path / "bin", "100300"), record)
+    assert run.returncode == 1
+    assert f"{files.cache.name} is missing" in run.stderr
+    assert not record.exists()
+
+
+def test_polygraphy_prints_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [n for n in HOSTILE if not n.startswith("-")]
+    inputs: dict[str, list[Any]] = {"images": ["N", 3, 8, 8], "scale:0": [1, 4]}
+    files = translation(tmp_path, names, inputs=inputs)
+    arguments = ["--target", "orin-dla", "--allow_gpu_fallback", "--opt_shapes", "images:2x3x8x8"]
+    arguments += ["--input_io_formats", "int8:hwc4,fp16:chw", "--mem_pools", "workspace:2", "dlaSRAM:0.5"]
+    arguments += ["--timing_cache", "t.cache", "--builder_optimization_level", "3", "--verbose"]
+    assert cli.main(["trtexec", "-t", str(tmp_path), "--tool", "polygraphy", *arguments]) == 0
+    words = shlex.split(capsys.readouterr().out.replace("\\\n", ""))
+    assert words[:3] == ["polygraphy", "convert", str(files.model)]
+
+    def after(flag: str) -> list[str]:
+        rest = words[words.index(flag) + 1 :]
+        return rest[: next((i for i, w in enumerate(rest) if w.startswith("-")), len(rest))]
+
+    assert after("--layer-precisions") == [f"{name}:float16" for name in names]
+    assert after("--precision-constraints") == ["prefer"]
+    assert after("--calibration-cache") == [str(files.cache)]
+    assert after("--tensor-dtypes") == ["images:int8", "scale:0:float16"]
+    assert after("--tensor-formats") == ["images:[dla_hwc4]", "scale:0:[linear]"]
+    assert after("--trt-max-shapes") == ["images:[2,3,8,8]", "scale:0:[1,4]"]
+    assert after("--pool-limit") == ["workspace:2097152", "dla_managed_sram:524288"]
+    assert {"--int8", "--fp16", "--use-dla", "--allow-gpu-fallback", "--verbose"} <= set(words)
+
+
+def test_polygraphy_itself_understands_the_command(tmp_path: Path) -> None:
+    """Its real option parser, where the package is installed (it needs no TensorRT for that)."""
+    pytest.importorskip("polygraphy", reason="SKIPPED: polygraphy is not installed")
+    names = [n for n in HOSTILE if not n.startswith("-")]
+    files = translation(tmp_path, names)
+    request = trtexec.BuildRequest(
+        "orin-dla", dla_standalone=True, input_io_formats="int8:hwc4", output_io_formats="fp16:chw16"
+    )
+    words = trtexec.polygraphy_arguments(trtexec.prepare(files, request))
+    code = (
+        "import json, sys\n"
+        "from polygraphy.tools.convert import Convert\n"
+        "from polygraphy.tools.args.util import parse_arglist_to_dict\n"
+        "import argparse\n"
+        "p = argparse.ArgumentParser(); s = p.add_subparsers(); Convert().setup_parser(s)\n"
+        "a = p.parse_args(sys.argv[1:])\n"
+        "print(json.dumps([parse_arglist_to_dict(a.layer_precisions), a.tensor_formats, a.use_dla, a.direct_io,"
+        " a.engine_capability, a.precision_constraints]))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    layers, formats, dla, direct, capability, constraints = json.loads(run.stdout.splitlines()[-1])
+    assert layers == dict.fromkeys(names, "float16")
+    assert formats == ["images:[dla_hwc4]", "out:[chw16]"]
+    assert (dla, direct, capability.lower(), constraints) == (True, True, "dla_standalone", "prefer")
