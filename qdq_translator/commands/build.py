@@ -1,0 +1,260 @@
+"""`qdq-translator build`: the TensorRT engine or DLA loadable of a translation."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+from qdq_translator.options import TARGETS, option, parse_shapes
+
+if TYPE_CHECKING:
+    from qdq_translator.engine.builder import BuildJob, BuildResult
+
+_SHOWN = 10
+
+
+@dataclasses.dataclass
+class Options:
+    """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
+    10.x. Writes it together with TensorRT's layer information."""
+
+    translation: str = option(
+        "--translation",
+        "-t",
+        metavar="DIR|MODEL",
+        help="output folder of translate, or its NAME_noqdq.onnx; with --explicit the model with Q/DQ",
+    )
+    target: str = option("--target", default="gpu", choices=TARGETS, help="hardware to build for")
+    dla_core: int = option("--dla_core", default=0, metavar="N", help="which DLA core: 0 or 1 (default: 0)")
+    allow_gpu_fallback: bool = option(
+        "--allow_gpu_fallback", default=False, help="layers that the DLA cannot run may go to the GPU"
+    )
+    dla_standalone: bool = option(
+        "--dla_standalone", default=False, help="a DLA loadable for cuDLA instead of an engine"
+    )
+    precision: str = option(
+        "--precision",
+        default="int8",
+        choices=("int8", "fp16", "fp32"),
+        help="int8 as translated; fp16 or fp32 build the same network without INT8, for comparison",
+    )
+    explicit: bool = option(
+        "--explicit", default=False, help="-t is a model with Q/DQ, to be built as it is (GPU), for comparison"
+    )
+    precision_constraints: Optional[str] = option(
+        "--precision_constraints",
+        default=None,
+        choices=("obey", "prefer"),
+        help="what the precision of a layer means where TensorRT has no such kernel: fail, or take another "
+        "(default: obey on a GPU, prefer on a DLA)",
+    )
+    input_io_formats: str = option(
+        "--input_io_formats",
+        default="",
+        metavar="TYPE:FORMAT[,...]",
+        help="types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all or one each",
+    )
+    output_io_formats: str = option(
+        "--output_io_formats", default="", metavar="TYPE:FORMAT[,...]", help="the same for the outputs, e.g. fp16:chw16"
+    )
+    min_shapes: List[str] = option(
+        "--min_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="smallest sizes of dynamic inputs"
+    )
+    opt_shapes: List[str] = option(
+        "--opt_shapes",
+        default=[],
+        nargs="+",
+        metavar="NAME:DIMS",
+        help="sizes to optimize for, e.g. images:1x3x640x640 (alone: the only size, as a DLA needs it)",
+    )
+    max_shapes: List[str] = option(
+        "--max_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="largest sizes of dynamic inputs"
+    )
+    mem_pools: List[str] = option(
+        "--mem_pools",
+        default=[],
+        nargs="+",
+        metavar="POOL:MIB",
+        help="memory limits: workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM; e.g. workspace:2048",
+    )
+    timing_cache: str = option(
+        "--timing_cache", default="", metavar="FILE", help="read where it exists, written after the build"
+    )
+    builder_optimization_level: Optional[int] = option(
+        "--builder_optimization_level", default=None, metavar="0-5", type=int, help="how long TensorRT searches"
+    )
+    parser_flags: List[str] = option(
+        "--parser_flags",
+        default=[],
+        nargs="+",
+        metavar="FLAG",
+        help="flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.15 and later)",
+    )
+    save_engine: str = option(
+        "--save_engine", default="", metavar="FILE", help="(default: beside the model, NAME_<precision>.engine)"
+    )
+    layer_info: str = option(
+        "--layer_info", default="", metavar="FILE", help="(default: as the engine, ..._layer_info.json)"
+    )
+    log: str = option("--log", default="", metavar="FILE", help="write TensorRT's messages, for check-engine --log")
+    verbose: bool = option("--verbose", default=False, help="TensorRT's whole log, and all names that did not match")
+
+
+def run(options: Options) -> int:
+    """Builds and reports. Exit status 0, or an error."""
+    from qdq_translator.engine import versions
+    from qdq_translator.errors import MissingDependency
+
+    job = _job(options)
+    job.check()
+    engine, info = _outputs(options, job)
+    try:
+        api = versions.load()
+    except MissingDependency:
+        print(equivalent_trtexec(options, job, engine, info), end="")
+        raise
+
+    from qdq_translator.engine.builder import build, write_atomically
+
+    result = build(job, api, options.verbose, progress=_is_terminal() and not options.verbose)
+    write_atomically(engine, result.engine)
+    if result.layer_info is not None and info is not None:
+        write_atomically(info, result.layer_info.encode())
+    if options.log:
+        text = "".join(f"[{letter}] [TRT] {message}\n" for letter, message in result.messages)
+        write_atomically(Path(options.log), text.encode("utf-8", "surrogateescape"))
+    _print_summary(options, job, result)
+    print(f"{engine}: {len(result.engine)} bytes, built by TensorRT {api.dotted} in {result.seconds:.1f} s.")
+    if result.layer_info is not None:
+        print(f"{info}: layer information; hold it against the plan with 'qdq-translator check-engine'.")
+    return 0
+
+
+def _job(options: Options) -> "BuildJob":
+    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.emit.trtexec import BuildRequest, parse_pools
+    from qdq_translator.engine.builder import BuildJob
+    from qdq_translator.errors import UsageError, UserError
+
+    if options.dla_standalone and options.layer_info:
+        raise UsageError("TensorRT has no layer information about a DLA loadable.", "Leave --layer_info out.")
+    level = options.builder_optimization_level
+    if level is not None and not 0 <= level <= 5:
+        raise UsageError(f"--builder_optimization_level {level} does not exist.", "Levels are 0 to 5.")
+    request = BuildRequest(
+        target=options.target,
+        dla_core=options.dla_core,
+        allow_gpu_fallback=options.allow_gpu_fallback,
+        dla_standalone=options.dla_standalone,
+        precision_constraints=options.precision_constraints or "",
+        input_io_formats=options.input_io_formats,
+        output_io_formats=options.output_io_formats,
+        min_shapes=parse_shapes(options.min_shapes),
+        opt_shapes=parse_shapes(options.opt_shapes),
+        max_shapes=parse_shapes(options.max_shapes),
+        pools=parse_pools(options.mem_pools),
+        timing_cache=options.timing_cache,
+        optimization_level=level,
+        verbose=options.verbose,
+    )
+    flags = tuple(options.parser_flags)
+    if options.explicit:
+        model = Path(options.translation)
+        if not model.is_file():
+            raise UserError(f"{model} is no file.", "With --explicit, -t names the model with Q/DQ nodes.")
+        return BuildJob(model, request, options.precision, explicit=True, parser_flags=flags)
+    files = TranslationFiles.locate(options.translation)
+    if options.precision != "int8":
+        return BuildJob(files.model, request, options.precision, parser_flags=flags)
+    return BuildJob(
+        files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions(), parser_flags=flags
+    )
+
+
+def _outputs(options: Options, job: "BuildJob") -> "tuple[Path, Optional[Path]]":
+    """Where engine and layer information go."""
+    from qdq_translator.emit.files import MODEL_SUFFIX
+
+    name = job.model.name
+    base = name[: -len(MODEL_SUFFIX)] if name.endswith(MODEL_SUFFIX) and not job.explicit else job.model.stem
+    kind = "explicit" if job.explicit else job.precision
+    if job.request.on_dla:
+        kind += f"_{job.request.target}"
+    default = job.model.parent / f"{base}_{kind}.{'loadable' if job.request.dla_standalone else 'engine'}"
+    engine = Path(options.save_engine) if options.save_engine else default
+    if job.request.dla_standalone:
+        return engine, None
+    info = Path(options.layer_info) if options.layer_info else engine.with_name(f"{engine.stem}_layer_info.json")
+    return engine, info
+
+
+def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Optional[Path]) -> str:
+    """The trtexec command that does the same, for a shell."""
+    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.emit.trtexec import Argument, prepare, trtexec_arguments, trtexec_command
+
+    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
+    if job.explicit:
+        return trtexec_command(
+            [
+                Argument("--onnx", str(job.model), "path"),
+                *(Argument(flag) for flag in ("--int8", "--fp16")),
+                Argument("--precisionConstraints", "obey"),
+                *(Argument(flag, value) for flag, value in _shape_lists(job).items()),
+                Argument("--saveEngine", str(engine), "path"),
+                Argument("--profilingVerbosity", "detailed"),
+                Argument("--exportLayerInfo", str(info), "path"),
+            ]
+        )
+    arguments = trtexec_arguments(prepare(TranslationFiles.locate(options.translation), request))
+    if job.precision != "int8":
+        gone = {"--int8", "--calib", "--precisionConstraints", "--layerPrecisions"}
+        gone |= {"--fp16"} if job.precision == "fp32" else set()
+        arguments = [argument for argument in arguments if argument.flag not in gone]
+    return trtexec_command(arguments)
+
+
+def _shape_lists(job: "BuildJob") -> Dict[str, str]:
+    lists = {}
+    for bound in ("min", "opt", "max"):
+        shapes = getattr(job.request, f"{bound}_shapes") or job.request.opt_shapes
+        if shapes:
+            lists[f"--{bound}Shapes"] = ",".join(f"{n}:{'x'.join(map(str, d))}" for n, d in shapes.items())
+    return lists
+
+
+def _print_summary(options: Options, job: "BuildJob", result: "BuildResult") -> None:
+    def names(listed: List[str]) -> str:
+        shown = listed if options.verbose else listed[:_SHOWN]
+        more = len(listed) - len(shown)
+        return ", ".join(shown) + (f", and {more} more (--verbose lists them)" if more else "")
+
+    for note in result.notes:
+        print(f"note: {note}")
+    if job.implicit:
+        scales, layers = result.scales, result.layers
+        print(f"Scales: {scales.count} tensors of the network got their range from the calibration cache.")
+        if scales.missing:
+            print(
+                f"  {len(scales.missing)} float tensors have no scale, their layers stay FP16: {names(scales.missing)}"
+            )
+        if scales.unmatched:
+            print(f"  {len(scales.unmatched)} names of the cache are no tensor there: {names(scales.unmatched)}")
+        print(f"Layer precisions: {layers.count} of {len(job.layers)} set ({job.constraints}).")
+        if layers.unmatched:
+            print(f"  {len(layers.unmatched)} names match no layer: {names(layers.unmatched)}")
+        if layers.missing:
+            print(f"  {len(layers.missing)} layers take no precision (integers or shapes): {names(layers.missing)}")
+    if result.gpu_layers:
+        print(
+            f"DLA: {len(result.gpu_layers)} layers are not supported there one by one "
+            f"(TensorRT may fold or move them): {names(result.gpu_layers)}"
+        )
+    warnings = [message for letter, message in result.messages if letter == "W"]
+    if warnings:
+        print(f"TensorRT warned {len(warnings)} times; first: {warnings[0].strip()}")
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stderr.isatty()

@@ -1,0 +1,473 @@
+"""Builds the TensorRT engine or DLA loadable of a translation with TensorRT's Python API.
+
+The scales go in twice: through a calibrator that serves the calibration cache, and as the range of every tensor that
+the network has (+-127 * scale, fact 2.1; a range overrides the cache, fact 1.15). TensorRT is silent about names that
+match nothing, so they are counted here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Optional
+
+from qdq_translator.emit.calibration_cache import CalibrationCache, is_usable
+from qdq_translator.emit.trtexec import BuildRequest, Network, complete_shapes, parse_formats
+from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
+from qdq_translator.engine.versions import MIB, Api
+from qdq_translator.errors import UsageError, UserError
+
+PRECISIONS = ("int8", "fp16", "fp32")
+_DLA_FORMATS = {
+    "dla_linear": ("fp16", "int8"),
+    "dla_hwc4": ("fp16", "int8"),
+    "chw16": ("fp16",),
+    "chw32": ("int8",),
+}
+"""What the DLA reads and writes without help of the GPU (fact 2.9); dla_hwc4 is for inputs only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildJob:
+    """What is built. `cache` and `layers` (layer name -> precision) belong to an implicit INT8 build only.
+
+    `precision`: int8 (with FP16 beside it), or fp16, fp32: the baseline of the same network.
+    `explicit`: `model` has Q/DQ nodes, which say everything.
+    """
+
+    model: Path
+    request: BuildRequest = dataclasses.field(default_factory=BuildRequest)
+    precision: str = "int8"
+    explicit: bool = False
+    cache: Optional[CalibrationCache] = None
+    layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    parser_flags: tuple[str, ...] = ()
+
+    @property
+    def implicit(self) -> bool:
+        return self.precision == "int8" and not self.explicit
+
+    @property
+    def constraints(self) -> str:
+        """'obey' or 'prefer' the layer precisions."""
+        return self.request.precision_constraints or ("prefer" if self.request.on_dla else "obey")
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be together."""
+        request = self.request
+        if self.explicit and request.on_dla:
+            raise UsageError(
+                "The DLA of TensorRT 8 to 10 cannot run Q/DQ models (fact 4.9: implicit INT8 only).",
+                "Build the translation for it, without --explicit.",
+            )
+        if self.explicit and self.precision != "int8":
+            raise UsageError("--explicit builds INT8.", "Leave --precision out.")
+        if request.on_dla and self.precision == "fp32":
+            raise UsageError("The DLA computes in INT8 and FP16 only.", "Use --precision fp16.")
+        if not request.on_dla and (request.allow_gpu_fallback or request.dla_standalone):
+            raise UsageError("--allow_gpu_fallback and --dla_standalone are for a DLA.", "Add --target orin-dla.")
+        if request.dla_standalone and request.allow_gpu_fallback:
+            raise UsageError("A DLA loadable has no GPU to fall back to.", "Drop --allow_gpu_fallback.")
+
+
+@dataclasses.dataclass
+class Matched:
+    """How many names met something in the network, and which did not.
+
+    `missing`: things of the network that had to be left as they are (tensors without scale, layers that take no
+    precision); `unmatched`: names of ours without a counterpart in the network.
+    """
+
+    count: int = 0
+    missing: list[str] = dataclasses.field(default_factory=list)
+    unmatched: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class BuildResult:
+    """`engine`: the bytes of the engine or loadable; `layer_info`: TensorRT's JSON about it, None for a loadable.
+
+    `gpu_layers`: layers that the DLA does not take one by one; `messages`: TensorRT's log as (E, W, I or V; text).
+    """
+
+    engine: bytes
+    layer_info: Optional[str]
+    scales: Matched
+    layers: Matched
+    gpu_layers: list[str]
+    notes: list[str]
+    messages: list[tuple[str, str]]
+    seconds: float
+
+
+def build(job: BuildJob, api: Api, verbose: bool = False, progress: bool = False) -> BuildResult:
+    """Builds `job`. Raises UserError with TensorRT's own words where it refuses.
+
+    `verbose` prints its log to stderr; `progress` shows its phases there where this version reports them.
+    """
+    job.check()
+    return _Build(job, api, verbose).run(progress)
+
+
+class _Build:
+    """One build; the attributes keep alive what TensorRT only points to."""
+
+    def __init__(self, job: BuildJob, api: Api, verbose: bool) -> None:
+        self.job, self.api, self.trt, self.request = job, api, api.trt, job.request
+        self.logger = make_logger(api, verbose)
+        self.calibrator: Any = None
+        self.notes: list[str] = []
+        self.scales, self.layers = Matched(), Matched()
+        self.gpu_layers: list[str] = []
+
+    def run(self, progress: bool) -> BuildResult:
+        started = time.monotonic()
+        try:
+            self.builder = self.trt.Builder(self.logger)
+        except (TypeError, RuntimeError) as error:  # pybind11's words for a null factory
+            raise self._failed(
+                "could not start",
+                "It needs an NVIDIA GPU and its driver on this machine; on a Jetson check 'groups' for video and render.",
+                str(error),
+            ) from error
+        if self.request.on_dla:
+            self._check_cores()
+        self.network = self.builder.create_network(self.api.network_flags)
+        self.config = self.builder.create_builder_config()
+        self._parse()
+        self._configure_device()
+        self._configure_precision()
+        shapes = self._profile()
+        self._formats()
+        if self.job.implicit:
+            self._set_scales(shapes)
+            self._set_layer_precisions()
+        self._configure_builder()
+        if self.request.on_dla:
+            layers = (self.network.get_layer(i) for i in range(self.network.num_layers))
+            self.gpu_layers = [layer.name for layer in layers if not self.config.can_run_on_DLA(layer)]
+        with self._progress(progress):
+            memory = self.builder.build_serialized_network(self.network, self.config)
+        if memory is None:
+            raise self._failed("could not build the engine", self._how_to_mend())
+        engine = bytes(memory)
+        self._after_build()
+        return BuildResult(
+            engine,
+            None if self.request.dla_standalone else self._layer_info(engine),
+            self.scales,
+            self.layers,
+            self.gpu_layers,
+            self.notes,
+            self.logger.messages,
+            time.monotonic() - started,
+        )
+
+    # ---------------------------------------------------------------- the network
+
+    def _check_cores(self) -> None:
+        cores, core = self.builder.num_DLA_cores, self.request.dla_core
+        if cores == 0:
+            raise UserError(
+                "TensorRT finds no DLA on this machine (PCs and Orin Nano have none).",
+                "Build on an Orin NX, AGX Orin or Xavier, or with --target gpu.",
+            )
+        if not 0 <= core < cores:
+            raise UsageError(f"There is no DLA core {core}.", f"Cores here are 0 to {cores - 1}.")
+
+    def _parse(self) -> None:
+        parser = self.parser = self.trt.OnnxParser(self.network, self.logger)
+        for flag in self.api.parser_flags(self.job.parser_flags):
+            parser.set_flag(flag)
+        if self.api.needs_builder_config(self.job.parser_flags):
+            parser.set_builder_config(self.config)
+        if not parser.parse_from_file(str(self.job.model)):
+            errors = [self.api.describe_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
+            raise self._failed(
+                f"does not read {self.job.model}",
+                "Check the operator there, or simplify the model before translating it.",
+                "; ".join(errors),
+            )
+        kinds = (self.trt.LayerType.QUANTIZE, self.trt.LayerType.DEQUANTIZE)
+        quantizers = [layer.name for layer in self._network_layers() if layer.type in kinds]
+        if self.job.explicit and not quantizers:
+            raise UserError(
+                f"{self.job.model} has no Q/DQ nodes, so there is nothing explicit in it.",
+                "Name the model with Q/DQ: -t model.onnx --explicit.",
+            )
+        if self.job.implicit and quantizers:
+            raise UserError(
+                f"{self.job.model} still has {len(quantizers)} Q/DQ layers (first: '{quantizers[0]}'); with them "
+                "TensorRT would ignore the calibration cache.",
+                "Translate the model again, or build it with --explicit.",
+            )
+
+    def _network_layers(self) -> Iterator[Any]:
+        for index in range(self.network.num_layers):
+            yield self.network.get_layer(index)
+
+    def _ends(self) -> dict[str, list[Any]]:
+        network = self.network
+        return {
+            "input": [network.get_input(i) for i in range(network.num_inputs)],
+            "output": [network.get_output(i) for i in range(network.num_outputs)],
+        }
+
+    # ---------------------------------------------------------------- the configuration
+
+    def _configure_device(self) -> None:
+        if not self.request.on_dla:
+            return
+        config = self.config
+        config.default_device_type = self.trt.DeviceType.DLA
+        config.DLA_core = self.request.dla_core
+        if self.request.allow_gpu_fallback:
+            config.set_flag(self.api.flag("GPU_FALLBACK"))
+        else:
+            # reformatting at the network's ends would be the GPU's work (fact 3.11)
+            config.set_flag(self.api.flag("DIRECT_IO"))
+        if self.request.dla_standalone:
+            config.engine_capability = self.trt.EngineCapability.DLA_STANDALONE
+
+    def _configure_precision(self) -> None:
+        if self.job.precision == "int8":
+            self.config.set_flag(self.api.flag("INT8"))
+        if self.job.precision in ("int8", "fp16"):
+            # also beside INT8: layers without scale would run in FP32, or not at all on a DLA (fact 3.10)
+            self.config.set_flag(self.api.flag("FP16"))
+        if self.job.precision == "int8":
+            # exactly one of the two (fact 2.6)
+            self.config.set_flag(self.api.flag(f"{self.job.constraints.upper()}_PRECISION_CONSTRAINTS"))
+
+    def _profile(self) -> Any:
+        inputs = {t.name: tuple(t.shape) for t in self._ends()["input"]}
+        request = self.request
+        if not any(-1 in dims for dims in inputs.values()):
+            for bound in ("min", "opt", "max"):
+                for name, shape in getattr(request, f"{bound}_shapes").items():
+                    if inputs.get(name) != tuple(shape):
+                        raise UsageError(
+                            f"--{bound}_shapes: '{name}' is no input of that shape, and all inputs are static.",
+                            f"Inputs are {', '.join(f'{n}:{_dims(d)}' for n, d in inputs.items())}.",
+                        )
+            return None
+        profile = self.builder.create_optimization_profile()
+        for name, (low, mid, high) in complete_shapes(request, Network(inputs, (), ())).items():
+            profile.set_shape(name, low, mid, high)
+        if self.config.add_optimization_profile(profile) < 0:
+            raise self._failed("refuses the shapes", "Correct --min_shapes, --opt_shapes and --max_shapes.")
+        return profile
+
+    def _formats(self) -> None:
+        """Types and formats of the network's inputs and outputs."""
+        direct = self.request.on_dla and not self.request.allow_gpu_fallback
+        for end, tensors in self._ends().items():
+            option = f"--{end}_io_formats"
+            text = str(getattr(self.request, f"{end}_io_formats"))
+            entries = parse_formats(text, option, self.api.version, self.notes)
+            if len(entries) not in (0, 1, len(tensors)):
+                raise UsageError(
+                    f"{option} lists {len(entries)} formats for {len(tensors)} network {end}s.",
+                    f"Give one for all, or one each in this order: {', '.join(t.name for t in tensors)}.",
+                )
+            if not entries and direct:
+                entries = [self._direct_format(tensor, end) for tensor in tensors]
+                listed = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
+                self.notes.append(f"Without GPU fallback the DLA reads and writes itself; chosen: {listed} ({option}).")
+            for tensor, entry in zip(tensors, entries * len(tensors) if len(entries) == 1 else entries):
+                self._set_format(tensor, entry, end, option, direct)
+
+    def _direct_format(self, tensor: Any, end: str) -> str:
+        """INT8 for an input with a scale (the first convolution then takes it as it is), else FP16."""
+        int8 = end == "input" and self.job.implicit and is_usable(self._scale(tensor.name))
+        return "int8:dla_linear" if int8 else "fp16:dla_linear"
+
+    def _set_format(self, tensor: Any, entry: str, end: str, option: str, direct: bool) -> None:
+        kind, _, formats = entry.partition(":")
+        keys = formats.split("+")
+        if direct:
+            for key in keys:
+                if kind not in _DLA_FORMATS.get(key, ()) or (end == "output" and key == "dla_hwc4"):
+                    known = [f"{t}:{k}" for k, ts in _DLA_FORMATS.items() for t in ts]
+                    raise UsageError(
+                        f"{option}: the DLA alone has no {kind}:{key} for an {end}.",
+                        f"Choose from {', '.join(k for k in known if end == 'input' or 'hwc4' not in k)}.",
+                    )
+        channels = tuple(tensor.shape)[1:2]
+        if "dla_hwc4" in keys and channels and channels[0] not in (-1, 1, 3, 4):
+            raise UsageError(
+                f"{option}: dla_hwc4 needs 1, 3 or 4 channels; '{tensor.name}' has {channels[0]}.",
+                "Choose dla_linear or chw32.",
+            )
+        if kind == "int8" and self.job.implicit and not is_usable(self._scale(tensor.name)):
+            raise UserError(
+                f"The INT8 network {end} '{tensor.name}' has no scale in the calibration cache.",
+                "Quantize it in the model, or choose fp16 for it.",
+            )
+        tensor.dtype = self.api.data_type(kind)
+        tensor.allowed_formats = self.api.format_mask(keys)
+
+    def _configure_builder(self) -> None:
+        config, request = self.config, self.request
+        config.profiling_verbosity = self.trt.ProfilingVerbosity.DETAILED
+        for name, mib in request.pools.items():
+            config.set_memory_pool_limit(self.api.pool(name), int(mib * MIB))
+        if request.optimization_level is not None:
+            config.builder_optimization_level = request.optimization_level
+        if request.timing_cache:
+            path = Path(request.timing_cache)
+            stored = path.read_bytes() if path.is_file() else b""
+            self.timing_cache = config.create_timing_cache(stored)
+            if self.timing_cache is None or not config.set_timing_cache(self.timing_cache, False):
+                self.notes.append(f"TensorRT does not take the timing cache {path}; it is made anew.")
+                self.timing_cache = config.create_timing_cache(b"")
+                config.set_timing_cache(self.timing_cache, False)
+
+    # ---------------------------------------------------------------- scales and precisions
+
+    def _scale(self, name: str) -> float:
+        return self.job.cache.scales.get(name, 0.0) if self.job.cache else 0.0
+
+    def _set_scales(self, profile: Any) -> None:
+        if self.job.cache is None:
+            raise UserError("An implicit INT8 build needs a calibration cache.", "Translate the model again.")
+        cache, number = self.job.cache, self.api.cache_number
+        usable = {name: scale for name, scale in cache.scales.items() if is_usable(scale)}
+        dropped = len(cache.scales) - len(usable)
+        if dropped or cache.unreadable:
+            self.notes.append(
+                f"{dropped + len(cache.unreadable)} lines of the calibration cache hold no usable scale and are left out."
+            )
+        served = CalibrationCache(number, usable)
+        if cache.header != served.header:
+            self.notes.append(
+                f"The cache header {cache.header or '(none)'} is served as {served.header}, the number of this TensorRT; "
+                "the file stays as it is."
+            )
+        text = served.to_text().encode("utf-8", "surrogateescape")
+        self.calibrator = make_calibrator(self.api, text)
+        self.config.int8_calibrator = self.calibrator
+        if profile is not None:
+            self.config.set_calibration_profile(profile)  # calibration asks for one (fact 2.10)
+        seen = set()
+        for tensor in self._float_tensors():
+            name = tensor.name
+            seen.add(name)
+            scale = usable.get(name)
+            if scale is None:
+                self.scales.missing.append(name)
+            elif tensor.set_dynamic_range(-127.0 * scale, 127.0 * scale):
+                self.scales.count += 1
+            else:
+                self.notes.append(f"TensorRT refuses the range of tensor '{name}'.")
+        self.scales.unmatched = [name for name in usable if name not in seen]
+
+    def _float_tensors(self) -> Iterator[Any]:
+        """Every tensor of the network that can have a range, each once."""
+        tensors = list(self._ends()["input"])
+        for layer in self._network_layers():
+            tensors += [layer.get_output(i) for i in range(layer.num_outputs)]
+        seen = set()
+        for tensor in tensors:
+            if tensor is not None and tensor.name not in seen and self._takes_range(tensor):
+                seen.add(tensor.name)
+                yield tensor
+
+    def _takes_range(self, tensor: Any) -> bool:
+        # an INT8 input or output was float before its format was set, and needs its range more than any other
+        is_float = self.api.is_float(tensor.dtype) or tensor.dtype == self.trt.DataType.INT8
+        return is_float and not tensor.is_shape_tensor
+
+    def _set_layer_precisions(self) -> None:
+        wanted = dict(self.job.layers)
+        for layer in self._network_layers():
+            precision = wanted.pop(layer.name, None)
+            if precision is None:
+                continue
+            outputs = [layer.get_output(i) for i in range(layer.num_outputs)]
+            if layer.type == self.trt.LayerType.SHAPE or not any(
+                self.api.is_float(t.dtype) or t.is_network_output for t in outputs if t
+            ):
+                self.layers.missing.append(layer.name)  # integer and shape layers take no precision (fact 3.19)
+                continue
+            layer.precision = self.api.data_type(precision)
+            self.layers.count += 1
+        self.layers.unmatched = list(wanted)
+
+    # ---------------------------------------------------------------- after the build
+
+    @contextlib.contextmanager
+    def _progress(self, wanted: bool) -> Iterator[None]:
+        if not wanted or not self.api.has_progress_monitor:
+            yield
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(file=sys.stderr), transient=True) as display:
+            self.monitor = make_progress(self.api, display)
+            self.config.progress_monitor = self.monitor
+            yield
+
+    def _after_build(self) -> None:
+        if self.calibrator is not None and self.calibrator.asked_for_data:
+            self.notes.append(
+                "TensorRT did not take the calibration cache and asked for data to calibrate with; only the ranges that "
+                "were set tensor by tensor hold."
+            )
+        if self.request.timing_cache:
+            write_atomically(Path(self.request.timing_cache), bytes(self.config.get_timing_cache().serialize()))
+
+    def _layer_info(self, engine: bytes) -> str:
+        runtime = self.runtime = self.trt.Runtime(self.logger)
+        if self.request.on_dla:
+            runtime.DLA_core = self.request.dla_core
+        loaded = runtime.deserialize_cuda_engine(engine)
+        if loaded is None:
+            raise self._failed("cannot load the engine that it has just built", "Check the memory of this machine.")
+        inspector = loaded.create_engine_inspector()
+        text: str = inspector.get_engine_information(self.trt.LayerInformationFormat.JSON)
+        return text
+
+    def _how_to_mend(self) -> str:
+        text = " ".join(message for letter, message in self.logger.messages if letter in "EW")
+        if self.calibrator is not None and self.calibrator.asked_for_data:
+            return (
+                "TensorRT did not take the calibration cache and wanted data; translate for this version (--platform)."
+            )
+        if "not supported on DLA" in text or "GPU fallback" in text:
+            refused = f" The DLA does not take {_some(self.gpu_layers)}." if self.gpu_layers else ""
+            return f"Add --allow_gpu_fallback, or translate with --dla_rewrites.{refused}"
+        if "memory" in text.lower():
+            return "Give it more memory: --mem_pools workspace:MIB, and close other programs on the GPU."
+        if self.job.precision == "int8" and self.job.constraints == "obey":
+            return "Try --precision_constraints prefer; --verbose shows the whole log."
+        return "--verbose shows the whole log."
+
+    def _failed(self, what: str, mend: str, words: str = "") -> UserError:
+        """Our error with TensorRT's last words."""
+        errors = list(dict.fromkeys(text.strip() for letter, text in self.logger.messages if letter == "E"))
+        if words:
+            errors = [words, *(e for e in errors if e not in words)]
+        said = " | ".join(errors[-3:]) if errors else "it gives no reason"
+        return UserError(f"TensorRT {self.api.dotted} {what}: {said.rstrip('.')}.", mend)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The whole file or none of it; an earlier one stays until then. Raises UserError where it cannot be written."""
+    from qdq_translator.io import appear_together
+
+    with appear_together(path.absolute().parent) as scratch:
+        (scratch / path.name).write_bytes(data)
+
+
+def _dims(dims: tuple[int, ...]) -> str:
+    return "x".join(map(str, dims))
+
+
+def _some(names: list[str], limit: int = 5) -> str:
+    listed = ", ".join(f"'{n}'" for n in names[:limit])
+    return listed if len(names) <= limit else f"{listed} and {len(names) - limit} more"

@@ -1,0 +1,169 @@
+"""TensorRT's Python package, and everything in which its versions differ: nothing else of the project imports it.
+
+| what | 8.5, 8.6 | 10.x | 11 and later |
+| --- | --- | --- | --- |
+| networks with a batch dimension | need EXPLICIT_BATCH | know no other (flag without effect, fact 2.4) | flag gone |
+| size of the workspace | `max_workspace_size`, and memory pools | memory pools | memory pools |
+| progress monitor | none | yes | yes |
+| node of a parser error | number | number, name, operator | as 10.x |
+| types, formats, pools | fewer | more, by name (2.5: never by number) | |
+| parser flags for DLA | none | from 10.15 | yes |
+| INT8, FP16, calibrators, ranges, layer precisions | yes | yes, deprecated (2.11) | gone (0.1) |
+
+What 8.6 and 10.x both have (memory pools, `build_serialized_network`, tensor names instead of bindings) is used plainly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import re
+from typing import Any, Iterable
+
+from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.targets.platforms import cache_version
+
+OLDEST = (8, 5)
+"""JetPack 5.1 and DRIVE OS 6.0.6 have 8.5; the binding modules that the tests hold this against begin with 8.6."""
+
+_DATA_TYPES = {
+    "fp32": "FLOAT",
+    "fp16": "HALF",
+    "bf16": "BF16",
+    "int8": "INT8",
+    "uint8": "UINT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    "bool": "BOOL",
+}
+_POOLS = {
+    "workspace": "WORKSPACE",
+    "dlaSRAM": "DLA_MANAGED_SRAM",
+    "dlaLocalDRAM": "DLA_LOCAL_DRAM",
+    "dlaGlobalDRAM": "DLA_GLOBAL_DRAM",
+}
+MIB = 1 << 20
+
+
+def how_to_install() -> str:
+    """One sentence for this machine: where its TensorRT comes from."""
+    if platform.machine() in ("aarch64", "arm64"):
+        return (
+            "On a Jetson it is part of JetPack (do not pip install it there: "
+            "'sudo apt install python3-libnvinfer', and a virtual environment with --system-site-packages)."
+        )
+    return (
+        "On a PC with an NVIDIA GPU: pip install 'tensorrt>=8.6,<11'; on a Jetson it is part of JetPack, "
+        "do not pip install it there."
+    )
+
+
+def load() -> Api:
+    """The installed TensorRT.
+
+    Raises MissingDependency where there is none or it does not load, UserError for versions without implicit INT8.
+    """
+    try:
+        module = importlib.import_module("tensorrt")
+    except ModuleNotFoundError as error:
+        if error.name != "tensorrt":
+            raise MissingDependency(f"TensorRT does not load: {error}.", how_to_install()) from error
+        raise MissingDependency("TensorRT's Python package is not installed here.", how_to_install()) from error
+    except (ImportError, OSError) as error:
+        raise MissingDependency(
+            f"TensorRT's Python package is here but does not load: {error}.", how_to_install()
+        ) from (error)
+    return Api(module)
+
+
+class Api:
+    """One version of TensorRT: `trt` is its module, the methods hide how versions differ.
+
+    Raises UserError for versions that have no implicit INT8.
+    """
+
+    def __init__(self, trt: Any) -> None:
+        self.trt = trt
+        numbers = [int(n) for n in re.findall(r"\d+", str(trt.__version__))[:3]] + [0, 0]
+        self.version: tuple[int, int, int] = (numbers[0], numbers[1], numbers[2])
+        if self.version[0] >= 11 or not hasattr(trt.BuilderFlag, "INT8"):
+            raise UserError(
+                f"TensorRT {self.dotted} has no implicit INT8: version 11 removed calibration, ranges and layer "
+                "precisions.",
+                "Write the scales back as Q/DQ ('qdq-translator restore --complete -i NAME_noqdq.onnx -c CACHE "
+                "-o model_qdq.onnx') and build that model strongly typed: trtexec --onnx=model_qdq.onnx. "
+                "Or build with TensorRT 8.6 to 10.x.",
+            )
+        if self.version[:2] < OLDEST:
+            raise UserError(
+                f"TensorRT {self.dotted} is too old for this builder.", "Use 8.6 to 10.x, or 'qdq-translator trtexec'."
+            )
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def cache_number(self) -> str:
+        """What a calibration cache of this version says in its header (fact 1.2)."""
+        return cache_version(self.version)
+
+    @property
+    def network_flags(self) -> int:
+        """For `Builder.create_network`."""
+        if self.version[0] >= 10:
+            return 0
+        return 1 << int(self.trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
+
+    @property
+    def has_progress_monitor(self) -> bool:
+        return hasattr(self.trt, "IProgressMonitor")
+
+    def flag(self, name: str) -> Any:
+        """A BuilderFlag."""
+        return self._member("BuilderFlag", name, f"builder flag {name}")
+
+    def parser_flags(self, names: Iterable[str]) -> list[Any]:
+        """OnnxParserFlags by name, in any case. Raises UserError for what this version does not have."""
+        return [self._member("OnnxParserFlag", name.upper(), f"parser flag {name}") for name in names]
+
+    def needs_builder_config(self, names: Iterable[str]) -> bool:
+        """True where the parser must see the builder's configuration first."""
+        return any(name.upper() == "REPORT_CAPABILITY_DLA" for name in names)
+
+    def data_type(self, key: str) -> Any:
+        """trtexec's name of a type ('fp16') -> DataType."""
+        return self._member("DataType", _DATA_TYPES.get(key, key.upper()), f"type {key}")
+
+    def format_mask(self, keys: Iterable[str]) -> int:
+        """trtexec's names of formats ('chw', 'dla_hwc4') -> what `ITensor.allowed_formats` takes."""
+        mask = 0
+        for key in keys:
+            name = "LINEAR" if key == "chw" else key.upper()
+            mask |= 1 << int(self._member("TensorFormat", name, f"tensor format {key}"))
+        return mask
+
+    def pool(self, key: str) -> Any:
+        """trtexec's name of a memory pool -> MemoryPoolType."""
+        return self._member("MemoryPoolType", _POOLS.get(key, key.upper()), f"memory pool {key}")
+
+    def is_float(self, data_type: Any) -> bool:
+        """True for the types that can have a range and a precision (fact 1.13)."""
+        return data_type in (self.trt.DataType.FLOAT, self.trt.DataType.HALF)
+
+    def describe_parser_error(self, error: Any) -> str:
+        """TensorRT's words, with the node they are about."""
+        text = str(error.desc()).strip()
+        if hasattr(error, "node_name") and error.node_name():
+            return f"{text} (node '{error.node_name()}', {error.node_operator()})"
+        return f"{text} (node {error.node()})" if error.node() >= 0 else text
+
+    def _member(self, enum: str, name: str, what: str) -> Any:
+        """Raises UserError with what this version has."""
+        known = getattr(self.trt, enum).__members__
+        if name not in known:
+            raise UserError(
+                f"TensorRT {self.dotted} has no {what}.",
+                f"It has {', '.join(known)}." if len(known) < 20 else "Leave it out.",
+            )
+        return known[name]
