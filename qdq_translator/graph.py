@@ -325,7 +325,7 @@ class Graph:
         for node in self.consumers(old):
             if old in node.captured:
                 for subgraph in node.subgraphs():
-                    _rename_in_subgraph(subgraph, old, new)
+                    _rename_in_subgraph(subgraph, {old: new})
                 node.captured = tuple(new if n == old else n for n in node.captured)
             node.inputs = [new if n == old else n for n in node.inputs]
             self._consumers.setdefault(new, {})[id(node)] = node
@@ -343,6 +343,22 @@ class Graph:
             self.value_info[new] = value
         if self._taken is not None:
             self._taken.add(new)
+
+    def rename_tensors(self, mapping: dict[str, str]) -> None:
+        """Renames many tensors at once, so that new names may be old names of others. Graph inputs and outputs and
+        initializers must not be among them."""
+        for node in self.nodes:
+            for subgraph in node.subgraphs():
+                _rename_in_subgraph(subgraph, mapping)
+            node.captured = tuple(mapping.get(n, n) for n in node.captured)
+            node.inputs = [mapping.get(n, n) for n in node.inputs]
+            node.outputs = [mapping.get(n, n) for n in node.outputs]
+        self.producer = {mapping.get(n, n): node for n, node in self.producer.items()}
+        self._consumers = {mapping.get(n, n): readers for n, readers in self._consumers.items()}
+        for value in self.value_info.values():
+            value.name = mapping.get(value.name, value.name)
+        self.value_info = {value.name: value for value in self.value_info.values()}
+        self._taken = None
 
     def is_graph_tensor(self, name: str) -> bool:
         """True for graph inputs and outputs: their names are the user's."""
@@ -462,17 +478,17 @@ def _captured(node: Node) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _rename_in_subgraph(graph: onnx.GraphProto, old: str, new: str) -> None:
+def _rename_in_subgraph(graph: onnx.GraphProto, mapping: dict[str, str]) -> None:
     for node in graph.node:
         for index, name in enumerate(node.input):
-            if name == old:
-                node.input[index] = new
+            if name in mapping:
+                node.input[index] = mapping[name]
         for attribute in node.attribute:
             for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                _rename_in_subgraph(subgraph, old, new)
+                _rename_in_subgraph(subgraph, mapping)
     for value in graph.output:
-        if value.name == old:
-            value.name = new
+        if value.name in mapping:
+            value.name = mapping[value.name]
 
 
 def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:

@@ -1,0 +1,83 @@
+"""`qdq_translator.py` and `qdq-translator translate`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from qdq_translator.errors import UsageError, UserError
+from qdq_translator.options import TranslateCommand
+
+Options = TranslateCommand
+
+
+def run(options: TranslateCommand) -> int:
+    """Translates every model; one that fails does not keep the others from being translated."""
+    if not options.input_onnx_models:
+        raise UsageError("No model was named.", "Give one or more with -i model.onnx.")
+    if options.jobs < 1:
+        raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more.")
+    _refuse_same_names(options.input_onnx_models)
+    results = _run_all(options)
+    status = 0
+    summaries: List[Dict[str, Any]] = []
+    for model, (summary, error) in zip(options.input_onnx_models, results):
+        if summary is not None:
+            summaries.append(summary)
+            if not options.json:
+                _print_summary(summary, options.verbose)
+            error = summary["failed"]
+        if error:
+            status = 1
+            print(f"{model}: {error}", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"translated": summaries, "status": status}, indent=2))
+    return status
+
+
+def _refuse_same_names(models: List[str]) -> None:
+    seen: Dict[str, str] = {}
+    for model in models:
+        name = Path(model).name
+        if name in seen:
+            raise UsageError(
+                f"{seen[name]} and {model} would write the same files.", "Translate them into different folders."
+            )
+        seen[name] = model
+
+
+_Result = Tuple[Optional[Dict[str, Any]], str]
+
+
+def _run_all(options: TranslateCommand) -> List[_Result]:
+    tasks = [(model, options) for model in options.input_onnx_models]
+    if options.jobs == 1 or len(tasks) == 1:
+        return [_translate_one(task) for task in tasks]
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    workers = min(options.jobs, len(tasks))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(_translate_one, tasks))
+
+
+def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
+    """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
+    from qdq_translator.emit.write import summarize
+    from qdq_translator.translator import translate
+
+    model, options = task
+    try:
+        translation = translate(model, options)
+        files = translation.save(options.output_dir)
+        return summarize(translation, files, options), ""
+    except UserError as error:
+        if options.verbose:
+            raise
+        return None, str(error)
+
+
+def _print_summary(summary: Dict[str, Any], verbose: bool) -> None:
+    from qdq_translator.report.terminal import print_short
+
+    print_short(summary, verbose)

@@ -1,0 +1,46 @@
+"""Rule S6, with `--infer_average_pool_scales`: AveragePool, GlobalAveragePool and ReduceMean over exactly the spatial
+axes of a 4-D or 5-D tensor as pass-through. Never the ReduceMean of a decomposed LayerNormalization."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from qdq_translator.graph import Node
+from qdq_translator.inference.context import Context
+
+OPS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+
+
+def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
+    """Axes of a Reduce operator, non-negative and sorted; None where they or the rank are not known."""
+    rank = context.types.rank(node.inputs[0])
+    axes = node.get("axes")
+    if axes is None and node.input(1):
+        values = context.graph.array(node.input(1))
+        axes = None if values is None else [int(a) for a in values]
+    if axes is None or rank is None:
+        return None
+    return sorted(a + rank if a < 0 else a for a in axes)
+
+
+def _applies(node: Node, context: Context) -> bool:
+    if not context.options.infer_average_pool_scales:
+        return False
+    if not node.is_op("ReduceMean"):
+        return True
+    rank = context.types.rank(node.inputs[0])
+    return rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
+
+
+def forward(node: Node, context: Context) -> bool:
+    value = context.scale(node.inputs[0])
+    if value is None or not _applies(node, context):
+        return False
+    return context.give(node.outputs[0], value, "S6", node, node.inputs[0])
+
+
+def backward(node: Node, context: Context) -> bool:
+    value = context.scale(node.outputs[0])
+    if value is None or not _applies(node, context):
+        return False
+    return context.give(node.inputs[0], value, "S6", node, node.outputs[0])

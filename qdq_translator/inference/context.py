@@ -1,0 +1,40 @@
+"""What every scale rule works with: the graph (read only), the types, and the guarded way into the scale table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+from qdq_translator.graph import Graph, Node
+from qdq_translator.options import TranslateOptions
+from qdq_translator.scales import Origin, ScaleTable
+from qdq_translator.types import TensorTypes
+
+
+@dataclasses.dataclass
+class Context:
+    """Rules read through `scale` and write through `give`, which keeps rules S1 and S2."""
+
+    graph: Graph
+    types: TensorTypes
+    scales: ScaleTable
+    options: TranslateOptions
+
+    def scale(self, tensor: str) -> Optional[float]:
+        return self.scales.value(tensor)
+
+    def may_have(self, tensor: str) -> bool:
+        """Rule S2: no graph output, no constant, no integer ever gets an inferred scale."""
+        return (
+            bool(tensor)
+            and tensor not in self.graph.outputs
+            and not self.graph.is_constant(tensor)
+            and self.types.is_float(tensor)
+        )
+
+    def lacks(self, tensor: str) -> bool:
+        return tensor not in self.scales and self.may_have(tensor)
+
+    def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
+        """Adds a scale by `rule` where rules S1 and S2 allow it; True if it was added."""
+        return self.lacks(tensor) and self.scales.infer(tensor, value, Origin(rule, node.name, source, note))

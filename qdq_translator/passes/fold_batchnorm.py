@@ -1,0 +1,115 @@
+"""Rule F1: BatchNormalization goes into the Conv, ConvTranspose, Gemm or MatMul before it.
+
+1. `Conv -> BN`            -> `Conv'`         W' = W * f over output channels,  b' = (b - mean) * f + beta
+2. `ConvTranspose -> BN`   -> `ConvTranspose'`  the same; output channels are (group, axis 1)
+3. `Gemm -> BN`            -> `Gemm'`         axis 0 of B with transB, else axis 1; alpha and beta stay
+4. `MatMul -> BN` (rank 2) -> `Gemm'`
+with `f = gamma / sqrt(variance + epsilon)` (ONNX BatchNormalization, inference).
+
+The folded node's output is called what the BN's output was. Not folded: where the first node's output has another
+consumer, is a graph output, or carries an explicit scale of its own; where weights or statistics are not constant;
+BN in training mode. Shared weights are copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Callable, Optional
+
+import numpy as np
+
+from qdq_translator.graph import Graph, Node
+from qdq_translator.scales import ScaleTable
+
+FOLDED_INTO = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+@dataclasses.dataclass(frozen=True)
+class FoldedWeight:
+    """A weight that was multiplied: initializer before, initializer after (another name if it was shared)."""
+
+    old: str
+    new: str
+
+
+def fold_batchnorm(graph: Graph, scales: ScaleTable, rank: Callable[[str], Optional[int]]) -> list[FoldedWeight]:
+    """Folds every BatchNormalization that rule F1 allows. `rank` tells a tensor's rank, None where unknown."""
+    folded = []
+    for node in graph.nodes:
+        if node.is_op("BatchNormalization"):
+            first = graph.producer.get(node.inputs[0])
+            if first is not None and first.is_op(*FOLDED_INTO):
+                weight = _fold(graph, scales, first, node, rank)
+                if weight is not None:
+                    folded.append(weight)
+    return folded
+
+
+def _fold(
+    graph: Graph, scales: ScaleTable, first: Node, norm: Node, rank: Callable[[str], Optional[int]]
+) -> Optional[FoldedWeight]:
+    between = first.outputs[0]
+    if graph.only_consumer(between) is not norm or scales.observed(between):
+        return None
+    if norm.get("training_mode", 0) or len([o for o in norm.outputs if o]) > 1 or not norm.get("spatial", 1):
+        return None
+    statistics = [graph.array(name) for name in norm.inputs[1:5]]
+    weight = graph.array(first.input(1)) if first.input(1) in graph.initializers else None
+    if weight is None or weight.dtype.kind != "f" or any(s is None for s in statistics):
+        return None
+    bias = None
+    if first.input(2):
+        bias = graph.array(first.input(2))
+        if bias is None:
+            return None
+    gamma, beta, mean, variance = (np.asarray(s, np.float64) for s in statistics)
+    factor = gamma / np.sqrt(variance + norm.get("epsilon", 1e-5))
+    channels = factor.size
+    if first.op_type == "MatMul":
+        if weight.ndim != 2 or rank(first.inputs[0]) != 2:
+            return None
+        scaled, axis = _times(weight, factor, (1, channels)), 1
+    elif first.op_type == "Gemm":
+        axis = 0 if first.get("transB", 0) else 1
+        scaled = _times(weight, factor, (channels, 1) if axis == 0 else (1, channels))
+    elif first.op_type == "ConvTranspose":
+        groups = int(first.get("group", 1))
+        shape = (groups, weight.shape[0] // groups, weight.shape[1], -1)
+        scaled = _times(weight.reshape(shape), factor, (groups, 1, weight.shape[1], 1)).reshape(weight.shape)
+    else:
+        scaled = _times(weight, factor, (channels, *(1,) * (weight.ndim - 1)))
+    old_bias = (
+        np.zeros(channels) if bias is None else np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), channels)
+    )
+    new_bias = (old_bias - mean) * factor + beta
+    if first.op_type == "Gemm" and first.input(2):
+        # the Gemm multiplies its C by beta; what is stored must make up for it
+        gain = float(first.get("beta", 1.0))
+        if gain == 0.0:
+            return None
+        if bias is not None and bias.size not in (1, channels):
+            return None
+        new_bias = (old_bias * gain - mean) * factor + beta
+        new_bias = new_bias / gain
+    old = first.inputs[1]
+    new = old if graph.consumer_count(old) == 1 else graph.unique_name(f"{old}_{first.name or between}")
+    graph.add_initializer(new, scaled)
+    graph.set_input(first, 1, new)
+    bias_name = first.input(2)
+    if not bias_name or graph.consumer_count(bias_name) > 1:
+        bias_name = graph.unique_name(f"{first.name or between}.bias")
+    graph.add_initializer(bias_name, new_bias.astype(weight.dtype))
+    graph.set_input(first, 2, bias_name)
+    if first.op_type == "MatMul":
+        first.op_type = "Gemm"
+    output = norm.outputs[0]
+    graph.remove(norm)
+    graph.value_info.pop(between, None)
+    graph.rename_output(first, between, output)
+    return FoldedWeight(old, new)
+
+
+def _times(weight: np.ndarray, factor: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """weight * factor, computed in float32 or wider, in the weight's own type."""
+    wide = np.float64 if weight.dtype == np.float64 else np.float32
+    return np.multiply(weight, factor.reshape(shape).astype(wide), dtype=wide).astype(weight.dtype, copy=False)

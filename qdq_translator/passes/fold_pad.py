@@ -1,0 +1,82 @@
+"""Rule F2: constant `Pad` goes into the node behind it, only where the result is equal for every input.
+
+1. `Pad(0) -> Conv`                      pads add up
+2. `Pad(0) -> AveragePool`               with count_include_pad, or without if it pads nothing itself (then it is set)
+3. `Pad(-inf) -> MaxPool`, and `Pad(0) -> MaxPool` of a tensor that cannot be negative
+Not: negative or batch/channel padding, auto_pad, another reader of the padded tensor, a graph output, a padded tensor
+with an explicit scale of its own that differs from its source's; pools whose padding would reach their kernel's size,
+and pools with ceil_mode.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from qdq_translator.graph import Graph, Node
+from qdq_translator.passes.strip import is_non_negative
+from qdq_translator.scales import ScaleTable
+
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+def fold_pads(graph: Graph, scales: ScaleTable) -> None:
+    for node in graph.nodes:
+        if node.is_op("Pad"):
+            reader = graph.only_consumer(node.outputs[0])
+            pads = constant_pads(graph, node)
+            if reader is not None and pads is not None and _allowed(graph, scales, node, reader):
+                _fold(graph, node, reader, pads)
+
+
+def constant_pads(graph: Graph, node: Node) -> Optional[list[int]]:
+    """All begins, then all ends, for every axis; None where they are not constant or only for some axes."""
+    if node.get("mode", "constant") != "constant" or node.input(3):
+        return None
+    if "pads" in node.attributes:
+        return [int(p) for p in node.get("pads")]
+    values = graph.array(node.input(1)) if node.input(1) else None
+    return None if values is None else [int(p) for p in values]
+
+
+def _pad_value(graph: Graph, node: Node) -> Optional[float]:
+    return graph.scalar(node.input(2)) if node.input(2) else float(node.get("value", 0.0))
+
+
+def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
+    source, padded = pad.inputs[0], pad.outputs[0]
+    if reader.inputs[0] != padded or reader.inputs.count(padded) > 1:
+        return False
+    if scales.observed(padded) and (padded not in scales or scales.value(padded) != scales.value(source)):
+        return False
+    if reader.get("auto_pad", "NOTSET") not in ("NOTSET", "") or reader.get("ceil_mode", 0):
+        return False
+    value = _pad_value(graph, pad)
+    if reader.is_op("Conv"):
+        return value == 0
+    if reader.is_op("AveragePool"):
+        return value == 0 and (bool(reader.get("count_include_pad", 0)) or not any(reader.get("pads", [])))
+    if reader.is_op("MaxPool") and value is not None:
+        return value <= _LOWEST or (value == 0 and is_non_negative(graph, source))
+    return False
+
+
+def _fold(graph: Graph, pad: Node, reader: Node, pads: list[int]) -> None:
+    rank = len(pads) // 2
+    begins, ends = pads[:rank], pads[rank:]
+    if rank < 3 or min(pads) < 0 or any(begins[:2] + ends[:2]):
+        return
+    own = reader.get("pads", [0] * (2 * (rank - 2)))
+    total = [a + b for a, b in zip(own, begins[2:] + ends[2:])]
+    if not reader.is_op("Conv"):
+        kernel = reader.get("kernel_shape")
+        if any(p >= k for p, k in zip(total, kernel * 2)):
+            return
+        if reader.is_op("AveragePool") and any(total):
+            reader.set("count_include_pad", 1)
+    reader.set("pads", total)
+    source = pad.inputs[0]
+    graph.set_inputs(reader, [source if name == pad.outputs[0] else name for name in reader.inputs])
+    graph.remove(pad)
+    graph.value_info.pop(pad.outputs[0], None)

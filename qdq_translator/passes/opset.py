@@ -1,0 +1,135 @@
+"""Rule F6 for TensorRT 8.x: no opset above 17, whose axes inputs its parser silently ignores (fact sheet 4.11, 4.12).
+
+A node may stay as it is where ONNX's own schemas say that the newer form it is written in is also valid in opset 17
+(same inputs, attributes absent or at their default); otherwise one of the rewrites below applies, or none:
+
+1. `ReduceX(x, axes)`                        -> `ReduceX(x){axes}`      constant axes
+2. `Split(x){num_outputs}`                   -> `Split(x)`              where the axis divides evenly, else with sizes
+3. `Pad(x, pads, value, axes)`               -> `Pad(x, pads', value)`  constant pads and axes, known rank
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+import numpy as np
+import onnx
+
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph, Node
+from qdq_translator.types import TensorTypes
+
+TENSORRT_8_OPSET = 17
+_REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+               "ReduceLogSumExp", "ReduceSumSquare")  # fmt: skip
+
+
+def lower_opset(graph: Graph, types: TensorTypes, to: int = TENSORRT_8_OPSET) -> list[str]:
+    """Brings the graph to opset `to` exactly; returns the names of the nodes that were rewritten.
+
+    Raises UserError naming the first node for which that is not possible; the graph is then half done.
+    """
+    if graph.opset() <= to:
+        return []
+    rewritten = []
+    for node in graph.nodes:
+        if not node.is_standard:
+            continue
+        if node.captured or any(True for _ in node.subgraphs()):
+            raise _refusal(graph, node, to, "its body")
+        rewrite = _REWRITES.get(node.op_type)
+        if rewrite is not None and rewrite(graph, types, node):
+            rewritten.append(node.name)
+        problem = _why_not(node, graph.opset(), to)
+        if problem:
+            raise _refusal(graph, node, to, problem)
+    graph.opsets[""] = to
+    return rewritten
+
+
+def _refusal(graph: Graph, node: Node, to: int, problem: str) -> UserError:
+    return UserError(
+        f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset {to}, the highest that "
+        f"TensorRT 8.x reads ({problem}).",
+        f"Export with opset {to} or below, or choose a TensorRT 10 platform.",
+    )
+
+
+def _why_not(node: Node, opset: int, to: int) -> Optional[str]:
+    """Why the node would mean something else in opset `to`; None where it is the same. Drops defaults on the way."""
+    try:
+        new = onnx.defs.get_schema(node.op_type, opset)
+        old = onnx.defs.get_schema(node.op_type, to)
+    except onnx.defs.SchemaError:
+        return f"{node.op_type} does not exist there"
+    if new.since_version == old.since_version:
+        return None
+    for key in list(node.attributes):
+        if key not in old.attributes:
+            default = new.attributes[key].default_value if key in new.attributes else None
+            at_default = default is not None and onnx.helper.get_attribute_value(default) == node.get(key)
+            if not at_default and not _means_nothing(key, node):
+                return f"its attribute {key}"
+            del node.attributes[key]
+    if len(node.inputs) > old.max_input:
+        return f"its input {old.max_input + 1}"
+    return None
+
+
+def _means_nothing(key: str, node: Node) -> bool:
+    """Attributes that say what older versions do anyway."""
+    value = node.get(key)
+    return (key == "dilations" and set(value) == {1}) or (key in ("saturate", "round_mode"))
+
+
+def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
+    if not node.input(1):
+        if node.get("noop_with_empty_axes", 0):
+            return False
+        node.attributes.pop("noop_with_empty_axes", None)
+        return False
+    axes = graph.array(node.input(1))
+    if axes is None or axes.size == 0:
+        return False
+    graph.set_inputs(node, node.inputs[:1])
+    node.set("axes", [int(a) for a in axes])
+    node.attributes.pop("noop_with_empty_axes", None)
+    return True
+
+
+def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
+    parts = node.get("num_outputs")
+    if parts is None:
+        return False
+    shape = types.shape(node.inputs[0])
+    axis = int(node.get("axis", 0))
+    size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+    if not isinstance(size, int):
+        return False
+    del node.attributes["num_outputs"]
+    if size % parts:
+        chunk = -(-size // parts)
+        sizes = np.array([chunk] * (parts - 1) + [size - chunk * (parts - 1)], np.int64)
+        graph.set_inputs(node, [node.inputs[0], graph.add_initializer(graph.unique_name(f"{node.name}_split"), sizes)])
+    return True
+
+
+def _pad_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
+    if not node.input(3):
+        return False
+    pads, axes, rank = graph.array(node.input(1)), graph.array(node.input(3)), types.rank(node.inputs[0])
+    if pads is None or axes is None or rank is None:
+        return False
+    full = np.zeros(2 * rank, np.int64)
+    for i, axis in enumerate(int(a) % rank for a in axes):
+        full[axis], full[axis + rank] = pads[i], pads[i + len(axes)]
+    name = graph.add_initializer(graph.unique_name(f"{node.name}_pads"), full)
+    graph.set_inputs(node, [node.inputs[0], name, *node.inputs[2:3]])
+    return True
+
+
+_REWRITES: dict[str, Callable[[Graph, TensorTypes, Node], bool]] = {
+    **dict.fromkeys(_REDUCTIONS, _reduce_axes),
+    "Split": _split_outputs,
+    "Pad": _pad_axes,
+}

@@ -1,0 +1,501 @@
+"""Rules Q1 to Q11: no quantizer is left; what each said goes into the scale table, the weights are baked.
+
+Requires: the quantizers found in this very graph. Ensures: no QuantizeLinear or DequantizeLinear, every tensor float
+where it was codes, graph inputs and outputs under their own names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from qdq_translator.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.errors import UnsupportedQuantizer
+from qdq_translator.graph import Graph, Node
+from qdq_translator.options import TranslateOptions
+from qdq_translator.quantizers.activations import (
+    ClampCodes,
+    Dequantize,
+    Found,
+    Move,
+    Quantize,
+    QuantizedInput,
+    QuantizedOutput,
+    find_activation_quantizers,
+)
+from qdq_translator.quantizers.constants import (
+    BIAS_INPUTS,
+    WEIGHT_INPUTS,
+    BakedConstant,
+    QuantizedConstant,
+    bake,
+    find_constant_quantizers,
+)
+from qdq_translator.quantizers.parameters import Rejected
+from qdq_translator.scales import Origin, ScaleTable
+
+_OTHER_QUANTIZED_OPS = (
+    "QLinearConv",
+    "QLinearMatMul",
+    "QLinearAdd",
+    "QLinearMul",
+    "QLinearConcat",
+    "QLinearSigmoid",
+    "QLinearLeakyRelu",
+    "QLinearAveragePool",
+    "QLinearGlobalAveragePool",
+    "QLinearSoftmax",
+    "QGemm",
+    "QAttention",
+    "ConvInteger",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul",
+    "DynamicQuantizeLinear",
+    "TRT_FP8QuantizeLinear",
+    "TRT_FP8DequantizeLinear",
+    "TRT_INT4QuantizeLinear",
+    "TRT_INT4DequantizeLinear",
+    "TRT_FP4DynamicQuantize",
+    "TRT_FP4QDQ",
+    "ExtendedQuantizeLinear",
+    "ExtendedDequantizeLinear",
+    "VitisQuantizeLinear",
+    "VitisDequantizeLinear",
+    "FixNeuron",
+    "MatMulNBits",
+)
+"""Quantized operators that are no Q/DQ of ONNX: refused (fact sheet 8, 8.3)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedWeight:
+    """The codes a weight was trained with, in the layout of the initializer that replaced it (rule W1).
+
+    codes: int8, or None where they cannot be told; per_channel: whether the exporter had a scale per channel.
+    """
+
+    codes: Optional[np.ndarray]
+    source: str
+    per_channel: bool
+    saturated: int
+
+
+def strip(
+    graph: Graph, scales: ScaleTable, diagnostics: Diagnostics, options: TranslateOptions
+) -> dict[str, TrainedWeight]:
+    """Takes every quantizer out. Returns the trained codes of each baked weight, by initializer name.
+
+    Raises UnsupportedQuantizer with every reason found.
+    """
+    constants = Constants(graph)
+    found = find_activation_quantizers(
+        graph,
+        constants,
+        asymmetric=options.asymmetric,
+        per_channel=options.per_channel_activations,
+        missing_zero_point=options.missing_zero_point,
+    )
+    weights, rejected = find_constant_quantizers(
+        graph, constants, asymmetric=options.asymmetric, missing_zero_point=options.missing_zero_point
+    )
+    rejected = [*found.rejected, *rejected, *_other_quantized_ops(graph), *_quantizers_in_bodies(graph)]
+    if rejected:
+        raise _refusal(rejected)
+    if not found.steps and not weights:
+        raise UnsupportedQuantizer(
+            "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
+            "Quantize it first (QAT or PTQ in QDQ format); a float model needs a calibration cache instead.",
+        )
+    for note in found.approximated:
+        (diagnostics.info if note.exact else diagnostics.warning)(
+            "Q1", f"{note.what} Translated because of {note.option}.", node=note.node, tensor=note.tensor
+        )
+    _report_mixed_readers(graph, found, diagnostics)
+    baked = [bake(graph, constants, w, options.weights, options.missing_zero_point) for w in weights]
+    trained = {}
+    for item, result in zip(weights, baked):
+        _replace_constant(graph, item, result.values)
+        if item.kind == "weight":
+            _report_weight(item, result, diagnostics, options)
+            trained[item.name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
+    del baked
+    _Stripper(graph, scales, diagnostics).apply(found)
+    _fold_parameters(graph, constants)
+    _remove_leftovers(graph)
+    return trained
+
+
+def _refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
+    first = rejected[0]
+    more = "" if len(rejected) == 1 else f" ({len(rejected) - 1} more quantizers cannot be used either)"
+    return UnsupportedQuantizer(f"{first.what}{more}", first.mend)
+
+
+def _other_quantized_ops(graph: Graph) -> list[Rejected]:
+    return [
+        Rejected(
+            node.name,
+            node.outputs[0] if node.outputs else "",
+            f"{node.op_type} {node.label} is a quantized operator that is no QuantizeLinear/DequantizeLinear pair.",
+            "Export in QDQ format (int8).",
+        )
+        for node in graph.nodes
+        if node.op_type in _OTHER_QUANTIZED_OPS
+    ]
+
+
+def _report_mixed_readers(graph: Graph, found: Found, diagnostics: Diagnostics) -> None:
+    """Rule C2: tensors that some consumers read quantized and others read as float."""
+    dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, Dequantize)}
+    told: set[str] = set()
+    for step in found.steps:
+        if not isinstance(step, Quantize) or step.source in dequantized or step.source in told:
+            continue
+        told.add(step.source)
+        readers = [n for n in graph.consumers(step.source) if not is_quantize(n)]
+        if readers:
+            names = ", ".join(n.label for n in readers[:3]) + (", ..." if len(readers) > 3 else "")
+            diagnostics.info(
+                "C2",
+                f"Tensor '{step.source}' is quantized for some consumers and read as float by {names}; "
+                "in implicit mode its one scale holds for all of them.",
+                tensor=step.source,
+                data={"float_readers": [n.name for n in readers]},
+            )
+
+
+def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
+    def inside(body: object) -> Optional[str]:
+        for node in body.node:  # type: ignore[attr-defined]
+            if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+                return str(node.name or node.output[0])
+            for attribute in node.attribute:
+                for inner in [attribute.g, *attribute.graphs]:
+                    deeper = inside(inner)
+                    if deeper is not None:
+                        return deeper
+        return None
+
+    rejected = []
+    for node in graph.nodes:
+        for body in node.subgraphs():
+            name = inside(body)
+            if name is not None:
+                rejected.append(
+                    Rejected(
+                        node.name,
+                        name,
+                        f"Quantizer '{name}' stands inside the body of {node.op_type} {node.label}.",
+                        "Implicit INT8 cannot reach into control flow; export without If/Loop/Scan around quantized layers.",
+                    )
+                )
+                break
+    return rejected
+
+
+# -------------------------------------------------------------------- constants
+
+
+def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray) -> None:
+    """Puts one initializer in the place of a constant expression, whose nodes become dead."""
+    producer = graph.producer[item.tensor]
+    if item.name == item.tensor:
+        graph.remove(producer)
+        graph.add_initializer(item.tensor, values)
+        if item.tensor in graph.outputs:
+            _free_graph_output_of_constant(graph, item.tensor)
+    else:
+        graph.replace_uses(item.tensor, item.name)
+        graph.remove(producer)
+        graph.add_initializer(item.name, values)
+    graph.value_info.pop(item.tensor, None)
+
+
+def _report_weight(
+    item: QuantizedConstant, baked: BakedConstant, diagnostics: Diagnostics, options: TranslateOptions
+) -> None:
+    if baked.saturated:
+        diagnostics.info(
+            "W1",
+            f"{baked.saturated} codes -128 of weight '{item.name}' became -127, the lowest that TensorRT's weights have.",
+            tensor=item.name,
+            node=item.node,
+            data={"saturated": baked.saturated},
+        )
+    if options.calibration_type == "max" and baked.float_scale_off:
+        percent = 100 * (baked.float_scale_error or 0)
+        diagnostics.warning(
+            "W3",
+            f"{baked.float_scale_off} scales of weight '{item.name}' are not max|w|/127 (up to {percent:.3g}% off).",
+            tensor=item.name,
+            node=item.node,
+            mend="If the weights were calibrated by histogram or learned, say so with --calibration_type histogram.",
+            data={"channels": baked.float_scale_off, "largest_relative": baked.float_scale_error},
+        )
+
+
+def _free_graph_output_of_constant(graph: Graph, name: str) -> None:
+    """A constant that is a graph output: the parser wants a node there."""
+    source = graph.unique_name(f"{name}_value")
+    tensor = graph.initializers.pop(name)
+    tensor.name = source
+    graph.initializers[source] = tensor
+    for reader in graph.consumers(name):
+        graph.set_inputs(reader, [source if n == name else n for n in reader.inputs])
+    graph.append(Node("Identity", [source], [name], graph.unique_name(f"{name}_identity")))
+
+
+def _fold_parameters(graph: Graph, constants: Constants) -> None:
+    """Rule F6: weights and biases that are other constant expressions become initializers too."""
+    for node in graph.nodes:
+        if not node.is_standard or node.op_type not in WEIGHT_INPUTS:
+            continue
+        for index in (*WEIGHT_INPUTS[node.op_type], BIAS_INPUTS.get(node.op_type, -1)):
+            name = node.input(index) if index >= 0 else ""
+            if not name or name in graph.initializers or not constants.is_constant(name) or name not in graph.producer:
+                continue
+            values = constants.value(name)
+            if values is not None:
+                graph.remove(graph.producer[name])
+                graph.add_initializer(name, values)
+
+
+# -------------------------------------------------------------------- activations
+
+
+class _Stripper:
+    def __init__(self, graph: Graph, scales: ScaleTable, diagnostics: Diagnostics) -> None:
+        self.graph, self.scales, self.diagnostics = graph, scales, diagnostics
+        self.real: dict[str, str] = {}
+        """Tensor that is gone (codes, or a DQ's output) -> the float tensor that stands for it."""
+        self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
+
+    def apply(self, found: Found) -> None:
+        for step in found.steps:
+            if isinstance(step, Quantize):
+                self._quantize(step)
+            elif isinstance(step, ClampCodes):
+                self._clamp_codes(step)
+            elif isinstance(step, Move):
+                self._move(step)
+            elif isinstance(step, Dequantize):
+                self._dequantize(step)
+            elif isinstance(step, QuantizedInput):
+                self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
+                self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
+            else:
+                self._output(step)
+
+    def _alias(self, name: str) -> str:
+        while name in self.real:
+            name = self.real[name]
+        return name
+
+    def _quantize(self, step: Quantize) -> None:
+        node, graph = step.node, self.graph
+        source = self._alias(node.inputs[0])
+        graph.remove(node)
+        origin = Origin("Q1", node.name, source)
+        if step.clamp is not None and not (
+            step.clamp[1] is None and step.clamp[0] == 0 and is_non_negative(graph, source)
+        ):
+            source = self._clamp(source, step.clamp, step.scale, node)
+        else:
+            self.scales.observe(source, step.scale, origin)
+        self._replace(node.outputs[0], source)
+
+    def _clamp(self, source: str, clamp: tuple[Optional[float], Optional[float]], scale: float, quantizer: Node) -> str:
+        """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared."""
+        key = (source, *clamp)
+        if key not in self.clamped:
+            graph = self.graph
+            name = graph.unique_name(f"{source}_clamp")
+            node = make_clamp(graph, source, name, clamp, graph.unique_name(f"{quantizer.name or source}_clamp"))
+            producer = graph.producer.get(source)
+            graph.insert_after(node, producer)
+            self.clamped[key] = name
+            self.diagnostics.info(
+                "Q9",
+                f"The quantizer {quantizer.label} also clamped tensor '{source}'; the clamp stays as {node.op_type} '{node.name}'.",
+                node=node.name,
+                tensor=name,
+            )
+        name = self.clamped[key]
+        self.scales.observe(name, scale, Origin("Q9", quantizer.name, source))
+        return name
+
+    def _clamp_codes(self, step: ClampCodes) -> None:
+        node, graph = step.node, self.graph
+        source = self._alias(node.inputs[0])
+        graph.remove(node)
+        keep = step.clamp is not None and not (
+            step.clamp[0] == 0 and step.clamp[1] is None and is_non_negative(graph, source)
+        )
+        if keep and step.clamp is not None:
+            source = self._clamp(source, step.clamp, step.scale, node)
+        self._replace(node.outputs[0], source)
+
+    def _move(self, step: Move) -> None:
+        node, graph = step.node, self.graph
+        graph.set_inputs(node, [self._alias(name) for name in node.inputs])
+        if node.is_op("Pad") and step.pad_value is not None:
+            if step.pad_value == 0.0:
+                graph.set_inputs(node, [*node.inputs[:2], "", *node.inputs[3:]])
+            else:
+                value = graph.add_initializer(
+                    graph.unique_name(f"{node.outputs[0]}_pad"), np.asarray(step.pad_value, np.float32)
+                )
+                graph.set_inputs(node, [*node.inputs[:2], value, *node.inputs[3:]])
+        for name in node.outputs:
+            if name:
+                graph.value_info.pop(name, None)
+                self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0]))
+
+    def _dequantize(self, step: Dequantize) -> None:
+        node = step.node
+        source = self._alias(node.inputs[0])
+        self.graph.remove(node)
+        self._replace(node.outputs[0], source)
+
+    def _replace(self, gone: str, source: str) -> None:
+        """`gone` has lost its producer; its readers get `source`. A graph output keeps its name (rule Q7)."""
+        graph = self.graph
+        graph.value_info.pop(gone, None)
+        self.real[gone] = source
+        graph.replace_uses(gone, source)
+        if gone not in graph.outputs:
+            return
+        producer = graph.producer.get(source)
+        if producer is None or source in graph.outputs:
+            self._identity(source, gone)
+            return
+        graph.rename_output(producer, source, gone)
+        self.scales.rename(source, gone)
+        del self.real[gone]
+        self.real[source] = gone
+        for key, name in list(self.clamped.items()):
+            if name == source:
+                self.clamped[key] = gone
+
+    def _identity(self, source: str, output: str) -> None:
+        """A graph output that is a graph input or another output: both names stay (fact sheet 4.2)."""
+        node = Node("Identity", [source], [output], self.graph.unique_name(f"{output}_identity"))
+        self.graph.insert_after(node, self.graph.producer.get(source))
+        self.scales.copy(source, output, "Q7")
+        del self.real[output]
+
+    def _output(self, step: QuantizedOutput) -> None:
+        value = self.graph.outputs[step.name]
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+
+
+def make_clamp(
+    graph: Graph, source: str, output: str, clamp: tuple[Optional[float], Optional[float]], name: str
+) -> Node:
+    """Relu for [0, inf), else Clip with initializers as bounds."""
+    if clamp == (0.0, None):
+        return Node("Relu", [source], [output], name)
+    bounds = []
+    for which, bound in zip(("min", "max"), clamp):
+        if bound is None:
+            bounds.append("")
+        else:
+            bounds.append(graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, np.float32)))
+    while bounds and not bounds[-1]:
+        bounds.pop()
+    return Node("Clip", [source, *bounds], [output], name)
+
+
+_NON_NEGATIVE = (
+    "Relu",
+    "Sigmoid",
+    "Softmax",
+    "Abs",
+    "Exp",
+    "Sqrt",
+    "HardSigmoid",
+    "Softplus",
+    "ReduceSumSquare",
+    "ReduceL2",
+)
+_KEEPS_SIGN = (
+    "MaxPool",
+    "AveragePool",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceSum",
+    "Transpose",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Identity",
+    "Dropout",
+    "Slice",
+    "Split",
+    "Gather",
+    "Expand",
+    "Tile",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Cast",
+)
+_KEEPS_SIGN_OF_ALL = ("Add", "Mul", "Concat", "Max", "Sum")
+
+
+def is_non_negative(graph: Graph, name: str) -> bool:
+    """True where no input of the network can make the tensor negative. Looks back through a bounded number of nodes."""
+    stack, seen = [name], set()
+    while stack:
+        tensor = stack.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        if len(seen) > 64:
+            return False
+        node = graph.producer.get(tensor)
+        if node is None or not node.is_standard or node.is_op("Constant"):
+            values = graph.array(tensor)
+            if values is None or values.dtype.kind not in "fiu" or (values.size and values.min() < 0):
+                return False
+            continue
+        if node.op_type in _NON_NEGATIVE:
+            continue
+        if node.op_type == "Clip":
+            low = graph.scalar(node.input(1)) if node.input(1) else node.get("min")
+            if low is None or low < 0:
+                stack.append(node.inputs[0])
+        elif node.op_type == "Pad":
+            value = graph.scalar(node.input(2)) if node.input(2) else node.get("value", 0.0)
+            if node.get("mode", "constant") == "constant" and (value is None or value < 0):
+                return False
+            stack.append(node.inputs[0])
+        elif (
+            node.op_type == "Resize" and node.get("mode", "nearest") in ("nearest", "linear")
+        ) or node.op_type in _KEEPS_SIGN:
+            stack.append(node.inputs[0])
+        elif node.op_type in _KEEPS_SIGN_OF_ALL:
+            stack.extend(node.inputs)
+        else:
+            return False
+    return True
+
+
+def _remove_leftovers(graph: Graph) -> None:
+    """Quantizers that nothing reads go; one that is still read is an error (no Q/DQ node is left, ever)."""
+    from qdq_translator.passes.cleanup import remove_dead_nodes
+
+    remove_dead_nodes(graph)
+    for node in graph.nodes:
+        if is_quantize(node) or is_dequantize(node):
+            raise UnsupportedQuantizer(
+                f"{node.op_type} {node.label} could not be removed: {helper.printable_node(node.to_proto())}.",
+                "Please report this model; no file was written.",
+            )

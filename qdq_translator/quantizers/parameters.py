@@ -1,0 +1,100 @@
+"""Reading scale and zero point of a QuantizeLinear or DequantizeLinear: a `QuantParams`, or the reason why not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional, Union
+
+import numpy as np
+from onnx import TensorProto
+
+from qdq_translator.constants import Constants, is_dequantize
+from qdq_translator.graph import Graph, Node
+from qdq_translator.qparams import RANGES, QuantParams
+
+_TYPE_NAMES = {value: key.lower() for key, value in TensorProto.DataType.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rejected:
+    """Why a quantizer has no implicit INT8 counterpart: what was found, at which node and tensor, how to mend it."""
+
+    node: str
+    tensor: str
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.mend}"
+
+
+def read_parameters(
+    graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str] = None
+) -> Union[QuantParams, Rejected]:
+    """The parameters of one Q or DQ node.
+
+    `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing_zero_point`: what a node without
+    zero point and without `output_dtype` means ('uint8' by the ONNX standard). Per-channel axes come out as given by
+    the node (default 1), not normalised to the rank; a single value along an axis counts as per tensor.
+    """
+    tensor = node.inputs[0]
+    kind = "DequantizeLinear" if is_dequantize(node) else "QuantizeLinear"
+
+    def reject(what: str, mend: str) -> Rejected:
+        return Rejected(node.name, tensor, f"{kind} {node.label} on tensor '{tensor}' {what}", mend)
+
+    if node.get("block_size", 0):
+        return reject(
+            "quantizes in blocks.", "Implicit INT8 has no block scales; export per tensor or per channel int8."
+        )
+    scale = _constant(constants, node.input(1))
+    if scale is None:
+        source = (
+            f"graph input '{node.input(1)}'"
+            if node.input(1) in graph.inputs
+            else f"tensor '{node.input(1)}', computed at run time"
+        )
+        return reject(
+            f"takes its scale from {source}.", "Export with calibrated, constant scales (no dynamic quantization)."
+        )
+    if scale.dtype.kind not in "fV" or scale.ndim > 1:
+        return reject(
+            f"has scales of shape {list(scale.shape)} and type {scale.dtype}.",
+            "Implicit INT8 needs one float scale, or one a channel for weights.",
+        )
+    dtype = stored_dtype
+    zero_point = np.zeros((), np.int64)
+    if node.input(2):
+        zero = _constant(constants, node.input(2))
+        if zero is None:
+            return reject(
+                "takes its zero point from a tensor that is not constant.", "Export with constant zero points."
+            )
+        dtype = zero.dtype.name
+        if dtype in RANGES:
+            zero_point = zero.astype(np.int64)
+    elif not is_dequantize(node):
+        declared = node.get("output_dtype", 0)
+        dtype = _TYPE_NAMES[declared] if declared else missing_zero_point
+    if dtype is None:
+        dtype = missing_zero_point
+    if dtype not in RANGES:
+        return reject(f"uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
+    values = scale.astype(np.float32)
+    if not np.isfinite(values).all() or (values < 0).any() or (values == 0).any():
+        bad = float(values.reshape(-1)[np.argmax(~np.isfinite(values.reshape(-1)) | (values.reshape(-1) <= 0))])
+        return reject(
+            f"has the scale {bad:g}.",
+            "A scale must be finite and above 0; calibrate that tensor again (is it always 0?).",
+        )
+    axis: Optional[int] = None
+    if values.size == 1:
+        values, zero_point = values.reshape(()), zero_point.reshape(-1)[:1].reshape(())
+    else:
+        axis = int(node.get("axis", 1))
+        zero_point = np.broadcast_to(zero_point, values.shape)
+    return QuantParams(values, zero_point, dtype, axis)
+
+
+def _constant(constants: Constants, name: str) -> Optional[np.ndarray]:
+    return constants.value(name) if name else None

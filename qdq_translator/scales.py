@@ -1,0 +1,148 @@
+"""The scale table: for every tensor at most one INT8 scale, and where it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterator, Optional
+
+import numpy as np
+
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.emit.calibration_cache import is_usable
+from qdq_translator.errors import UnsupportedQuantizer
+
+EXPLICIT_RULES = ("Q1", "Q6", "Q7", "Q9", "Q10")
+"""Origins that the exporter's model states itself; all others were inferred."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Which rule gave a scale, at which node, from which tensor."""
+
+    rule: str
+    node: str = ""
+    source: str = ""
+    note: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return {k: v for k, v in dataclasses.asdict(self).items() if v or k == "rule"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorScale:
+    """`value`: the scale (amax / 127), a float32 held in a Python float."""
+
+    value: float
+    origin: Origin
+
+    @property
+    def explicit(self) -> bool:
+        return self.origin.rule in EXPLICIT_RULES
+
+    @property
+    def amax(self) -> float:
+        return self.value * 127
+
+
+class ScaleTable:
+    """Tensor name -> TensorScale. Explicit scales are observed first and settled once; rules then add, never change."""
+
+    def __init__(self) -> None:
+        self._scales: dict[str, TensorScale] = {}
+        self._observed: dict[str, list[TensorScale]] = {}
+
+    def observe(self, tensor: str, value: float, origin: Origin) -> None:
+        """One quantizer's word about a tensor; several may differ until `settle`."""
+        seen = self._observed.setdefault(tensor, [])
+        value = float(np.float32(value))
+        if all(value != s.value for s in seen):
+            seen.append(TensorScale(value, origin))
+
+    def rename(self, old: str, new: str) -> None:
+        """Moves what was observed of `old` to `new`."""
+        for scale in self._observed.pop(old, ()):
+            self.observe(new, scale.value, scale.origin)
+
+    def copy(self, source: str, target: str, rule: str) -> None:
+        """What was observed of `source` holds for `target` too."""
+        for scale in list(self._observed.get(source, ())):
+            self.observe(target, scale.value, Origin(rule, scale.origin.node, source))
+
+    def settle(self, policy: str, diagnostics: Diagnostics) -> None:
+        """Rule C1: one scale per tensor by `policy` (max, min, first, error); each conflict is reported.
+
+        Raises UnsupportedQuantizer for a conflict under `error`.
+        """
+        for tensor, seen in self._observed.items():
+            usable = [s for s in seen if is_usable(s.value)]
+            for scale in seen:
+                if not is_usable(scale.value):
+                    diagnostics.warning(
+                        "Q1",
+                        f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal float32 and is left out.",
+                        tensor=tensor,
+                        node=scale.origin.node,
+                        mend="Calibrate that tensor again.",
+                    )
+            if len(usable) > 1:
+                values = [s.value for s in usable]
+                where = ", ".join(f"{s.value:.6g} at '{s.origin.node}'" for s in usable)
+                if policy == "error":
+                    raise UnsupportedQuantizer(
+                        f"Tensor '{tensor}' is quantized with {len(usable)} scales: {where} (rule C1).",
+                        "Choose one with --on_conflict max, min or first.",
+                    )
+                pick = max(values) if policy == "max" else min(values) if policy == "min" else values[0]
+                chosen = next(s for s in usable if s.value == pick)
+                diagnostics.warning(
+                    "C1",
+                    f"Conflicting scales on tensor '{tensor}': {where}; {pick:.6g} is used (--on_conflict {policy}).",
+                    tensor=tensor,
+                    node=chosen.origin.node,
+                    data={"scales": values, "nodes": [s.origin.node for s in usable], "chosen": pick},
+                )
+                usable = [chosen]
+            if usable:
+                self._scales[tensor] = usable[0]
+
+    def infer(self, tensor: str, value: float, origin: Origin) -> bool:
+        """Adds a scale where there is none (rule S1); unusable values are not taken. True if it was added."""
+        value = float(np.float32(value))
+        if tensor in self._scales or not is_usable(value):
+            return False
+        self._scales[tensor] = TensorScale(value, origin)
+        return True
+
+    def replace(self, tensor: str, value: float, origin: Origin) -> None:
+        """Overrides a scale; for steps that the user asked for by name (--unify_scales max)."""
+        self._scales[tensor] = TensorScale(float(np.float32(value)), origin)
+
+    def observed(self, tensor: str) -> bool:
+        """True where some quantizer spoke of the tensor (before or after `settle`)."""
+        return tensor in self._observed
+
+    def get(self, tensor: str) -> Optional[TensorScale]:
+        return self._scales.get(tensor)
+
+    def value(self, tensor: str) -> Optional[float]:
+        scale = self._scales.get(tensor)
+        return None if scale is None else scale.value
+
+    def drop(self, tensor: str) -> None:
+        self._scales.pop(tensor, None)
+        self._observed.pop(tensor, None)
+
+    def __contains__(self, tensor: str) -> bool:
+        return tensor in self._scales
+
+    def __getitem__(self, tensor: str) -> TensorScale:
+        return self._scales[tensor]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scales)
+
+    def __len__(self) -> int:
+        return len(self._scales)
+
+    def items(self) -> list[tuple[str, TensorScale]]:
+        return list(self._scales.items())

@@ -1,0 +1,106 @@
+"""Element types and shapes of every tensor, by ONNX's own shape inference."""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional, Sequence, Union
+
+import onnx
+from onnx import TensorProto, ValueInfoProto
+
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph
+
+FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
+_MAKE_INTEGERS = frozenset(
+    ("Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Equal", "Less", "Greater", "Not", "And", "Or")
+)
+_KEPT_VALUES = 64
+"""Initializers up to this many elements keep their values: shapes and axes that inference needs."""
+
+Dim = Union[int, str, None]
+
+
+class TensorTypes:
+    """What is known of every tensor. Unknown element types count as float unless their operator makes integers."""
+
+    def __init__(self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None) -> None:
+        """`input_shapes`: sizes for dynamic dimensions of graph inputs. Raises UserError where they do not fit."""
+        self._graph = graph
+        model = graph.to_model()
+        self._weights = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
+        del model.graph.initializer[:]
+        for tensor in graph.initializers.values():
+            size = 1
+            for dim in tensor.dims:
+                size *= dim
+            if size <= _KEPT_VALUES:
+                model.graph.initializer.append(tensor)
+            else:
+                model.graph.input.append(
+                    onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+                )
+        if input_shapes:
+            _fix_inputs(model, input_shapes)
+            del model.graph.value_info[:]
+            for output in model.graph.output:
+                output.type.tensor_type.ClearField("shape")
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        except Exception:  # unknown operators or contradictory shapes: what the file says must do
+            inferred = model
+        self._values: dict[str, ValueInfoProto] = {
+            v.name: v for v in (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
+        }
+
+    def elem_type(self, name: str) -> int:
+        """ONNX element type, 0 where unknown."""
+        if name in self._weights:
+            return self._weights[name][0]
+        value = self._values.get(name)
+        return int(value.type.tensor_type.elem_type) if value is not None else 0
+
+    def is_float(self, name: str) -> bool:
+        elem = self.elem_type(name)
+        if elem:
+            return elem in FLOAT_TYPES
+        producer = self._graph.producer.get(name)
+        return producer is None or producer.op_type not in _MAKE_INTEGERS
+
+    def shape(self, name: str) -> Optional[tuple[Dim, ...]]:
+        """Sizes; a dynamic dimension is its name or None. None where not even the rank is known."""
+        if name in self._weights:
+            return self._weights[name][1]
+        value = self._values.get(name)
+        if value is None or not value.type.tensor_type.HasField("shape"):
+            return None
+        return tuple(
+            d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in value.type.tensor_type.shape.dim
+        )
+
+    def rank(self, name: str) -> Optional[int]:
+        shape = self.shape(name)
+        return None if shape is None else len(shape)
+
+    def static_shape(self, name: str) -> Optional[tuple[int, ...]]:
+        """The shape where every dimension is a number."""
+        shape = self.shape(name)
+        if shape is None or not all(isinstance(d, int) for d in shape):
+            return None
+        return tuple(int(d) for d in shape if isinstance(d, int))
+
+
+def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    inputs = {v.name: v for v in model.graph.input}
+    for name, wanted in shapes.items():
+        value = inputs.get(name)
+        if value is None:
+            raise UserError(
+                f"--shapes names '{name}', which is no graph input.", "Inputs are: " + ", ".join(inputs) + "."
+            )
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) != len(wanted) or any(d.HasField("dim_value") and d.dim_value != w for d, w in zip(dims, wanted)):
+            has = "x".join(str(d.dim_value) if d.HasField("dim_value") else (d.dim_param or "?") for d in dims)
+            raise UserError(f"--shapes gives '{name}' {'x'.join(map(str, wanted))}, but the model says {has}.", "")
+        for dim, size in zip(dims, wanted):
+            dim.Clear()
+            dim.dim_value = size

@@ -1,0 +1,125 @@
+"""Rule W1: does TensorRT's own weight quantization reproduce the codes that the model was trained with?
+
+The final float weights (after folding) go through TensorRT's rule, per output channel `max|w| / 127` and rounding
+(fact sheet 5.1 to 5.3), and the codes are compared one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional
+
+import numpy as np
+
+from qdq_translator.graph import Graph, Node
+from qdq_translator.passes.strip import TrainedWeight
+from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightCheck:
+    """One quantized weight of one layer.
+
+    reproduced: codes that come out as trained (a channel whose sign was folded in counts with its sign), of `codes`.
+    full_channels: output channels whose trained codes reach +-127, where TensorRT must reproduce every code;
+    full_reproduced: share of codes reproduced in them (None without such channels).
+    largest_code_error: in TensorRT's codes; largest_error: real error relative to the channel's max|w|.
+    note: why codes could not be compared, '' where they were.
+    """
+
+    weight: str
+    node: str
+    codes: int
+    reproduced: int
+    channels: int
+    full_channels: int
+    full_reproduced: Optional[float]
+    largest_code_error: int
+    largest_error: float
+    saturated: int = 0
+    note: str = ""
+
+    @property
+    def exact(self) -> bool:
+        return not self.note and self.reproduced == self.codes
+
+    @property
+    def share(self) -> float:
+        return self.reproduced / self.codes if self.codes else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "exact": self.exact, "share": self.share}
+
+
+def check_weights(graph: Graph, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:
+    """One row for every weight that was quantized and the layer that uses it, in graph order."""
+    rows = []
+    for node in graph.nodes:
+        for index, name in enumerate(node.inputs[:2]):
+            if name in trained and name in graph.initializers:
+                values = graph.array(name)
+                assert values is not None
+                row = _check(node, index, name, values, trained[name])
+                if row is not None:
+                    rows.append(row)
+    return rows
+
+
+def channel_last(node: Node, index: int, values: np.ndarray) -> Optional[np.ndarray]:
+    """The weight as (output channels, weights per channel); None where TensorRT has no channels for it (5.2)."""
+    if node.is_op("Conv") and index == 1:
+        return values.reshape(values.shape[0], -1)
+    if node.is_op("ConvTranspose") and index == 1:
+        groups = int(node.get("group", 1))
+        split = values.reshape(groups, values.shape[0] // groups, values.shape[1], -1)
+        return split.transpose(0, 2, 1, 3).reshape(groups * values.shape[1], -1)
+    if node.is_op("Gemm") and values.ndim == 2:
+        transposed = node.get("transB" if index == 1 else "transA", 0)
+        by_row = bool(transposed) == (index == 1)
+        return values if by_row else values.T
+    if node.is_op("MatMul") and values.ndim == 2:
+        return values.T if index == 1 else values
+    return None
+
+
+def _check(node: Node, index: int, name: str, values: np.ndarray, trained: TrainedWeight) -> Optional[WeightCheck]:
+    weight = channel_last(node, index, values)
+    count = int(values.size)
+    if weight is None:
+        return None
+    if trained.codes is None or trained.codes.shape != values.shape:
+        note = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
+        return WeightCheck(name, node.name, count, 0, len(weight), 0, None, 0, 0.0, trained.saturated, note)
+    codes = channel_last(node, index, trained.codes)
+    assert codes is not None
+    made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
+    full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
+    same = made == codes
+    exact = same.all(axis=1)
+    reproduced = int(np.count_nonzero(same))
+    largest_code, largest_error, full_missed = 0, 0.0, 0
+    for channel in np.flatnonzero(~exact):
+        trained_row, made_row = codes[channel].astype(np.int64), made[channel].astype(np.int64)
+        if np.dot(trained_row, made_row) < 0:  # a negative BatchNormalization factor was folded in
+            trained_row = -trained_row
+        hits = int(np.count_nonzero(trained_row == made_row))
+        reproduced += hits - int(np.count_nonzero(same[channel]))
+        full_missed += (len(made_row) - hits) if full[channel] else 0
+        largest_code = max(largest_code, int(np.abs(made_row - trained_row).max(initial=0)))
+        amax = float(scale[channel, 0]) * INT8_MAX
+        if amax > 0:
+            error = np.abs(made_row * float(scale[channel, 0]) - weight[channel].astype(np.float64)).max(initial=0)
+            largest_error = max(largest_error, float(error) / amax)
+    in_full = int(np.count_nonzero(full)) * codes.shape[1]
+    return WeightCheck(
+        name,
+        node.name,
+        count,
+        reproduced,
+        len(codes),
+        int(np.count_nonzero(full)),
+        1 - full_missed / in_full if in_full else None,
+        largest_code,
+        largest_error,
+        trained.saturated,
+    )
