@@ -1,15 +1,18 @@
-"""Run an ONNX classifier in ONNX Runtime and count."""
+"""Run an ONNX model in ONNX Runtime."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Union
 
 import numpy as np
 import onnx
 import onnxruntime
 
+Model = Union[str, Path, onnx.ModelProto]
 
-def session(model: str | Path | onnx.ModelProto) -> onnxruntime.InferenceSession:
+
+def session(model: Model) -> onnxruntime.InferenceSession:
     """ONNX Runtime on one CPU thread, graph optimizations off: the Q/DQ model is computed as it is written."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -18,17 +21,12 @@ def session(model: str | Path | onnx.ModelProto) -> onnxruntime.InferenceSession
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def outputs(model: str | Path | onnx.ModelProto, images: np.ndarray, batch: int = 50) -> list[np.ndarray]:
+def outputs(model: Model, images: np.ndarray, batch: int = 50) -> list[np.ndarray]:
     """All graph outputs for images (N, C, H, W), in the graph's order, float32."""
     running = session(model)
     name = running.get_inputs()[0].name
     parts = [running.run(None, {name: images[i : i + batch]}) for i in range(0, len(images), batch)]
     return [np.concatenate(group) for group in zip(*parts)]
-
-
-def top1(model: str | Path | onnx.ModelProto, images: np.ndarray, labels: np.ndarray) -> float:
-    """Top-1 in percent; the first graph output holds the logits (N, classes)."""
-    return top1_of(outputs(model, images)[0], labels)
 
 
 def top1_of(logits: np.ndarray, labels: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Float training, quantization-aware fine-tuning and export of the classifiers. One thread, fixed seeds."""
+"""Training of the classifiers, seeds, and the ONNX export of any network. One thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from .digits import Digits
 from .fake_quant import Mode
 
 BATCH = 64
-CALIBRATION_IMAGES = 512
 
 
 def seed_everything(seed: int) -> None:
@@ -44,12 +43,6 @@ def train(network: nn.Module, data: Digits, epochs: int, rate: float) -> None:
             optimizer.step()
             schedule.step()
     network.eval()
-
-
-def quantize_aware(network: nn.Module, data: Digits, epochs: int, rate: float) -> None:
-    """Calibrate on training images, then fine-tune with fake quantization switched on (and leave it on)."""
-    fake_quant.calibrate(network, torch.from_numpy(data.train_images[:CALIBRATION_IMAGES]).split(BATCH))
-    train(network, data, epochs, rate)
 
 
 def export(network: nn.Module, path: Path, sample: torch.Tensor, output_names: list[str], quantized: bool) -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import torch
 
-from e2e_workflow.common import digits, evaluate, networks, training
+from e2e_workflow.common import tasks
 
 FOLDER = Path(__file__).resolve().parents[2] / "qdq_translator" / "models"
 SAMPLES = 64
@@ -23,20 +22,17 @@ WANTED_TOP1 = 97.0
 
 
 def main() -> int:
-    training.seed_everything(0)
-    data = digits.load()
-    network = networks.ResNet()
-    training.train(network, data, epochs=20, rate=0.05)
-    training.quantize_aware(network, data, epochs=4, rate=0.005)
+    task = tasks.DigitsTask("resnet", smoke=False)
+    network = tasks.float_network(task, smoke=False)
+    tasks.quantize_aware(task, network)
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / "digits_resnet_qat.onnx"
-    training.export(network, path, torch.from_numpy(data.test_images[:1]), ["logits"], quantized=True)
+    task.export(network, path, quantized=True)
     onnx.checker.check_model(str(path), full_check=True)
-    np.savez_compressed(
-        FOLDER / "digits_samples.npz", input=data.test_images[:SAMPLES], labels=data.test_labels[:SAMPLES]
-    )
-    top1 = evaluate.top1(path, data.test_images, data.test_labels)
-    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB, Top-1 {top1:.2f} % of {len(data.test_labels)} images")
+    labels = task.data.test_labels[:SAMPLES]
+    np.savez_compressed(FOLDER / "digits_samples.npz", input=task.test_images[:SAMPLES], labels=labels)
+    top1 = task.score_of_model(path)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB, Top-1 {top1:.2f} % of {len(task.test_images)} images")
     return 0 if top1 >= WANTED_TOP1 else 1
 
 

@@ -1,0 +1,50 @@
+"""Quantization-aware training in PyTorch, exported with Q/DQ: the score of the float and of the Q/DQ model.
+
+    python -m e2e_workflow.pytorch_qat.run [--smoke] [--only NAME]
+
+Writes the ONNX models to e2e_workflow/work/pytorch_qat and, unless --smoke or --only, results.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from e2e_workflow.common import results, tasks
+
+COMMAND = "python -m e2e_workflow.pytorch_qat.run"
+PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "scikit-learn"]
+HEADER = ["network", "metric", "float", "Q/DQ"]
+
+
+def run(name: str, smoke: bool, folder: Path) -> list[str]:
+    """Train, fine-tune, export and score one network: a row of the table. Raises AssertionError on bad scores."""
+    task = tasks.make(name, smoke)
+    network = tasks.float_network(task, smoke)
+    float_score = task.score_of_model(task.export(network, folder / f"{name}_float.onnx", quantized=False))
+    tasks.quantize_aware(task, network)
+    qdq_score = task.score_of_model(task.export(network, folder / f"{name}_qat.onnx", quantized=True))
+    print(f"{name}: {task.metric} float {float_score:.2f}, Q/DQ {qdq_score:.2f}", flush=True)
+    assert float_score >= task.wanted_score, f"{name}: float {float_score:.2f} is below {task.wanted_score}"
+    assert qdq_score >= float_score - task.tolerated_loss, f"{name}: Q/DQ {qdq_score:.2f}, float {float_score:.2f}"
+    return [name, task.metric, f"{float_score:.2f}", f"{qdq_score:.2f}"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="a few epochs only; asserts on the scores")
+    parser.add_argument("--only", choices=tasks.NAMES, help="one network")
+    arguments = parser.parse_args()
+    folder = tasks.WORK / ("pytorch_qat_smoke" if arguments.smoke else "pytorch_qat")
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [arguments.only] if arguments.only else tasks.NAMES
+    text = results.table(HEADER, [run(name, arguments.smoke, folder) for name in names])
+    print(text)
+    if not (arguments.smoke or arguments.only):
+        results.write(Path(__file__).with_name("results.md"), COMMAND, text, PACKAGES)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
