@@ -13,7 +13,6 @@ from typing import Any
 
 import onnx
 import pytest
-import trtexec_grammar as grammar
 from onnx import TensorProto, helper
 
 from qdq_translator import cli
@@ -22,6 +21,7 @@ from qdq_translator.emit.calibration_cache import CalibrationCache, scale_to_hex
 from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.errors import UsageError, UserError
+from tests import trtexec_grammar as grammar
 
 HOSTILE = [
     "/conv1/Conv",

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import pytest
-import trtexec_grammar as grammar
-from conftest import SHARED
+
+from tests import trtexec_grammar as grammar
+from tests.conftest import SHARED
 
 VECTORS = SHARED / "trtexec" / "vectors.json"
 

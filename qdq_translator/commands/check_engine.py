@@ -1,0 +1,142 @@
+"""`qdq-translator check-engine`: did TensorRT build what was planned?"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Optional
+
+from qdq_translator.options import option
+
+if TYPE_CHECKING:
+    from qdq_translator.engine.inspector import EngineCheck
+
+
+@dataclasses.dataclass
+class Options:
+    """Hold the layer information that TensorRT wrote about an engine (trtexec --profilingVerbosity=detailed
+    --exportLayerInfo=FILE, or build --layer_info FILE) against the plan of a translation."""
+
+    translation: str = option(
+        "--translation", "-t", metavar="PATH", help="the output folder of translate, or a NAME_noqdq.onnx"
+    )
+    layer_info: str = option("--layer_info", metavar="FILE", help="the layer information, JSON")
+    log: Optional[str] = option(
+        "--log",
+        default=None,
+        metavar="FILE",
+        help="the build log: DLA and GPU layers, causes of fallbacks, missing scales",
+    )
+    all: bool = option("--all", default=False, help="list every layer, not only those that differ from the plan")
+    json: bool = option("--json", default=False, help="the result as one JSON object on stdout, nothing else there")
+    strict: bool = option("--strict", default=False, help="exit status 1 where the engine disobeys the plan")
+    fail_on_gpu_fallback: bool = option(
+        "--fail_on_gpu_fallback", default=False, help="exit status 1 where a layer of a DLA engine runs on the GPU"
+    )
+    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+
+
+def run(options: Options) -> int:
+    """Prints table or JSON; status 1 only where --strict or --fail_on_gpu_fallback ask for it."""
+    import json
+    from pathlib import Path
+
+    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.engine import inspector
+    from qdq_translator.errors import UserError
+
+    files = TranslationFiles.locate(options.translation)
+    info = inspector.read_layer_info(Path(options.layer_info))
+    log = None
+    if options.log:
+        try:
+            log = inspector.parse_log(Path(options.log).read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            raise UserError(f"{options.log} cannot be read: {error.strerror}.", "Check the path.") from error
+    plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
+    if not plan:
+        import onnx
+
+        model = onnx.load(str(files.model), load_external_data=False)
+        plan = inspector.plan_from_config(files.read_config(), model)
+    layers = files.read_layer_precisions() if files.layer_arg.exists() else {}
+    check = inspector.check_engine(plan, info, log, layers)
+    if not any(verdict.engine_layer for verdict in check.verdicts):
+        raise UserError(
+            f"No layer of {options.layer_info} carries a name of {files.model.name}.",
+            "Name the layer information of an engine that was built from this model.",
+        )
+    if options.json:
+        print(json.dumps(check.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        _draw(check, options.all)
+    failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
+    return 1 if failed else 0
+
+
+def _draw(check: "EngineCheck", everything: bool) -> None:
+    """Summary and tables, no wider than 80 columns where the terminal's width is not known."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=80)
+    summary = check.summary()
+    int8 = summary["int8"]
+    promised = sum(int8.values())
+    counts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    counts.add_column(justify="right")
+    counts.add_column()
+    rows = (
+        (f"{int8['obeyed']} of {promised}", "layers planned in INT8 run in INT8"),
+        (int8["disobeyed"], "planned in INT8, run in a higher precision"),
+        (int8["unseen"], "planned in INT8, inside a region or without a type: not visible"),
+        (int8["dissolved"], "planned in INT8, dissolved (data movement)"),
+        (int8["missing"], "planned in INT8, found nowhere in the engine"),
+        (summary["disobediences"], "layers against the plan in all"),
+        (summary["unfused_qdq"], "Q/DQ nodes left unfused"),
+        (summary["quantizers"], "conversions to or from INT8, standalone scales"),
+        (summary["reformats"], "other reformats"),
+        (summary["dla_subgraphs"], "DLA subgraphs"),
+        (summary["gpu_fallbacks"], "layers that fell back from DLA to GPU"),
+        (summary["missing_scales"], "tensors whose scale TensorRT missed"),
+        (summary["unmatched_precisions"], "names of the layer list that matched no layer"),
+    )
+    for index, (count, words) in enumerate(rows):
+        if index == 0 or count:
+            counts.add_row(str(count), words)
+    console.print(counts)
+    if check.cache_rejected:
+        console.print("\nTensorRT rejected the calibration cache: its header holds another version or algorithm.")
+    shown = check.verdicts if everything else check.disobediences
+    if shown:
+        table = Table(title="layers" if everything else "against the plan", title_justify="left")
+        table.add_column("layer", overflow="fold", ratio=3)
+        table.add_column("op", overflow="fold", ratio=1)
+        table.add_column("plan")
+        table.add_column("engine")
+        table.add_column("why", overflow="fold", ratio=2)
+        for verdict in shown:
+            where = verdict.actual or verdict.verdict
+            why = verdict.why or (verdict.verdict if everything else "")
+            table.add_row(escape(verdict.name), escape(verdict.op), verdict.planned, where, escape(why))
+        console.print(table)
+    lists = (
+        ("Q/DQ left unfused", [f"{e.name} ({e.change})" for e in check.unfused_qdq]),
+        ("conversions to or from INT8", [f"{e.name} ({e.change})" for e in check.quantizers]),
+        ("fell back to the GPU", [f"{name}: {cause}" if cause else name for name, cause in check.gpu_fallbacks]),
+        ("missing scales", check.missing_scales),
+        ("names that matched no layer", check.unmatched_precisions),
+        (
+            "regions",
+            [f"{r.device or 'device unknown'} {r.name}: {len(r.nodes)} layers" for r in check.regions],
+        ),
+    )
+    for title, items in lists:
+        limit = len(items) if everything else 10
+        if items:
+            console.print(f"\n{title}:")
+        for item in items[:limit]:
+            console.print(f"  {escape(item)}")
+        if len(items) > limit:
+            console.print(f"  ... and {len(items) - limit} more (--all lists them)")
+    console.print("\nThe engine obeys the plan." if check.obeys else "\nThe engine does not obey the plan.")

@@ -1,0 +1,694 @@
+"""What TensorRT built, held against the plan: layer information JSON and build log (fact sheet 3.8, 3.14, 4.3 to 5.13, 6.3c).
+
+TensorRT's own account of an engine names fused layers, regions and precisions in several spellings: 8.x writes
+`a + PWN(b, c)` and formats in words, 10.x single words and the ONNX nodes under `Metadata`; a DLA loadable or a Myelin
+region is one layer `{ForeignNode[first...last]}` whose inside is not reported. Nothing here imports TensorRT.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+
+from qdq_translator.errors import UserError
+
+_TYPE_WORDS = {
+    "int8": "int8",
+    "fp16": "fp16",
+    "half": "fp16",
+    "fp32": "fp32",
+    "float": "fp32",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "int32": "int32",
+    "int64": "int64",
+    "bool": "bool",
+    "uint8": "uint8",
+}
+_TYPE = re.compile(r"\b(" + "|".join(_TYPE_WORDS) + r")\b", re.IGNORECASE)
+FLOATING = ("int8", "fp16", "fp32", "bf16", "fp8")
+"""Precisions of layers that compute with real numbers; the rest is shape arithmetic."""
+DATA_MOVEMENT = frozenset(
+    [
+        "Concat",
+        "Constant",
+        "Dropout",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "Pad",
+        "Reshape",
+        "Shape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+        "Cast",
+        "ConstantOfShape",
+    ]
+)
+"""Operators that TensorRT may dissolve into its neighbours, so that their absence says nothing."""
+_WITH_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_HELPER_TYPES = frozenset(("reformat", "noop", "copy", "shape_call", "signal", "wait", "constant"))
+_INSERTED = ("Reformatting CopyNode", "copied_squeeze_after_", "reshape_before_", "reshape_after_")
+"""How TensorRT names what it put between layers; what follows is the neighbour's name."""
+_FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}", re.DOTALL)
+_PROFILE = re.compile(r" \[profile \d+\]$")
+_ONNX_LAYER = re.compile(r"^\[ONNX Layer: (.*)\]$", re.DOTALL)
+_QDQ_NAME = re.compile(r"(^|[/_.])(de)?quantize_?linear", re.IGNORECASE)
+
+
+def precision_of(words: str) -> str:
+    """'Thirty-two wide channel vectorized row major Int8 format', 'Half' -> 'int8', 'fp16'; '' where none is named."""
+    found = _TYPE.search(words)
+    return _TYPE_WORDS[found[1].lower()] if found else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineTensor:
+    """An input or output of an engine layer; `words`: TensorRT's own description of format and type."""
+
+    name: str
+    words: str
+
+    @property
+    def precision(self) -> str:
+        return precision_of(self.words)
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineLayer:
+    """One layer of an engine. `metadata`: ONNX nodes that TensorRT itself names; `weights`: their type or ''."""
+
+    name: str
+    layer_type: str
+    inputs: tuple[EngineTensor, ...]
+    outputs: tuple[EngineTensor, ...]
+    weights: str = ""
+    origin: str = ""
+    tactic: str = ""
+    metadata: tuple[str, ...] = ()
+
+    @property
+    def region(self) -> str:
+        """What stands between the brackets of `{ForeignNode[...]}`; '' for other layers."""
+        found = _FOREIGN.match(self.name)
+        return found[1] if found else ""
+
+    @property
+    def is_helper(self) -> bool:
+        """Moves or copies data; computes nothing of the model."""
+        return self.layer_type.lower() in _HELPER_TYPES
+
+    @property
+    def precision(self) -> str:
+        """What the layer computes in: type of its weights, else what its floating-point inputs have in common.
+
+        A convolution with INT8 weights reads INT8, whatever it writes; an input of a higher precision beside an INT8
+        one (the other side of a fused Add) does not change that. '' where TensorRT does not tell.
+        """
+        if self.weights in FLOATING:
+            return self.weights
+        kinds = [t.precision for t in self.inputs if t.precision in FLOATING]
+        if not kinds:
+            return ""
+        if "int8" in kinds and re.search(r"i8i8|int8|imma|i8f32|i8816|i8i32", self.tactic):
+            return "int8"
+        return max(kinds, key=("int8", "fp8", "fp16", "bf16", "fp32").index)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerInfo:
+    """The layers of an engine in its order, and the names of its inputs and outputs."""
+
+    layers: tuple[EngineLayer, ...]
+    bindings: tuple[str, ...]
+
+
+def read_layer_info(path: Path) -> LayerInfo:
+    """Reads what `--exportLayerInfo` or our builder wrote. Raises UserError where it cannot serve."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
+    return parse_layer_info(text, str(path))
+
+
+def parse_layer_info(text: str, origin: str = "The layer information") -> LayerInfo:
+    """Layer information JSON of TensorRT 8.x, 10.x and 11.x; control characters may stand in it unescaped.
+
+    Raises UserError on other JSON, and on the form that holds only names.
+    """
+    try:
+        content = json.loads(text, strict=False)
+    except ValueError as error:
+        raise UserError(f"{origin} is not JSON: {error}.", "Name what trtexec --exportLayerInfo=FILE wrote.") from error
+    rows = content.get("Layers") if isinstance(content, dict) else content
+    if not isinstance(rows, list) or not rows:
+        raise UserError(f"{origin} lists no layers.", "Name what trtexec --exportLayerInfo=FILE wrote.")
+    if not all(isinstance(row, dict) for row in rows):
+        raise UserError(
+            f"{origin} holds only the names of the layers, so nothing can be said about precisions.",
+            "Build the engine again with --profilingVerbosity=detailed (it is fixed at build time) and export again.",
+        )
+    bindings: Sequence[Any] = ()
+    if isinstance(content, dict):
+        bindings = content.get("Bindings") or content.get("I/O Tensors") or ()
+    names = (b.get("Name", "") if isinstance(b, dict) else str(b) for b in bindings)
+    return LayerInfo(tuple(_layer(row) for row in rows), tuple(names))
+
+
+def _layer(row: Mapping[str, Any]) -> EngineLayer:
+    def tensors(key: str) -> tuple[EngineTensor, ...]:
+        return tuple(
+            EngineTensor(str(t.get("Name", "")), str(t.get("Format/Datatype") or t.get("Datatype") or ""))
+            for t in row.get(key) or ()
+            if isinstance(t, dict)
+        )
+
+    weights = row.get("Weights")
+    return EngineLayer(
+        _PROFILE.sub("", str(row.get("Name", ""))),
+        str(row.get("LayerType", "")),
+        tensors("Inputs"),
+        tensors("Outputs"),
+        precision_of(str(weights.get("Type", ""))) if isinstance(weights, dict) else "",
+        str(row.get("Origin", "")),
+        str(row.get("TacticName", "")),
+        tuple(metadata_nodes(str(row.get("Metadata", "")))),
+    )
+
+
+def metadata_nodes(text: str) -> list[str]:
+    """'[ONNX Layer: a]<U+001E or U+001F>[ONNX Layer: b]' -> ['a', 'b']; the names may hold brackets."""
+    parts = re.split(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )", text)
+    return [found[1] for found in map(_ONNX_LAYER.match, parts) if found]
+
+
+def _split_top(text: str, separator: str) -> list[str]:
+    """Splits outside of parentheses; parentheses that do not balance are text."""
+    parts, depth, start, index = [], 0, 0, 0
+    while index < len(text):
+        if text[index] == "(":
+            depth += 1
+        elif text[index] == ")":
+            depth = max(0, depth - 1)
+        elif not depth and text.startswith(separator, index):
+            parts.append(text[start:index])
+            index += len(separator)
+            start = index
+            continue
+        index += 1
+    return [*parts, text[start:]]
+
+
+def fused_names(text: str, known: Mapping[str, Any]) -> list[str]:
+    """'w + Conv_1 + PWN(Sigmoid_2, Mul_3)' -> its parts. A part that is a `known` name is kept whole, whatever it holds."""
+    if text in known:
+        return [text]
+    wrapped = re.fullmatch(r"\w*PWN\((.*)\)", text, re.DOTALL)
+    if wrapped and not _balanced(wrapped[1]):
+        wrapped = None  # 'PWN(a) + Conv + PWN(b)'
+    inner = wrapped[1] if wrapped else text
+    separators = (", ", " + ") if wrapped else (" + ",)
+    for separator in separators:
+        pieces = inner.split(separator) if separator == " + " and not wrapped else _split_top(inner, separator)
+        joined = list(_joined(pieces, separator, known))
+        if len(joined) > 1:
+            return [name for piece in joined for name in fused_names(piece, known)]
+    return fused_names(inner, known) if wrapped else [text]
+
+
+def _joined(pieces: list[str], separator: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """Puts pieces together again where they are one name, or one pair of parentheses."""
+    index = 0
+    while index < len(pieces):
+        stop = index + 1
+        for end in range(min(len(pieces), index + 8), index + 1, -1):
+            if separator.join(pieces[index:end]) in known:
+                stop = end
+                break
+        else:
+            if re.match(r"\w*PWN\(", pieces[index]):
+                while stop < len(pieces) and _open(separator.join(pieces[index:stop])):
+                    stop += 1
+        yield separator.join(pieces[index:stop])
+        index = stop
+
+
+def _balanced(text: str) -> bool:
+    depth = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _open(text: str) -> bool:
+    return text.count("(") > text.count(")")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedLayer:
+    """One node of the stripped model. `expected`: whether the plan promises that TensorRT obeys."""
+
+    name: str
+    op: str
+    precision: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reason: str = ""
+    macs: int = 0
+    expected: bool = True
+
+
+def plan_from_report(report: Mapping[str, Any]) -> list[PlannedLayer]:
+    """The rows of `report["plan"]`; [] where there is none."""
+    return [
+        PlannedLayer(
+            str(row["name"]),
+            str(row.get("op", "")),
+            str(row.get("precision", "none")),
+            tuple(row.get("inputs") or ()),
+            tuple(row.get("outputs") or ()),
+            str(row.get("reason") or ""),
+            int(row.get("macs") or 0),
+            bool(row.get("expected", True)),
+        )
+        for row in report.get("plan") or ()
+    ]
+
+
+def plan_from_config(config: Mapping[str, Any], model: Any) -> list[PlannedLayer]:
+    """A plan where the report has none: `fp16_nodes` in FP16, nodes between tensors with scales in INT8.
+
+    `model`: the stripped ONNX model (its weights are not needed).
+    """
+    scales, high = config.get("int8_tensor_scales", {}), set(config.get("fp16_nodes", ()))
+    plan = []
+    for node in model.graph.node:
+        scaled = any(i in scales for i in node.input) and any(o in scales for o in node.output)
+        precision = "fp16" if node.name in high else "int8" if scaled else "none"
+        plan.append(PlannedLayer(node.name, node.op_type, precision, tuple(node.input), tuple(node.output)))
+    return plan
+
+
+@dataclasses.dataclass
+class BuildLog:
+    """What a build log tells. `fallbacks`: (layer, TensorRT's sentence); `set_precisions`: layer -> precision (10.x)."""
+
+    dla: list[str] = dataclasses.field(default_factory=list)
+    gpu: list[str] = dataclasses.field(default_factory=list)
+    set_precisions: dict[str, str] = dataclasses.field(default_factory=dict)
+    fallbacks: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    missing_scales: list[str] = dataclasses.field(default_factory=list)
+    cache_rejected: bool = False
+
+
+_PREFIX = re.compile(r"^(?:\[\d\d/\d\d/\d{4}-[\d:]+\]\s*)?(?:\[(?:[VIWEF]|TRT)\]\s*)*")
+_SET_PRECISION = re.compile(r"^Set layer (.*) to precision (\w+)$")
+_FALLBACKS = (
+    re.compile(r"^(?:Default DLA is enabled but )?[Ll]ayer '?(?P<layer>.*?)'? is not supported on DLA"),
+    re.compile(r"^(?P<layer>.+?): .*\bDLA (?:only )?(?:supports|requires|does not|cannot)"),
+)
+_MISSING = (
+    re.compile(r"^Missing scale and zero-point for tensor (.*), expect fall back"),
+    re.compile(
+        r"^Rejecting some int8 implementation of layer .* due to missing int8 scales for tensor (.*) at (?:in|out)put"
+    ),
+)
+
+
+def parse_log(text: str) -> BuildLog:
+    """Reads the output of trtexec or of a builder, with or without time stamps."""
+    log = BuildLog()
+    for raw in text.splitlines():
+        line = _PREFIX.sub("", raw).strip()
+        if line.startswith("[DlaLayer] "):
+            log.dla.append(line[len("[DlaLayer] ") :])
+        elif line.startswith("[GpuLayer] "):
+            log.gpu.append(re.sub(r"^[A-Z][A-Z_]*: ", "", line[len("[GpuLayer] ") :]))
+        elif "Calibration table does not match calibrator algorithm type" in line:
+            log.cache_rejected = True
+        elif found := _SET_PRECISION.match(line):
+            log.set_precisions[found[1]] = found[2]
+        elif found := next(filter(None, (pattern.match(line) for pattern in _MISSING)), None):
+            log.missing_scales.append(found[1])
+        elif found := next(filter(None, (pattern.match(line) for pattern in _FALLBACKS)), None):
+            log.fallbacks.append((found["layer"], line))
+    log.fallbacks = list(dict.fromkeys(log.fallbacks))
+    log.missing_scales = list(dict.fromkeys(log.missing_scales))
+    return log
+
+
+OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING, FREE = "obeyed", "disobeyed", "unseen", "dissolved", "missing", "free"
+"""Verdicts: as planned; otherwise; inside a region or without a type; merged into neighbours; nowhere; no plan."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerVerdict:
+    """One planned layer against the engine. `actual`: precision, '' where unknown; `device`: 'GPU', 'DLA' or ''."""
+
+    name: str
+    op: str
+    planned: str
+    actual: str
+    verdict: str
+    engine_layer: str = ""
+    device: str = ""
+    why: str = ""
+    macs: int = 0
+    expected: bool = True
+
+    @property
+    def is_disobedience(self) -> bool:
+        """Counts for --strict: a promised INT8 layer that is not, a layer kept high that is, a promised one nowhere."""
+        return self.expected and self.verdict in (DISOBEYED, MISSING)
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """A `{ForeignNode[...]}`: the planned layers inside, and the precisions at its edges."""
+
+    name: str
+    device: str
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtraLayer:
+    """An engine layer that the model does not have; `change`: 'fp16 -> int8', or 'int8' where only the layout changes."""
+
+    name: str
+    layer_type: str
+    change: str
+
+
+@dataclasses.dataclass
+class EngineCheck:
+    """Everything `check-engine` found."""
+
+    verdicts: list[LayerVerdict]
+    reformats: list[ExtraLayer]
+    quantizers: list[ExtraLayer]
+    unfused_qdq: list[ExtraLayer]
+    regions: list[Region]
+    gpu_fallbacks: list[tuple[str, str]]
+    missing_scales: list[str]
+    cache_rejected: bool
+    unmatched_precisions: list[str]
+    engine_layers: int
+
+    def count(self, planned: str, verdict: str) -> int:
+        return sum(v.planned == planned and v.verdict == verdict for v in self.verdicts)
+
+    @property
+    def disobediences(self) -> list[LayerVerdict]:
+        return [v for v in self.verdicts if v.is_disobedience]
+
+    @property
+    def obeys(self) -> bool:
+        return not (self.disobediences or self.cache_rejected or self.unmatched_precisions)
+
+    def summary(self) -> dict[str, Any]:
+        """Counts, JSON types only."""
+        return {
+            "obeys": self.obeys,
+            "engine_layers": self.engine_layers,
+            "int8": {v: self.count("int8", v) for v in (OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING)},
+            "disobediences": len(self.disobediences),
+            "reformats": len(self.reformats),
+            "quantizers": len(self.quantizers),
+            "unfused_qdq": len(self.unfused_qdq),
+            "dla_subgraphs": sum(r.device == "DLA" for r in self.regions),
+            "gpu_fallbacks": len(self.gpu_fallbacks),
+            "missing_scales": len(self.missing_scales),
+            "unmatched_precisions": len(self.unmatched_precisions),
+            "cache_rejected": self.cache_rejected,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "summary": self.summary(),
+            "layers": [dataclasses.asdict(v) for v in self.verdicts],
+            "reformats": [dataclasses.asdict(e) for e in self.reformats],
+            "quantizers": [dataclasses.asdict(e) for e in self.quantizers],
+            "unfused_qdq": [dataclasses.asdict(e) for e in self.unfused_qdq],
+            "regions": [dataclasses.asdict(r) for r in self.regions],
+            "gpu_fallbacks": [{"layer": layer, "cause": cause} for layer, cause in self.gpu_fallbacks],
+            "missing_scales": self.missing_scales,
+            "unmatched_precisions": self.unmatched_precisions,
+        }
+
+
+class _Graph:
+    """The planned layers in graph order, with producers and consumers."""
+
+    def __init__(self, plan: Sequence[PlannedLayer]) -> None:
+        self.plan = plan
+        self.position = {layer.name: index for index, layer in enumerate(plan)}
+        producer = {tensor: index for index, layer in enumerate(plan) for tensor in layer.outputs if tensor}
+        self.before: list[list[int]] = [[producer[t] for t in layer.inputs if t in producer] for layer in plan]
+        self.after: list[list[int]] = [[] for _ in plan]
+        self.readers: dict[str, int] = {}
+        for index, layer in enumerate(plan):
+            for earlier in self.before[index]:
+                self.after[earlier].append(index)
+            for tensor in layer.inputs:
+                self.readers.setdefault(tensor, index)
+
+    def locate(self, name: str) -> Optional[int]:
+        """A node's position; for the name of a weight or tensor, that of its first reader."""
+        return self.position.get(name, self.readers.get(name))
+
+    def ends(self, region: str) -> tuple[Optional[int], Optional[int]]:
+        """'first...last' or 'only' -> positions; None for what the plan does not know. Names may hold dots."""
+        whole = self.locate(region)
+        if whole is not None:
+            return whole, whole
+        cuts = [match.start() for match in re.finditer(r"(?=\.\.\.)", region)]
+        pairs = [(self.locate(region[:cut]), self.locate(region[cut + 3 :])) for cut in cuts]
+        return max(pairs, key=lambda pair: sum(p is not None for p in pair), default=(None, None))
+
+    def between(self, first: int, last: int) -> set[int]:
+        """Nodes on any path from `first` to `last`, both included."""
+        return _reachable(first, self.after) & _reachable(last, self.before) | {first, last}
+
+
+def _reachable(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
+    seen, todo = {start}, [start]
+    while todo:
+        for following in edges[todo.pop()]:
+            if following not in seen:
+                seen.add(following)
+                todo.append(following)
+    return seen
+
+
+def check_engine(
+    plan: Sequence[PlannedLayer],
+    info: LayerInfo,
+    log: Optional[BuildLog] = None,
+    layer_precisions: Iterable[str] = (),
+) -> EngineCheck:
+    """Holds an engine against the plan. `layer_precisions`: names given to `--layerPrecisions`."""
+    log = log or BuildLog()
+    graph = _Graph(plan)
+    found, extras = _attribute(graph, info)
+    devices = _devices(info, log)
+    regions = _expand_regions(graph, info, found, devices)
+    on_dla = any(region.device == "DLA" for region in regions) or bool(log.dla)
+    causes: dict[str, str] = {}
+    for layer, cause in log.fallbacks:
+        causes[layer] = f"{causes[layer]} {cause}" if layer in causes else cause
+    high_edges = {node for region in regions if region.device == "DLA" for node in _high_edges(graph, region)}
+    verdicts = [_verdict(layer, found.get(index), devices, index in high_edges) for index, layer in enumerate(plan)]
+    fallbacks = [
+        (v.name, causes.get(v.name, ""))
+        for v in verdicts
+        if on_dla and v.device == "GPU" and v.verdict not in (DISSOLVED, MISSING)
+    ]
+    listed = {name for name, _ in fallbacks}
+    fallbacks += [(layer, cause) for layer, cause in causes.items() if layer not in listed]
+    unmatched = [n for n in layer_precisions if n not in log.set_precisions] if log.set_precisions else []
+    reformats, quantizers, unfused = extras
+    return EngineCheck(
+        verdicts,
+        reformats,
+        quantizers,
+        unfused,
+        regions,
+        fallbacks,
+        log.missing_scales,
+        log.cache_rejected,
+        unmatched,
+        len(info.layers),
+    )
+
+
+def _attribute(
+    graph: _Graph, info: LayerInfo
+) -> tuple[dict[int, EngineLayer], tuple[list[ExtraLayer], list[ExtraLayer], list[ExtraLayer]]]:
+    """Plan position -> the engine layer that computes it, and the layers that TensorRT put in or left standing."""
+    found: dict[int, EngineLayer] = {}
+    reformats: list[ExtraLayer] = []
+    quantizers: list[ExtraLayer] = []
+    unfused: list[ExtraLayer] = []
+    for layer in info.layers:
+        if layer.region and not layer.metadata:
+            continue
+        names = list(layer.metadata)
+        if not names and not layer.name.startswith(_INSERTED):
+            names = fused_names(layer.name, graph.position)
+        nodes = {n for n in (graph.position.get(_own_name(name, graph.position)) for name in names) if n is not None}
+        changes = _change(layer)
+        if not nodes and (layer.origin == "QDQ" or (names and all(map(_QDQ_NAME.search, names)))):
+            unfused.append(ExtraLayer(layer.name, layer.layer_type, changes))
+        elif not nodes and layer.layer_type.lower() == "scale":
+            quantizers.append(ExtraLayer(layer.name, layer.layer_type, changes))
+        elif not nodes and (layer.layer_type.lower() in ("reformat", "copy") or layer.origin in ("REFORMAT", "CAST")):
+            requantizes = "int8" in changes and "->" in changes
+            (quantizers if requantizes else reformats).append(ExtraLayer(layer.name, layer.layer_type, changes))
+        for node in nodes:
+            if node not in found or _rank(layer) > _rank(found[node]):
+                found[node] = layer
+    return found, (reformats, quantizers, unfused)
+
+
+def _own_name(name: str, known: Mapping[str, int]) -> str:
+    """A node's further layers are called NAME_2, NAME_clone_0 ... (fact 4.3)."""
+    if name in known:
+        return name
+    return re.sub(r"(_clone)?_\d+$", "", name)
+
+
+def _rank(layer: EngineLayer) -> int:
+    """How much a layer says about the node that several carry: weights, then arithmetic, then data movement."""
+    if layer.weights in FLOATING:
+        return 3
+    return 0 if layer.is_helper else 2 if layer.precision else 1
+
+
+def _change(layer: EngineLayer) -> str:
+    before = next((t.precision for t in layer.inputs if t.precision), "?")
+    after = next((t.precision for t in layer.outputs if t.precision), "?")
+    return before if before == after else f"{before} -> {after}"
+
+
+def _devices(info: LayerInfo, log: BuildLog) -> dict[str, str]:
+    """Engine layer name -> 'DLA' or 'GPU'; Myelin regions are the GPU's, other regions unknown without a log."""
+    devices = {}
+    dla, gpu = set(log.dla), set(log.gpu)
+    for layer in info.layers:
+        kind = layer.layer_type.lower()
+        if "dla" in kind or layer.name in dla:
+            devices[layer.name] = "DLA"
+        elif not layer.region or "myelin" in kind or layer.name in gpu:
+            devices[layer.name] = "GPU"
+    return devices
+
+
+def _expand_regions(
+    graph: _Graph, info: LayerInfo, found: dict[int, EngineLayer], devices: Mapping[str, str]
+) -> list[Region]:
+    """Fills `found` for the nodes inside regions: on a path from the first to the last, or between them in graph order
+    and computed by no other layer."""
+    layers = [layer for layer in info.layers if layer.region]
+    inside: dict[str, set[int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    for layer in layers:
+        inside[layer.name] = {p for p in (graph.position.get(n) for n in layer.metadata) if p is not None}
+        if layer.metadata:
+            continue
+        first, last = graph.ends(layer.region)
+        if first is None and last is None:
+            continue
+        low, high = (0 if first is None else first), (len(graph.plan) - 1 if last is None else last)
+        spans[layer.name] = (min(low, high), max(low, high))
+        if first is not None and last is not None:
+            inside[layer.name] = {p for p in graph.between(first, last) if p not in found}
+        else:
+            inside[layer.name] = {p for p in (first, last) if p is not None}
+    taken = set(found).union(*inside.values())
+    for name, (low, high) in spans.items():
+        rest = {p for p in range(low, high + 1) if p not in taken}
+        inside[name] |= rest
+        taken |= rest
+    regions = []
+    for layer in layers:
+        for position in inside[layer.name]:
+            if position not in found or _rank(found[position]) == 0:
+                found[position] = layer
+        regions.append(
+            Region(
+                layer.name,
+                devices.get(layer.name, ""),
+                tuple(graph.plan[p].name for p in sorted(inside[layer.name])),
+                tuple(t.precision for t in layer.inputs),
+                tuple(t.precision for t in layer.outputs),
+            )
+        )
+    return regions
+
+
+def _verdict(
+    layer: PlannedLayer, engine: Optional[EngineLayer], devices: Mapping[str, str], high_edge: bool
+) -> LayerVerdict:
+    actual, verdict, why = "", FREE, ""
+    planned_free = layer.precision not in FLOATING
+    if engine is None or engine.layer_type.lower() == "noop":
+        if layer.op in DATA_MOVEMENT:
+            verdict, why = DISSOLVED, "merged into its neighbours"
+        elif not planned_free:
+            verdict, why = MISSING, "no layer of the engine carries its name"
+    elif engine.region:
+        verdict, why = UNSEEN, "inside a region, whose layers TensorRT does not report"
+        if layer.precision == "int8" and high_edge:
+            verdict, why = DISOBEYED, "the DLA region has no INT8 input or output"
+            actual = next((t.precision for t in engine.inputs if t.precision), "")
+    else:
+        actual = engine.precision
+        if not actual and not planned_free:
+            verdict, why = UNSEEN, "TensorRT does not tell its precision"
+        elif layer.precision == "int8":
+            verdict = OBEYED if actual == "int8" else DISOBEYED
+        elif not planned_free:
+            # reading INT8 is no offence (a cast at its door), nor is being fused into an INT8 convolution
+            against = engine.weights == "int8" and layer.op in _WITH_WEIGHTS
+            verdict = DISOBEYED if against else OBEYED
+    return LayerVerdict(
+        layer.name,
+        layer.op,
+        layer.precision,
+        actual,
+        verdict,
+        engine.name if engine else "",
+        devices.get(engine.name, "") if engine else "",
+        why or (layer.reason if verdict == DISOBEYED else ""),
+        layer.macs,
+        layer.expected,
+    )
+
+
+def _high_edges(graph: _Graph, region: Region) -> set[int]:
+    """The nodes at the edge of a region none of whose inputs and outputs is INT8 (it then ran high: fact 6.6)."""
+    kinds = {*region.inputs, *region.outputs} - {""}
+    if not kinds or "int8" in kinds:
+        return set()
+    inside = {graph.position[name] for name in region.nodes}
+    return {
+        node
+        for node in inside
+        for around in (graph.before[node], graph.after[node])
+        if not around or not inside.issuperset(around)
+    }

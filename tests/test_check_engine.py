@@ -1,0 +1,384 @@
+"""check-engine: layer information of 8.x and 10.x, regions, logs, and the verdicts over a plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from qdq_translator import cli
+from qdq_translator.emit.calibration_cache import CalibrationCache
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.engine import inspector
+from qdq_translator.engine.inspector import PlannedLayer, check_engine, fused_names, parse_layer_info, parse_log
+from qdq_translator.errors import UserError
+from tests.conftest import SHARED, need_shared
+
+ENGINE = SHARED / "engine_info" / "mobilenet.qat.onnx.engine.graph.json"
+INT8_8 = "Thirty-two wide channel vectorized row major Int8 format"
+FP16_8 = "Channel major FP16 format where channel % 8 == 0"
+
+
+def chain(*rows: tuple[str, str, str]) -> list[PlannedLayer]:
+    """A plan of layers (name, op, precision) that feed each other."""
+    return [
+        PlannedLayer(name, op, precision, (f"t{i}", f"{name}.weight"), (f"t{i + 1}",))
+        for i, (name, op, precision) in enumerate(rows)
+    ]
+
+
+def row(name: str, kind: str, before: str, after: str, **more: Any) -> dict[str, Any]:
+    return {
+        "Name": name,
+        "LayerType": kind,
+        "Inputs": [{"Name": "i", "Location": "Device", "Dimensions": [1], "Format/Datatype": before}],
+        "Outputs": [{"Name": "o", "Location": "Device", "Dimensions": [1], "Format/Datatype": after}],
+        **more,
+    }
+
+
+def info(*rows: dict[str, Any], ends: str = "Bindings") -> inspector.LayerInfo:
+    return parse_layer_info(json.dumps({"Layers": list(rows), ends: ["in", "out"]}))
+
+
+def verdicts(check: inspector.EngineCheck) -> dict[str, tuple[str, str]]:
+    return {v.name: (v.verdict, v.actual) for v in check.verdicts}
+
+
+def real_nodes() -> list[str]:
+    """Nodes of the real engine's model, in its order, taken from the text and not through our reader."""
+    text = need_shared(ENGINE).read_text()
+    names = re.findall(r'"Name": "([^"]*)",\s*"LayerType"', text)
+    found = [n for name in names for n in re.findall(r"(?:Conv|Clip|Add|Gemm|GlobalAveragePool)_\d+", name)]
+    return list(dict.fromkeys(found))
+
+
+def test_the_real_engine_of_mobilenet() -> None:
+    """An explicit TensorRT 8 engine: every weighted layer in INT8, pooling in FP16, one Q after each residual."""
+    nodes = real_nodes()
+    plan = chain(*((n, n.split("_")[0], "int8") for n in nodes))
+    text = ENGINE.read_text()
+    check = check_engine(plan, inspector.read_layer_info(ENGINE))
+    result = verdicts(check)
+    weighted = [n for n in nodes if n.startswith(("Conv", "Gemm"))]
+    assert len(weighted) == text.count('"Weights": {"Type": "Int8"') == 53
+    assert all(result[n] == ("obeyed", "int8") for n in weighted)
+    assert [n for n in nodes if result[n][0] != "obeyed"] == ["GlobalAveragePool_843"]
+    assert result["GlobalAveragePool_843"] == ("disobeyed", "fp16")
+    summary = check.summary()
+    assert summary["engine_layers"] == text.count('"LayerType"') == 73
+    assert summary["unfused_qdq"] == text.count('"Origin": "QDQ"') == 17
+    assert summary["reformats"] == text.count('"Origin": "REFORMAT"') == 1
+    assert summary["int8"]["obeyed"] == len(nodes) - 1
+    assert check.unfused_qdq[0] == inspector.ExtraLayer("QuantizeLinear_2", "Reformat", "fp32 -> int8")
+    assert check.reformats[0].change == "fp16"
+    kinds = [e.change for e in check.unfused_qdq]
+    rows = [r for r in json.loads(text)["Layers"] if r.get("Origin") == "QDQ"]
+    from_fp32 = sum("FP32" in r["Inputs"][0]["Format/Datatype"] for r in rows)
+    assert from_fp32 == 4
+    assert (kinds.count("fp32 -> int8"), kinds.count("fp16 -> int8")) == (from_fp32, 17 - from_fp32)
+    assert inspector.read_layer_info(ENGINE).bindings == ("input1", "1179")
+
+
+def test_fp16_where_int8_was_planned_and_the_reverse() -> None:
+    plan = chain(("a", "Conv", "int8"), ("b", "Conv", "fp16"), ("c", "Relu", "fp16"), ("d", "MaxPool", "int8"))
+    engine = info(
+        row("a.weight + a", "CaskConvolution", FP16_8, FP16_8, Weights={"Type": "Half", "Count": 9}),
+        row("b + PWN(c)", "CaskConvolution", INT8_8, INT8_8, Weights={"Type": "Int8", "Count": 9}),
+        row("d", "TiledPooling", INT8_8, INT8_8),
+    )
+    check = check_engine(plan, engine)
+    assert verdicts(check) == {
+        "a": ("disobeyed", "fp16"),
+        "b": ("disobeyed", "int8"),
+        "c": ("obeyed", "int8"),
+        "d": ("obeyed", "int8"),
+    }
+    assert [v.name for v in check.disobediences] == ["a", "b"]
+    assert not check.obeys
+    tolerated = [*plan]
+    for index in (0, 1):
+        tolerated[index] = PlannedLayer(**{**vars(plan[index]), "expected": False})
+    assert check_engine(tolerated, engine).obeys
+
+
+@pytest.mark.parametrize("separator", ["\x1e", "\x1f", ""])
+def test_metadata_of_10_x(separator: str) -> None:
+    """Generated names say nothing; control characters may stand in the JSON as they are."""
+    names = ["/c1/Conv", "/sig/Sigmoid [x]", "/mul/Mul"]
+    metadata = separator.join(f"[ONNX Layer: {n}]" for n in names)
+    fused = row("__myl_FcSigMul_myl0_1", "fusion", "Int8", "Half", Metadata=metadata, StreamId=0)
+    text = json.dumps({"Layers": [fused], "I/O Tensors": [{"Name": "x"}]}).replace("\\u001", "\\u001")
+    raw = text.replace("\\u001e", "\x1e").replace("\\u001f", "\x1f")
+    for form in (text, raw):
+        engine = parse_layer_info(form)
+        assert engine.layers[0].metadata == tuple(names)
+        assert engine.bindings == ("x",)
+        check = check_engine(chain(*((n, "Conv", "int8") for n in names)), engine)
+        assert set(verdicts(check).values()) == {("obeyed", "int8")}
+
+
+def test_the_layer_with_the_weights_speaks_for_a_node_that_several_carry() -> None:
+    node = "[ONNX Layer: /fc/MatMul]"
+    engine = info(
+        row("__myl_Cast_1", "kgen", "Half", "Half", Metadata=node),
+        row("__myl_Gemm_2", "gemm", "Half", "Half", Metadata=node, Weights={"Type": "Int8"}),
+        row("__myl_Resh_3", "shape_call", "Float", "Float", Metadata=node),
+        row("t copy", "Reformat", "Int8", "Half", Metadata=node),
+    )
+    check = check_engine(chain(("/fc/MatMul", "MatMul", "int8")), engine)
+    assert verdicts(check) == {"/fc/MatMul": ("obeyed", "int8")}
+    assert check.verdicts[0].engine_layer == "__myl_Gemm_2"
+
+
+def test_a_gemm_without_weights_entry_is_judged_by_its_tactic() -> None:
+    inputs = [{"Name": "x", "Format/Datatype": "Int8"}, {"Name": "w", "Format/Datatype": "Half"}]
+    fused = {**row("f", "gemm", "Int8", "Half"), "Inputs": inputs}
+    plan = chain(("f", "MatMul", "int8"))
+    assert verdicts(check_engine(plan, info(fused)))["f"] == ("disobeyed", "fp16")
+    fused["TacticName"] = "sm80_xmma_gemm_i8f32_i8i32_f32_tn_n"
+    assert verdicts(check_engine(plan, info(fused)))["f"] == ("obeyed", "int8")
+
+
+def test_precision_words() -> None:
+    words = {
+        INT8_8: "int8",
+        FP16_8: "fp16",
+        "Row major linear FP32": "fp32",
+        "Half": "fp16",
+        "Float": "fp32",
+        "Int64": "int64",
+        "N/A due to dynamic shapes": "",
+        "BFloat16": "bf16",
+    }
+    assert {w: inspector.precision_of(w) for w in words} == words
+
+
+FUSED = {
+    "w + QuantizeLinear_8 + Conv_12 + PWN(Clip_16)": ["w", "QuantizeLinear_8", "Conv_12", "Clip_16"],
+    "PWN(PWN(Sigmoid_1), Mul_2)": ["Sigmoid_1", "Mul_2"],
+    "PWN(a) + Conv + PWN(b)": ["a", "Conv", "b"],
+    "PWN(PWN(PWN(/a/Sigmoid), /a/Mul), PWN(/b + 1, /c))": ["/a/Sigmoid", "/a/Mul", "/b + 1", "/c"],
+    "known + name": ["known + name"],
+    "x + known + name + y": ["x", "known + name", "y"],
+    "PWN(with, comma, z)": ["with, comma", "z"],
+    "PWN(open( paren) + k": ["PWN(open( paren) + k"],
+}
+
+
+@pytest.mark.parametrize(("text", "parts"), FUSED.items())
+def test_fused_names(text: str, parts: list[str]) -> None:
+    known = dict.fromkeys(["known + name", "with, comma", "/b + 1"], 0)
+    assert fused_names(text, known) == parts
+
+
+def test_reformats_do_not_stand_for_the_layer_they_serve() -> None:
+    plan = chain(("a", "Conv", "int8"), ("b", "Conv", "int8"), ("cat", "Concat", "int8"), ("e", "Exp", "none"))
+    engine = info(
+        row("Reformatting CopyNode for Input Tensor 0 to a + b", "Reformat", "Row major linear FP32", INT8_8),
+        row("Reformatting CopyNode for Output Tensor 0 to b", "Reformat", FP16_8, "Row major linear FP16 format"),
+        row("some_scale", "Scale", "Float", "Int8"),
+        row("b", "CaskConvolution", INT8_8, INT8_8),
+    )
+    check = check_engine(plan, engine)
+    assert verdicts(check) == {
+        "a": ("missing", ""),
+        "b": ("obeyed", "int8"),
+        "cat": ("dissolved", ""),
+        "e": ("free", ""),
+    }
+    assert [e.change for e in check.quantizers] == ["fp32 -> int8", "fp32 -> int8"]
+    assert [e.change for e in check.reformats] == ["fp16"]
+    assert [v.name for v in check.disobediences] == ["a"]
+
+
+def test_further_layers_of_a_node_count_for_it() -> None:
+    check = check_engine(chain(("sp", "Split", "int8")), info(row("sp_2", "Slice", "Int8", "Int8")))
+    assert verdicts(check) == {"sp": ("obeyed", "int8")}
+
+
+def branched() -> list[PlannedLayer]:
+    """a -> b -> d, a -> c -> d, d -> gap -> fc; s stands between, reading the network's input."""
+    rows = [
+        ("a", "Conv", ("x", "a.w"), "ta"),
+        ("b", "Conv", ("ta",), "tb"),
+        ("s", "Conv", ("x",), "ts"),
+        ("c", "Conv", ("ta",), "tc"),
+        ("d", "Add", ("tb", "tc"), "td"),
+        ("gap", "GlobalAveragePool", ("td", "ts"), "tg"),
+        ("fc", "Gemm", ("tg",), "y"),
+    ]
+    return [PlannedLayer(n, op, "int8", inputs, (out,)) for n, op, inputs, out in rows]
+
+
+LOG = """[08/31/2023-07:07:40] [I] Set layer fc to precision fp16
+[08/31/2023-07:07:40] [W] [TRT] gap: DLA only supports reductions of type max.
+[08/31/2023-07:07:41] [W] [TRT] Default DLA is enabled but layer gap is not supported on DLA, falling back to GPU.
+[08/31/2023-07:07:41] [TRT] [W] Missing scale and zero-point for tensor td: 0, expect fall back to non-int8 implementation for any layer consuming or producing given tensor
+[08/31/2023-07:07:49] [I] [TRT] ---------- Layers Running on DLA ----------
+[08/31/2023-07:07:49] [I] [TRT] [DlaLayer] {ForeignNode[a...d]}
+[08/31/2023-07:07:49] [I] [TRT] [DlaLayer] {ForeignNode[fc]}
+[08/31/2023-07:07:49] [I] [TRT] ---------- Layers Running on GPU ----------
+[08/31/2023-07:07:49] [I] [TRT] [GpuLayer] POOLING: gap
+[08/31/2023-07:07:49] [I] [TRT] [GpuLayer] /old/style + name
+"""
+
+
+def test_the_log() -> None:
+    log = parse_log(LOG + LOG)
+    assert log.dla[:2] == ["{ForeignNode[a...d]}", "{ForeignNode[fc]}"]
+    assert log.gpu[:2] == ["gap", "/old/style + name"]
+    assert log.set_precisions == {"fc": "fp16"}
+    assert log.missing_scales == ["td: 0"]
+    assert log.fallbacks == [
+        ("gap", "gap: DLA only supports reductions of type max."),
+        ("gap", "Default DLA is enabled but layer gap is not supported on DLA, falling back to GPU."),
+    ]
+    other = parse_log(
+        "[E] [TRT] Layer '/x/Pow' is not supported on DLA but GPU fallback is not enabled.\n"
+        "Calibration table does not match calibrator algorithm type.\n"
+        "Rejecting some int8 implementation of layer L due to missing int8 scales for tensor T at input index 0\n"
+    )
+    assert [layer for layer, _ in other.fallbacks] == ["/x/Pow"]
+    assert (other.cache_rejected, other.missing_scales) == (True, ["T"])
+
+
+def test_dla_regions_are_expanded_along_the_graph() -> None:
+    engine = info(
+        row("{ForeignNode[a...d]}", "DLA", "Int8", "Int8"),
+        row("gap", "Reduce", "Half", "Half"),
+        row("{ForeignNode[fc]}", "DLA", "Half", "Half"),
+        row("s", "CaskConvolution", "Int8", "Int8", Weights={"Type": "Int8"}),
+    )
+    check = check_engine(branched(), engine, parse_log(LOG), ["fc", "stale"])
+    assert [(r.nodes, r.device) for r in check.regions] == [(("a", "b", "c", "d"), "DLA"), (("fc",), "DLA")]
+    result = verdicts(check)
+    assert {result[n] for n in "abcd"} == {("unseen", "")}
+    assert result["s"] == ("obeyed", "int8")
+    assert result["gap"] == ("disobeyed", "fp16")
+    assert result["fc"] == ("disobeyed", "fp16")  # planned INT8 at the edge of a region without any INT8 edge
+    assert dict(check.gpu_fallbacks).keys() == {"s", "gap"}
+    assert "DLA only supports reductions" in dict(check.gpu_fallbacks)["gap"]
+    assert check.unmatched_precisions == ["stale"]
+    assert check.summary()["dla_subgraphs"] == 2
+
+
+def test_a_region_takes_the_nodes_that_nobody_else_computes() -> None:
+    """`s` lies between first and last in graph order, though on no path; the first may be a weight's name."""
+    engine = info(row("{ForeignNode[a.w...gap]}", "Myelin", "Half", "Half"), row("fc", "gemm", "Int8", "Half"))
+    check = check_engine(branched(), engine)
+    (region,) = check.regions
+    assert (region.nodes, region.device) == (("a", "b", "s", "c", "d", "gap"), "GPU")
+    assert check.gpu_fallbacks == []
+    assert verdicts(check)["a"] == ("unseen", "")  # no claim about the inside of a GPU region
+
+
+def test_region_ends_whose_names_hold_dots() -> None:
+    plan = chain(("m...x", "Conv", "int8"), ("n.1", "Conv", "int8"), ("last...", "Conv", "int8"))
+    engine = info(row("{ForeignNode[m...x...last...]}", "DLA", "Int8", "Int8"))
+    assert check_engine(plan, engine).regions[0].nodes == ("m...x", "n.1", "last...")
+
+
+def test_names_only_says_how_to_get_more() -> None:
+    with pytest.raises(UserError, match=r"holds only the names.*--profilingVerbosity=detailed"):
+        parse_layer_info('{"Layers": ["Conv_0 + Relu_1"\n,"Pool"\n],\n"Bindings": ["x"]}')
+    for text, words in (("{", "is not JSON"), ("{}", "lists no layers"), ('{"Layers": []}', "lists no layers")):
+        with pytest.raises(UserError, match=words):
+            parse_layer_info(text)
+
+
+def write_translation(folder: Path, report: dict[str, Any] | None) -> TranslationFiles:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["t"], name="conv [bold]"),
+        helper.make_node("Relu", ["t"], ["u"], name="relu"),
+        helper.make_node("Exp", ["u"], ["y"], name="exp"),
+    ]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [weight],
+    )
+    files = TranslationFiles(folder, "net")
+    onnx.save(helper.make_model(graph), str(files.model))
+    scales = {"x": 0.1, "t": 0.2, "u": 0.3}
+    files.cache.write_text(CalibrationCache("8600", scales).to_text())
+    files.config.write_text(json.dumps({"int8_tensor_scales": scales, "fp16_nodes": ["exp"]}))
+    files.layer_arg.write_text("exp:fp16")
+    if report is not None:
+        files.report.write_text(json.dumps(report))
+    return files
+
+
+def engine_file(folder: Path, weights: str) -> str:
+    words = INT8_8 if weights == "Int8" else FP16_8
+    rows = [
+        row("w + conv [bold] + relu", "CaskConvolution", words, words, Weights={"Type": weights}),
+        row("PWN(exp)", "PointWise", FP16_8, "Row major linear FP32"),
+    ]
+    path = folder / "info.json"
+    path.write_text(json.dumps({"Layers": rows, "Bindings": ["x", "y"]}))
+    return str(path)
+
+
+def test_the_command_with_a_plan_from_config_and_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_translation(tmp_path, None)
+    good = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Int8")]
+    assert cli.main([*good, "--strict", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(v["name"], v["planned"], v["verdict"]) for v in result["layers"]] == [
+        ("conv [bold]", "int8", "obeyed"),
+        ("relu", "int8", "obeyed"),
+        ("exp", "fp16", "obeyed"),
+    ]
+    bad = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Half")]
+    assert cli.main(bad) == 0
+    printed = capsys.readouterr().out
+    assert "0 of 2" in printed
+    assert "conv [bold]" in printed
+    assert max(len(line) for line in printed.splitlines()) <= 80
+    assert "does not obey" in printed
+    assert cli.main([*bad, "--strict"]) == 1
+    assert cli.main([*bad, "--strict", "--all"]) == 1
+
+
+def test_the_command_with_a_plan_from_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = [
+        {
+            "name": "conv [bold]",
+            "op": "Conv",
+            "precision": "int8",
+            "inputs": ["x", "w"],
+            "outputs": ["t"],
+            "reason": "",
+        },
+        {"name": "relu", "op": "Relu", "precision": "fp16", "inputs": ["t"], "outputs": ["u"], "macs": None, "new": 1},
+        {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "expected": False},
+    ]
+    write_translation(tmp_path, {"plan": plan})
+    log = tmp_path / "log.txt"
+    log.write_text("[I] [TRT] [DlaLayer] w + conv [bold] + relu\n[I] [TRT] [GpuLayer] POINTWISE: PWN(exp)\n")
+    arguments = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Int8"), "--log", str(log)]
+    assert cli.main([*arguments, "--strict"]) == 0
+    capsys.readouterr()
+    assert cli.main([*arguments, "--fail_on_gpu_fallback", "--json"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert [v["verdict"] for v in result["layers"]] == ["obeyed", "obeyed", "disobeyed"]
+    assert [v["device"] for v in result["layers"]] == ["DLA", "DLA", "GPU"]
+    assert result["gpu_fallbacks"] == [{"layer": "exp", "cause": ""}]
+    assert result["summary"]["disobediences"] == 0
+
+
+def test_an_engine_of_another_model_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_translation(tmp_path, None)
+    path = tmp_path / "info.json"
+    path.write_text(json.dumps({"Layers": [row("other", "CaskConvolution", INT8_8, INT8_8)]}))
+    assert cli.main(["check-engine", "-t", str(tmp_path), "--layer_info", str(path)]) == 1
+    assert "carries a name of net_noqdq.onnx" in capsys.readouterr().err
