@@ -25,9 +25,9 @@ FP16_8 = "Channel major FP16 format where channel % 8 == 0"
 
 
 def chain(*rows: tuple[str, str, str]) -> list[PlannedLayer]:
-    """A plan of layers (name, op, precision) that feed each other."""
+    """A plan of layers (name, op, precision) that feed each other; FP16 is asked for."""
     return [
-        PlannedLayer(name, op, precision, (f"t{i}", f"{name}.weight"), (f"t{i + 1}",))
+        PlannedLayer(name, op, precision, (f"t{i}", f"{name}.weight"), (f"t{i + 1}",), listed=precision == "fp16")
         for i, (name, op, precision) in enumerate(rows)
     ]
 
@@ -103,8 +103,10 @@ def test_fp16_where_int8_was_planned_and_the_reverse() -> None:
     assert not check.obeys
     tolerated = [*plan]
     for index in (0, 1):
-        tolerated[index] = PlannedLayer(**{**vars(plan[index]), "expected": False})
+        tolerated[index] = PlannedLayer(**{**vars(plan[index]), "expected": True})
     assert check_engine(tolerated, engine).obeys
+    unlisted = [plan[0], PlannedLayer(**{**vars(plan[1]), "listed": False}), *plan[2:]]
+    assert [v.name for v in check_engine(unlisted, engine).disobediences] == ["a"]
 
 
 @pytest.mark.parametrize("separator", ["\x1e", "\x1f", ""])
@@ -360,7 +362,7 @@ def test_the_command_with_a_plan_from_the_report(tmp_path: Path, capsys: pytest.
             "reason": "",
         },
         {"name": "relu", "op": "Relu", "precision": "fp16", "inputs": ["t"], "outputs": ["u"], "macs": None, "new": 1},
-        {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "expected": False},
+        {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "expected": True},
     ]
     write_translation(tmp_path, {"plan": plan})
     log = tmp_path / "log.txt"
@@ -382,3 +384,23 @@ def test_an_engine_of_another_model_is_an_error(tmp_path: Path, capsys: pytest.C
     path.write_text(json.dumps({"Layers": [row("other", "CaskConvolution", INT8_8, INT8_8)]}))
     assert cli.main(["check-engine", "-t", str(tmp_path), "--layer_info", str(path)]) == 1
     assert "carries a name of net_noqdq.onnx" in capsys.readouterr().err
+
+
+def test_the_plan_of_a_real_translation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What translate reports is what check-engine reads: an engine written after the plan obeys it, another does not."""
+    source = need_shared(SHARED / "zoo" / "edge" / "conv_bn_scale_on_conv_out.onnx")
+    assert cli.main(["translate", "-i", str(source), "-o", str(tmp_path)]) == 0
+    files = TranslationFiles.locate(tmp_path)
+    plan = files.read_report()["plan"]
+    assert "int8" in [p["precision"] for p in plan]
+    for words, status in (("Int8", 0), ("Half", 1)):
+        rows = [row(p["name"], "conv", words, words) for p in plan]
+        path = tmp_path / "info.json"
+        path.write_text(json.dumps({"Layers": rows}))
+        capsys.readouterr()
+        assert (
+            cli.main(["check-engine", "-t", str(tmp_path), "--layer_info", str(path), "--strict", "--json"]) == status
+        )
+        result = json.loads(capsys.readouterr().out)
+        assert result["summary"]["obeys"] == (status == 0)
+        assert [v["name"] for v in result["layers"]] == [p["name"] for p in plan]

@@ -38,6 +38,8 @@ def run(options: Options) -> int:
     import json
     from pathlib import Path
 
+    import onnx
+
     from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.engine import inspector
     from qdq_translator.errors import UserError
@@ -50,12 +52,9 @@ def run(options: Options) -> int:
             log = inspector.parse_log(Path(options.log).read_text(encoding="utf-8", errors="replace"))
         except OSError as error:
             raise UserError(f"{options.log} cannot be read: {error.strerror}.", "Check the path.") from error
+    model = onnx.load(str(files.model), load_external_data=False)
     plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
-    if not plan:
-        import onnx
-
-        model = onnx.load(str(files.model), load_external_data=False)
-        plan = inspector.plan_from_config(files.read_config(), model)
+    plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)
     layers = files.read_layer_precisions() if files.layer_arg.exists() else {}
     check = inspector.check_engine(plan, info, log, layers)
     if not any(verdict.engine_layer for verdict in check.verdicts):

@@ -257,7 +257,11 @@ def _open(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedLayer:
-    """One node of the stripped model. `expected`: whether the plan promises that TensorRT obeys."""
+    """One node of the stripped model.
+
+    `listed`: its precision was asked for with --layerPrecisions. `expected`: nobody should be surprised if TensorRT
+    chooses otherwise (producers of graph outputs, fact sheet 5.6).
+    """
 
     name: str
     op: str
@@ -266,7 +270,8 @@ class PlannedLayer:
     outputs: tuple[str, ...]
     reason: str = ""
     macs: int = 0
-    expected: bool = True
+    listed: bool = False
+    expected: bool = False
 
 
 def plan_from_report(report: Mapping[str, Any]) -> list[PlannedLayer]:
@@ -280,9 +285,21 @@ def plan_from_report(report: Mapping[str, Any]) -> list[PlannedLayer]:
             tuple(row.get("outputs") or ()),
             str(row.get("reason") or ""),
             int(row.get("macs") or 0),
-            bool(row.get("expected", True)),
+            bool(row.get("listed")),
+            bool(row.get("expected")),
         )
         for row in report.get("plan") or ()
+    ]
+
+
+def with_edges(plan: Iterable[PlannedLayer], model: Any) -> list[PlannedLayer]:
+    """The plan with all inputs and outputs of the model's nodes, weights included (a report names float activations)."""
+    nodes = {node.name: node for node in model.graph.node}
+    return [
+        dataclasses.replace(layer, inputs=tuple(nodes[layer.name].input), outputs=tuple(nodes[layer.name].output))
+        if layer.name in nodes
+        else layer
+        for layer in plan
     ]
 
 
@@ -296,7 +313,11 @@ def plan_from_config(config: Mapping[str, Any], model: Any) -> list[PlannedLayer
     for node in model.graph.node:
         scaled = any(i in scales for i in node.input) and any(o in scales for o in node.output)
         precision = "fp16" if node.name in high else "int8" if scaled else "none"
-        plan.append(PlannedLayer(node.name, node.op_type, precision, tuple(node.input), tuple(node.output)))
+        plan.append(
+            PlannedLayer(
+                node.name, node.op_type, precision, tuple(node.input), tuple(node.output), listed=node.name in high
+            )
+        )
     return plan
 
 
@@ -365,12 +386,12 @@ class LayerVerdict:
     device: str = ""
     why: str = ""
     macs: int = 0
-    expected: bool = True
+    expected: bool = False
 
     @property
     def is_disobedience(self) -> bool:
-        """Counts for --strict: a promised INT8 layer that is not, a layer kept high that is, a promised one nowhere."""
-        return self.expected and self.verdict in (DISOBEYED, MISSING)
+        """Counts for --strict: a planned INT8 layer that is not, one listed as FP16 that is INT8, a planned one nowhere."""
+        return not self.expected and self.verdict in (DISOBEYED, MISSING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -664,7 +685,7 @@ def _verdict(
             verdict = OBEYED if actual == "int8" else DISOBEYED
         elif not planned_free:
             # reading INT8 is no offence (a cast at its door), nor is being fused into an INT8 convolution
-            against = engine.weights == "int8" and layer.op in _WITH_WEIGHTS
+            against = layer.listed and engine.weights == "int8" and layer.op in _WITH_WEIGHTS
             verdict = DISOBEYED if against else OBEYED
     return LayerVerdict(
         layer.name,
