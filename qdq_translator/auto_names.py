@@ -38,7 +38,17 @@ _NO_HELPERS = frozenset(
             "Elu",
             "BatchNormalization",
         ),
-        *("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Concat", "Identity", "Flatten", "Gemm"),
+        *(
+            "MaxPool",
+            "AveragePool",
+            "GlobalAveragePool",
+            "GlobalMaxPool",
+            "Concat",
+            "Identity",
+            "Flatten",
+            "Gemm",
+            "Cast",
+        ),
         *("Transpose", "Dropout", *_ELEMENTWISE),
     )
 )

@@ -425,12 +425,9 @@ class Graph:
 
 
 def tensor_from_array(values: np.ndarray, name: str) -> TensorProto:
-    """A TensorProto with raw data. float32, float16, float64 and integers only."""
-    values = np.ascontiguousarray(values)
+    """A TensorProto with raw data. Floats and integers of NumPy's own types."""
     tensor = TensorProto(name=name, data_type=onnx.helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
-    if values.dtype.byteorder == ">" or (values.dtype.byteorder == "=" and np.little_endian is False):
-        values = values.astype(values.dtype.newbyteorder("<"))
-    tensor.raw_data = values.tobytes()
+    tensor.raw_data = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
     return tensor
 
 

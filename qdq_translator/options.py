@@ -150,6 +150,7 @@ class TranslateCommand(TranslateOptions):
     input_onnx_models: List[str] = option(
         "--input_onnx_models", "-i", default=[], nargs="+", metavar="MODEL", help="ONNX models with Q/DQ nodes"
     )
+    example: bool = option("--example", default=False, help="translate the model that ships with the package")
     output_dir: str = option(
         "--output_dir", "-o", default="./translated", metavar="DIR", help="folder for the files that are written"
     )

@@ -9,12 +9,15 @@ from qdq_translator.errors import UsageError, UserError
 from qdq_translator.options import TranslateCommand
 
 Options = TranslateCommand
+EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 
 
 def run(options: TranslateCommand) -> int:
     """Translates every model; one that fails does not keep the others from being translated."""
+    if options.example:
+        options.input_onnx_models = [str(EXAMPLE_MODEL), *options.input_onnx_models]
     if not options.input_onnx_models:
-        raise UsageError("No model was named.", "Give one or more with -i model.onnx.")
+        raise UsageError("No model was named.", "Give one or more with -i model.onnx, or --example for the one that ships.")
     if options.jobs < 1:
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more.")
     _refuse_same_names(options.input_onnx_models)

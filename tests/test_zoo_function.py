@@ -1,0 +1,110 @@
+"""Equal function on real exporters' models: ONNX Runtime on the stripped and on the bypassed explicit model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.errors import UserError
+from tests.conftest import ZOO
+from tests.explicit_reference import assert_equal_function, bypassed, in_float32, random_inputs, run
+
+MODELS = sorted([*ZOO.glob("mini/*.onnx"), *ZOO.glob("edge/*.onnx")])
+REFUSED = {
+    "mlp__mo_fp32": "no QuantizeLinear",  # ModelOpt left this one alone: there is nothing to translate
+    "no_qdq": "no QuantizeLinear",
+    "float8_qdq": "float8_e4m3fn",
+    "int16_qdq": "int16",
+    "int4_blocked": "blocks",
+    "nan_scale": "nan",
+    "zero_scale": "scale 0",
+    "q_dq_scale_mismatch": "Both must be equal",
+    "scale_is_graph_input": "graph input 'x_scale'",
+}
+NEED_OPTION = {
+    "brevnet_int8__brevitas": ("asymmetric", "widen"),
+    "mlp__pt2e": ("asymmetric", "widen"),
+    "mobilenet_v2__ort_u8": ("asymmetric", "widen"),
+    "vit__ort_u8": ("asymmetric", "widen"),
+    "tfconv__tf_fakeq": ("asymmetric", "widen"),
+    "nonzero_zp_int8": ("asymmetric", "widen"),
+    "uint8_zp0_relu": ("asymmetric", "widen"),
+    "uint8_zp128": ("asymmetric", "widen"),
+    "q_two_inputs": ("asymmetric", "widen"),
+    "per_channel_activation": ("per_channel_activations", "max"),
+}
+ALL_FLAGS = {
+    "infer_concat_scales": True,
+    "infer_mul_scales": True,
+    "infer_average_pool_scales": True,
+    "add_unary_ew_scales_for_dla": True,
+}
+
+
+def test_the_zoo_is_there() -> None:
+    if not MODELS:
+        pytest.skip("SKIPPED FOR LACK OF DATA: the zoo does not lie beside the project")
+    assert len(MODELS) >= 99
+
+
+def options_for(path: Path, **more: object) -> TranslateOptions:
+    extra = dict([NEED_OPTION[path.stem]]) if path.stem in NEED_OPTION else {}
+    return TranslateOptions(**{**extra, **more})
+
+
+@pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
+def test_equal_function(path: Path) -> None:
+    explicit = onnx.load(path)
+    translation = translate(path, options_for(path))
+    stripped = translation.model
+    assert not [n.op_type for n in stripped.graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    onnx.checker.check_model(stripped, full_check=True)
+    reference = bypassed(explicit)
+    names = [v.name for v in stripped.graph.output]
+    assert names == [v.name for v in explicit.graph.output]
+    for seed in (0, 1):
+        feed = random_inputs(reference, seed)
+        assert_equal_function(run(in_float32(reference), feed, names), run(in_float32(stripped), feed, names))
+
+
+@pytest.mark.parametrize("path", [p for p in MODELS if p.stem in NEED_OPTION], ids=lambda p: p.stem)
+def test_refused_without_its_option(path: Path) -> None:
+    option, value = NEED_OPTION[path.stem]
+    with pytest.raises(UserError) as refusal:
+        translate(path)
+    assert f"--{option} {value}" in str(refusal.value)
+
+
+@pytest.mark.parametrize("path", [p for p in MODELS if p.stem in REFUSED], ids=lambda p: p.stem)
+def test_refused_with_a_reason(path: Path) -> None:
+    for asymmetric in ("error", "widen"):
+        with pytest.raises(UserError) as refusal:
+            translate(path, TranslateOptions(asymmetric=asymmetric))
+        assert REFUSED[path.stem] in str(refusal.value)
+
+
+@pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
+def test_scales_and_names(path: Path) -> None:
+    """Every name in every file exists; scales are positive, normal, finite; rule S2; unique expressible node names."""
+    for flags in ({}, ALL_FLAGS):
+        translation = translate(path, options_for(path, **flags))
+        graph = translation.model.graph
+        tensors = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}
+        nodes = [n.name for n in graph.node]
+        assert len(set(nodes)) == len(nodes) and all(nodes)
+        assert not any(c in name for name in nodes for c in ",'*\n")
+        assert set(translation.tensor_scales) <= tensors
+        assert set(translation.fp16_nodes) <= set(nodes)
+        assert len(set(translation.fp16_nodes)) == len(translation.fp16_nodes)
+        assert translation.fp16_nodes == [n for n in nodes if n in set(translation.fp16_nodes)]
+        outputs = {v.name for v in graph.output}
+        for name, scale in translation.tensor_scales.items():
+            assert np.finfo(np.float32).tiny <= scale < np.inf
+            assert np.float32(scale) == scale
+            if name in outputs:
+                assert translation.scales[name].explicit
+        assert translation.model.producer_name == "qdq-translator"
