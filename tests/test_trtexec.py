@@ -22,6 +22,7 @@ from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.errors import UsageError, UserError
 from tests import trtexec_grammar as grammar
+from tests.conftest import SHARED, need_shared
 
 HOSTILE = [
     "/conv1/Conv",
@@ -299,6 +300,59 @@ def test_wildcards_keep_away_from_constants_and_automatic_names() -> None:
     assert short == "/a/*:fp16,/b/x:fp16,/b/y:fp16,m.0.*:fp16,n.*:fp16,/p:fp16,/q:fp16,gone:fp16"
     precisions = {"/a/x": "fp16", "/a/y": "fp32"}
     assert trtexec.shorten(precisions, network) == "/a/x:fp16,/a/y:fp32"
+
+
+PARSED = sorted((SHARED / "zoo" / "parsed_network").glob("*.json"))
+
+
+@pytest.mark.skipif(not PARSED, reason="SKIPPED FOR LACK OF DATA: zoo/parsed_network does not lie beside the project")
+def test_wildcards_select_the_same_layers_of_real_networks() -> None:
+    """The layers that TensorRT's own parser makes, automatic ones included: list and patterns hit the same."""
+    patterns = 0
+    for path in PARSED:
+        layers = json.loads(path.read_text(encoding="utf-8"))["layers"]
+        constants = [layer["name"] for layer in layers if layer["type"] == "CONSTANT"]
+        nodes = dict.fromkeys(layer.get("node") or layer["name"] for layer in layers if layer.get("op"))
+        network = trtexec.Network({}, (), tuple(n for n in nodes if n not in constants), tuple(constants))
+        scopes = sorted({"/".join(n.split("/")[:depth]) + "/" for n in network.nodes for depth in (2, 3, 4)})
+        for seed in range(3):
+            rng = random.Random(f"{path.name} {seed}")
+            chosen = tuple(rng.sample(scopes, max(1, len(scopes) // 3)))
+            selected = {n for n in network.nodes if n.startswith(chosen) or rng.random() < 0.1}
+            short = trtexec.shorten(fp16_layers(n for n in network.nodes if n in selected), network)
+            keys = grammar.parse(["--onnx=m", f"--layerPrecisions={short}"], "10.3")["fields"].get(
+                "layerPrecisions", {}
+            )
+            patterns += sum("*" in key for key in keys)
+            hit = [layer["name"] for layer in layers if grammar.find(keys, layer["name"], "10.3") is not None]
+            assert hit == [layer["name"] for layer in layers if layer["name"] in selected], path.name
+    assert patterns > 500
+
+
+@pytest.mark.parametrize("version", grammar.VERSIONS)
+def test_a_real_translation_sets_every_layer_of_its_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    model = need_shared(SHARED / "zoo" / "mini" / "yolov5n__nvpq13.onnx")
+    assert cli.main(["translate", "-i", str(model), "-o", str(tmp_path), "--trt_calib_version", HEADER[version]]) == 0
+    capsys.readouterr()
+    files = TranslationFiles.locate(tmp_path)
+    wanted = files.read_config()["fp16_nodes"]
+    assert len(wanted) > 100
+    argv = command(capsys, files, "--input_io_formats", "int8:hwc4")
+    parsed = json.loads((SHARED / "zoo" / "parsed_network" / "yolov5n__nvpq13.json").read_text(encoding="utf-8"))
+    real = {"kind": "", "precision": "fp32", "tensorType": "fp32", "outputs": 1, "shapeTensor": False}
+    network = {
+        "inputs": [{"name": n, "dims": [1, 3, 8, 8], "type": "fp32"} for n in parsed["inputs"]],
+        "outputs": [{"name": n, "dims": [1], "type": "fp32"} for n in parsed["outputs"]],
+        "layers": [{"name": layer["name"], **real} for layer in parsed["layers"]],
+    }
+    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    assert done["status"] == "ok"
+    assert done["layers"].keys() == set(wanted)
+    (entry,) = done["inputs"].values()
+    scale = files.read_cache().scales[parsed["inputs"][0]]
+    assert entry["dynamicRange"] == pytest.approx([-127 * scale, 127 * scale], rel=1e-6)
 
 
 def test_a_long_list_goes_through_the_file_on_8_6(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -674,12 +674,8 @@ else
     header="TRT-$version-EntropyCalibration2"
     if [ "$(head -n 1 "$cache" | tr -d '\r')" != "$header" ]; then
         copy=${cache%.cache}_trt$version.cache
-        if ! { printf '%s\n' "$header" && sed 1d "$cache"; } 2>/dev/null >"$copy.$$"; then
-            folder=$(mktemp -d)
-            copy=$folder/calib.cache
-            { printf '%s\n' "$header" && sed 1d "$cache"; } >"$copy.$$"
-        fi
-        mv -f "$copy.$$" "$copy"
+        { printf '%s\n' "$header" && sed 1d "$cache"; } >"$copy.$$" && mv -f "$copy.$$" "$copy" ||
+            fail "$copy cannot be written. Copy the folder of the translation to where it can."
         echo "The cache was made for another version than $version: using $copy" >&2
         cache=$copy
     fi
