@@ -92,7 +92,7 @@ class DetectorTask(Task):
         self.calibration_images = self.train_images[:CALIBRATION_IMAGES]
         self.float_epochs, self.float_rate = (12, 5e-3) if smoke else (40, 3e-3)
         self.qat_epochs, self.qat_rate = (1 if smoke else 4), 1e-4
-        self.wanted_score, self.tolerated_loss = (10.0, 3.0) if smoke else (50.0, 6.0)
+        self.wanted_score, self.tolerated_loss = (10.0, 3.0) if smoke else (50.0, 8.0)
 
     def build(self) -> nn.Module:
         return detector.Detector()

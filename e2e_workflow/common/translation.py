@@ -7,7 +7,6 @@ from pathlib import Path
 
 from qdq_translator import TranslateOptions, translate
 
-
 OPTIONS = {
     "plain": TranslateOptions(),
     "inferred": TranslateOptions(infer_average_pool_scales=True, infer_concat_scales=True, infer_mul_scales=True),

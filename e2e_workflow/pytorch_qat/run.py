@@ -1,4 +1,4 @@
-"""Quantization-aware training in PyTorch, exported with Q/DQ: the score of the float and of the Q/DQ model.
+"""Quantization-aware training in PyTorch, exported with Q/DQ, and what the translator makes of it.
 
     python -m e2e_workflow.pytorch_qat.run [--smoke] [--only NAME]
 
@@ -11,11 +11,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from e2e_workflow.common import results, tasks
+from e2e_workflow.common import results, tasks, translation
 
 COMMAND = "python -m e2e_workflow.pytorch_qat.run"
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "scikit-learn"]
-HEADER = ["network", "metric", "float", "Q/DQ"]
+HEADER = ["network", "metric", "float", "Q/DQ", *translation.HEADER]
 
 
 def run(name: str, smoke: bool, folder: Path) -> list[str]:
@@ -24,11 +24,13 @@ def run(name: str, smoke: bool, folder: Path) -> list[str]:
     network = tasks.float_network(task, smoke)
     float_score = task.score_of_model(task.export(network, folder / f"{name}_float.onnx", quantized=False))
     tasks.quantize_aware(task, network)
-    qdq_score = task.score_of_model(task.export(network, folder / f"{name}_qat.onnx", quantized=True))
-    print(f"{name}: {task.metric} float {float_score:.2f}, Q/DQ {qdq_score:.2f}", flush=True)
+    model = task.export(network, folder / f"{name}_qat.onnx", quantized=True)
+    qdq_score = task.score_of_model(model)
+    row = [name, task.metric, f"{float_score:.2f}", f"{qdq_score:.2f}", *map(str, translation.outcomes(model))]
+    print(" | ".join(row), flush=True)
     assert float_score >= task.wanted_score, f"{name}: float {float_score:.2f} is below {task.wanted_score}"
     assert qdq_score >= float_score - task.tolerated_loss, f"{name}: Q/DQ {qdq_score:.2f}, float {float_score:.2f}"
-    return [name, task.metric, f"{float_score:.2f}", f"{qdq_score:.2f}"]
+    return row
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """A residual CNN and a MobileNet in TensorFlow, with fake quantization where NVIDIA tensorflow-quantization puts it.
 
-`quantize_and_dequantize_v2` in front of every input of a convolution, of the classifier and of average pooling, on the
+`QuantizeAndDequantize` in front of every input of a convolution, of the classifier and of average pooling, on the
 residual branch of every Add (per tensor), and on every weight (per output channel). Images are (N, 16, 16, 1).
 """
 
@@ -53,9 +53,14 @@ def quantized_weight(weight: tf.Tensor, axis: int, mode: Mode) -> tf.Tensor:
         return weight
     others = [i for i in range(len(weight.shape)) if i != axis]
     amax = tf.stop_gradient(tf.maximum(tf.reduce_max(tf.abs(weight), others), SMALLEST_AMAX))
-    return tf.quantization.quantize_and_dequantize_v2(
-        weight, -amax, amax, range_given=True, round_mode="HALF_TO_EVEN", narrow_range=True, axis=axis
-    )
+
+    def fake_quantize(values: tf.Tensor) -> tf.Tensor:
+        # The kernel behind quantize_and_dequantize_v2 (V4) in TensorFlow 2.21 refuses ranges per channel on the CPU.
+        return tf.raw_ops.QuantizeAndDequantizeV3(
+            input=values, input_min=-amax, input_max=amax, num_bits=8, narrow_range=True, axis=axis
+        )
+
+    return tf.grad_pass_through(fake_quantize)(weight)
 
 
 class Conv(Block):
