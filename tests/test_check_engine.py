@@ -100,6 +100,7 @@ def test_fp16_where_int8_was_planned_and_the_reverse() -> None:
         "d": ("obeyed", "int8"),
     }
     assert [v.name for v in check.disobediences] == ["a", "b"]
+    assert check.disobediences[0].why == "CaskConvolution, reads fp16, writes fp16"
     assert not check.obeys
     tolerated = [*plan]
     for index in (0, 1):
@@ -180,7 +181,13 @@ def test_fused_names(text: str, parts: list[str]) -> None:
 
 
 def test_reformats_do_not_stand_for_the_layer_they_serve() -> None:
-    plan = chain(("a", "Conv", "int8"), ("b", "Conv", "int8"), ("cat", "Concat", "int8"), ("e", "Exp", "none"))
+    plan = chain(
+        ("a", "Conv", "int8"),
+        ("b", "Conv", "int8"),
+        ("cat", "Concat", "int8"),
+        ("e", "Exp", "none"),
+        ("f", "Exp", "fp16"),
+    )
     engine = info(
         row("Reformatting CopyNode for Input Tensor 0 to a + b", "Reformat", "Row major linear FP32", INT8_8),
         row("Reformatting CopyNode for Output Tensor 0 to b", "Reformat", FP16_8, "Row major linear FP16 format"),
@@ -193,6 +200,7 @@ def test_reformats_do_not_stand_for_the_layer_they_serve() -> None:
         "b": ("obeyed", "int8"),
         "cat": ("dissolved", ""),
         "e": ("free", ""),
+        "f": ("missing", ""),
     }
     assert [e.change for e in check.quantizers] == ["fp32 -> int8", "fp32 -> int8"]
     assert [e.change for e in check.reformats] == ["fp16"]
@@ -221,7 +229,7 @@ def branched() -> list[PlannedLayer]:
 LOG = """[08/31/2023-07:07:40] [I] Set layer fc to precision fp16
 [08/31/2023-07:07:40] [W] [TRT] gap: DLA only supports reductions of type max.
 [08/31/2023-07:07:41] [W] [TRT] Default DLA is enabled but layer gap is not supported on DLA, falling back to GPU.
-[08/31/2023-07:07:41] [TRT] [W] Missing scale and zero-point for tensor td: 0, expect fall back to non-int8 implementation for any layer consuming or producing given tensor
+[08/31/2023-07:07:41] [TRT] [W] Missing scale and zero-point for tensor td, expect fall back to non-int8 implementation for any layer consuming or producing given tensor
 [08/31/2023-07:07:49] [I] [TRT] ---------- Layers Running on DLA ----------
 [08/31/2023-07:07:49] [I] [TRT] [DlaLayer] {ForeignNode[a...d]}
 [08/31/2023-07:07:49] [I] [TRT] [DlaLayer] {ForeignNode[fc]}
@@ -236,7 +244,7 @@ def test_the_log() -> None:
     assert log.dla[:2] == ["{ForeignNode[a...d]}", "{ForeignNode[fc]}"]
     assert log.gpu[:2] == ["gap", "/old/style + name"]
     assert log.set_precisions == {"fc": "fp16"}
-    assert log.missing_scales == ["td: 0"]
+    assert log.missing_scales == ["td"]
     assert log.fallbacks == [
         ("gap", "gap: DLA only supports reductions of type max."),
         ("gap", "Default DLA is enabled but layer gap is not supported on DLA, falling back to GPU."),
@@ -266,6 +274,9 @@ def test_dla_regions_are_expanded_along_the_graph() -> None:
     assert result["fc"] == ("disobeyed", "fp16")  # planned INT8 at the edge of a region without any INT8 edge
     assert dict(check.gpu_fallbacks).keys() == {"s", "gap"}
     assert "DLA only supports reductions" in dict(check.gpu_fallbacks)["gap"]
+    why = {v.name: v.why for v in check.verdicts}
+    assert why["gap"] == "TensorRT missed the scale of 'td'"
+    assert why["fc"] == "the DLA region has no INT8 input or output"
     assert check.unmatched_precisions == ["stale"]
     assert check.summary()["dla_subgraphs"] == 2
 

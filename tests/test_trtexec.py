@@ -579,6 +579,23 @@ def test_the_script_stops_where_it_cannot_work(tmp_path: Path, capsys: pytest.Ca
     assert not record.exists()
 
 
+def test_the_script_says_where_it_looked_for_trtexec(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = translation(tmp_path / "t", [])
+    script = tmp_path / "s.sh"
+    assert cli.main(["trtexec", "-t", str(files.model), "--script", str(script)]) == 0
+    capsys.readouterr()
+    stub = make_stub(tmp_path / "bin", "8600")
+    named = stub.rename(tmp_path / "my trtexec")
+    monkeypatch.setenv("TRTEXEC", str(named))
+    assert run_script(script, stub, tmp_path / "argv").returncode == 0
+    monkeypatch.setenv("TRTEXEC", "/nowhere/trtexec")
+    run = run_script(script, stub, tmp_path / "argv")
+    assert run.returncode == 1
+    assert "/nowhere/trtexec cannot be run" in run.stderr
+
+
 def test_polygraphy_prints_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = [n for n in HOSTILE if not n.startswith("-")]
     inputs: dict[str, list[Any]] = {"images": ["N", 3, 8, 8], "scale:0": [1, 4]}

@@ -106,9 +106,9 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
     console.print(counts)
     if check.cache_rejected:
         console.print("\nTensorRT rejected the calibration cache: its header holds another version or algorithm.")
-    shown = check.verdicts if everything else check.disobediences
+    shown = [v for v in check.verdicts if everything or v.is_disobedience or v.verdict == "missing"]
     if shown:
-        table = Table(title="layers" if everything else "against the plan", title_justify="left")
+        table = Table(title="layers" if everything else "against the plan, or nowhere", title_justify="left")
         table.add_column("layer", overflow="fold", ratio=3)
         table.add_column("op", overflow="fold", ratio=1)
         table.add_column("plan")

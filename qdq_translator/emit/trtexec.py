@@ -638,10 +638,10 @@ for file in "$model" "$cache" ${layers:+"$layers"}; do
 done
 
 trtexec=${TRTEXEC:-trtexec}
-if ! command -v "$trtexec" >/dev/null 2>&1; then
+if [ -z "${TRTEXEC:-}" ] && ! command -v trtexec >/dev/null 2>&1; then
     trtexec=/usr/src/tensorrt/bin/trtexec
-    [ -x "$trtexec" ] || fail 'trtexec is not on the PATH. Set TRTEXEC=/path/to/trtexec.'
 fi
+command -v "$trtexec" >/dev/null 2>&1 || fail "$trtexec cannot be run. Set TRTEXEC=/path/to/trtexec."
 
 # 10.3.0.30-1+cuda12.5 -> 100300, 8.6.2.3 -> 8602: the number in the header of a calibration cache
 header_number() {

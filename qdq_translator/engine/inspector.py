@@ -390,8 +390,9 @@ class LayerVerdict:
 
     @property
     def is_disobedience(self) -> bool:
-        """Counts for --strict: a planned INT8 layer that is not, one listed as FP16 that is INT8, a planned one nowhere."""
-        return not self.expected and self.verdict in (DISOBEYED, MISSING)
+        """Counts for --strict: a planned INT8 layer that is not or is nowhere, one listed as FP16 that is INT8."""
+        missing = self.verdict == MISSING and self.planned == "int8"
+        return not self.expected and (missing or self.verdict == DISOBEYED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -533,7 +534,10 @@ def check_engine(
     for layer, cause in log.fallbacks:
         causes[layer] = f"{causes[layer]} {cause}" if layer in causes else cause
     high_edges = {node for region in regions if region.device == "DLA" for node in _high_edges(graph, region)}
-    verdicts = [_verdict(layer, found.get(index), devices, index in high_edges) for index, layer in enumerate(plan)]
+    verdicts = [
+        _verdict(layer, found.get(index), devices, index in high_edges, log.missing_scales)
+        for index, layer in enumerate(plan)
+    ]
     fallbacks = [
         (v.name, causes.get(v.name, ""))
         for v in verdicts
@@ -663,7 +667,11 @@ def _expand_regions(
 
 
 def _verdict(
-    layer: PlannedLayer, engine: Optional[EngineLayer], devices: Mapping[str, str], high_edge: bool
+    layer: PlannedLayer,
+    engine: Optional[EngineLayer],
+    devices: Mapping[str, str],
+    high_edge: bool,
+    missing_scales: Sequence[str],
 ) -> LayerVerdict:
     actual, verdict, why = "", FREE, ""
     planned_free = layer.precision not in FLOATING
@@ -695,10 +703,19 @@ def _verdict(
         verdict,
         engine.name if engine else "",
         devices.get(engine.name, "") if engine else "",
-        why or (layer.reason if verdict == DISOBEYED else ""),
+        why or (_explain(layer, engine, missing_scales) if verdict == DISOBEYED and engine else ""),
         layer.macs,
         layer.expected,
     )
+
+
+def _explain(layer: PlannedLayer, engine: EngineLayer, missing_scales: Sequence[str]) -> str:
+    missed = [t for t in (*layer.inputs, *layer.outputs) if t in missing_scales]
+    if missed:
+        return f"TensorRT missed the scale of '{missed[0]}'"
+    reads = "+".join(dict.fromkeys(t.precision or "?" for t in engine.inputs)) or "?"
+    writes = "+".join(dict.fromkeys(t.precision or "?" for t in engine.outputs)) or "?"
+    return f"{engine.layer_type}, reads {reads}, writes {writes}"
 
 
 def _high_edges(graph: _Graph, region: Region) -> set[int]:
