@@ -12,11 +12,14 @@ COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
-    """MACs of Conv, ConvTranspose, Gemm and MatMul; 0 for other operators; None where a needed shape is unknown."""
+    """MACs of Conv, ConvTranspose, Gemm and MatMul; 0 for other operators; None where a needed size is unknown.
+
+    A first dimension that is dynamic counts as 1, so that shares are known for any batch size.
+    """
     if not node.is_op(*COUNTED):
         return 0
-    a, b = types.static_shape(node.inputs[0]), types.static_shape(node.input(1))
-    out = types.static_shape(node.outputs[0])
+    a, b = _sizes(node.inputs[0], types), _sizes(node.input(1), types)
+    out = _sizes(node.outputs[0], types)
     if a is None or b is None or out is None:
         return None
     if node.op_type == "Conv":
@@ -26,6 +29,14 @@ def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
     if node.op_type == "Gemm":
         return math.prod(out) * (a[0] if node.get("transA", 0) else a[-1])
     return math.prod(out) * a[-1]
+
+
+def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:
+    shape = types.shape(name)
+    if shape is None:
+        return None
+    sizes = [1 if i == 0 and len(shape) > 1 and not isinstance(d, int) else d for i, d in enumerate(shape)]
+    return tuple(int(d) for d in sizes) if all(isinstance(d, int) for d in sizes) else None  # type: ignore[arg-type]
 
 
 def layer_weights(node: Node, graph: Graph) -> int:

@@ -1,14 +1,20 @@
-"""The precision plan (RULES.md, section 5): for every layer INT8, or the higher precision it needs and why."""
+"""The precision plan (RULES.md, section 5): for every layer INT8, or the higher precision it needs and why.
+
+`make_plan` says what holds; `qdq_translator.root_causes` finds out why, and `explain` writes that into the plan.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.macs import layer_macs, layer_weights
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
+
+if TYPE_CHECKING:
+    from qdq_translator.root_causes import RootCauses
 
 INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
 
@@ -20,7 +26,7 @@ class LayerPlan:
     precision: 'int8'; 'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers).
     inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
     expected: higher precision that nobody should be surprised by (producers of graph outputs, fact sheet 5.6).
-    macs: None where shapes are unknown.
+    cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown.
     """
 
     name: str
@@ -34,15 +40,40 @@ class LayerPlan:
     expected: bool = False
     macs: Optional[int] = 0
     weights: int = 0
+    cause: str = ""
+    cure: str = ""
+
+    @property
+    def surprise(self) -> bool:
+        """Runs in higher precision and should not."""
+        return self.precision == FP16 and not self.expected
 
     def as_dict(self) -> dict[str, Any]:
-        plain = dataclasses.asdict(self)
-        for key in ("inputs", "outputs", "missing"):
-            plain[key] = list(plain[key])
-        return plain
+        return {
+            "name": self.name,
+            "op": self.op,
+            "precision": self.precision,
+            "reason": self.reason,
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "missing": list(self.missing),
+            "listed": self.listed,
+            "expected": self.expected,
+            "macs": self.macs,
+            "weights": self.weights,
+            "cause": self.cause,
+            "cure": self.cure,
+        }
 
 
 _SHAPE_OPS = frozenset(("Shape", "Size", "ConstantOfShape", "NonZero", "Range"))
+_TAIL_OPS = frozenset(
+    (
+        *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Cast", "Concat", "Slice", "Split"),
+        *("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid", "Resize", "Upsample", "Relu", "Clip"),
+    )
+)
+"""Between the last layer that multiplies and a graph output these do not count as a layer of their own (5.6)."""
 
 
 def float_activations(names: list[str], graph: Graph, types: TensorTypes) -> tuple[str, ...]:
@@ -52,10 +83,38 @@ def float_activations(names: list[str], graph: Graph, types: TensorTypes) -> tup
 
 def make_plan(graph: Graph, types: TensorTypes, scales: ScaleTable) -> list[LayerPlan]:
     """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact sheet 5.5)."""
-    return [_plan_layer(node, graph, types, scales) for node in graph.nodes]
+    tails = _tails(graph, types, scales)
+    return [_plan_layer(node, graph, types, scales, tails) for node in graph.nodes]
 
 
-def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable) -> LayerPlan:
+def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, str]:
+    """Tensors without scale that lead to graph outputs and nowhere else -> the first such output.
+
+    Only through data movement and final activations: TensorRT gives the last multiplying layer in front of them a
+    float output whatever the scales say (fact sheet 5.6), and a graph output gets no scale by inference (rule S2).
+    """
+    tails: dict[str, str] = {}
+    for node in graph.nodes_reversed:
+        for name in node.outputs:
+            if not name or name in scales or not types.is_float(name):
+                continue
+            ends = [name] if name in graph.outputs else []
+            for reader in graph.consumers(name):
+                if not reader.is_op(*_TAIL_OPS):
+                    break
+                following = [tails.get(n, "") for n in float_activations(reader.outputs, graph, types)]
+                if not all(following):
+                    break
+                ends += following
+            else:
+                if ends:
+                    tails[name] = ends[0]
+    return tails
+
+
+def _plan_layer(
+    node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable, tails: dict[str, str]
+) -> LayerPlan:
     inputs = float_activations(node.reads(), graph, types)
     outputs = float_activations(node.outputs, graph, types)
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
@@ -63,17 +122,17 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
         reason = "works on shapes, integers or booleans, or on constants only"
         return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, inputs, outputs, macs=macs, weights=weights)
     missing_in = tuple(n for n in inputs if n not in scales)
-    missing_out = tuple(n for n in outputs if n not in scales)
-    missing = missing_in + missing_out
+    missing = missing_in + tuple(n for n in outputs if n not in scales)
     if not missing:
         reason = "every input and output has a scale"
         return LayerPlan(node.name, node.op_type, INT8, reason, inputs, outputs, macs=macs, weights=weights)
-    expected = not missing_in and all(n in graph.outputs for n in missing_out)
+    expected = all(n in tails for n in missing)
     if expected:
-        reason = f"makes the graph output '{missing_out[0]}', which has no scale of its own and stays float (rule S2)"
+        end = tails[missing[-1]]
+        verb = "makes" if missing[-1] == end else "only leads to"
+        reason = f"{verb} the graph output '{end}', which has no scale of its own and stays float (rule S2)"
     else:
-        which = "input" if missing_in else "output"
-        reason = f"{which} '{missing[0]}' has no scale"
+        reason = f"{'input' if missing_in else 'output'} '{missing[0]}' has no scale"
         if len(missing) > 1:
             reason += f" ({len(missing) - 1} more without)"
     return LayerPlan(
@@ -89,6 +148,22 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
         macs=macs,
         weights=weights,
     )
+
+
+def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
+    """The plan with cause and cure of every surprise, and the reason completed by them."""
+    explained = []
+    for layer in plan:
+        if layer.surprise:
+            roots = dict.fromkeys(causes.root_of[t] for t in layer.missing if t in causes.root_of)
+            if roots:
+                first = causes.by_tensor[next(iter(roots))]
+                why = first.why if first.tensor in layer.missing else f"it would follow from '{first.tensor}': {first.why}"
+                layer = dataclasses.replace(
+                    layer, reason=f"{layer.reason}; {why}", cause=first.tensor, cure=first.cure
+                )
+        explained.append(layer)
+    return explained
 
 
 def fp16_nodes(plan: list[LayerPlan]) -> list[str]:

@@ -117,6 +117,12 @@ class ScaleTable:
         """Overrides a scale; for steps that the user asked for by name (--unify_scales max)."""
         self._scales[tensor] = TensorScale(float(np.float32(value)), origin)
 
+    def fork(self) -> ScaleTable:
+        """A table of its own with the same scales, for trying out what a rule would give."""
+        other = ScaleTable()
+        other._scales = dict(self._scales)
+        return other
+
     def observed(self, tensor: str) -> bool:
         """True where some quantizer spoke of the tensor (before or after `settle`)."""
         return tensor in self._observed

@@ -8,10 +8,21 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Node
 from qdq_translator.inference import average_pool, clip, concat, mul, pass_through, sigmoid, unary
 from qdq_translator.inference.context import Context
+from qdq_translator.options import TranslateOptions
 
-__all__ = ["Context", "infer_scales"]
+__all__ = ["Context", "infer_scales", "rules_by_op"]
 
 _RULES = (clip, sigmoid, average_pool, concat, mul)
+
+
+def rules_by_op(options: TranslateOptions) -> dict[str, ModuleType]:
+    """ONNX operator -> the module whose `forward` and `backward` are its rule."""
+    by_op: dict[str, ModuleType] = {op: module for module in _RULES for op in module.OPS}
+    pass_ops = (*pass_through.DEFAULT_OPS, *pass_through.WHOLE_OPS, *pass_through.PART_OPS, *pass_through.RESIZE_OPS)
+    by_op.update((op, pass_through) for op in pass_ops)
+    for op in options.addtl_ops_to_infer_adjacent_scales:
+        by_op.setdefault(op, pass_through)
+    return by_op
 
 
 def infer_scales(context: Context, diagnostics: Diagnostics) -> int:
@@ -21,11 +32,7 @@ def infer_scales(context: Context, diagnostics: Diagnostics) -> int:
     tensor a scale wins; explicit scales are never touched.
     """
     before = len(context.scales)
-    by_op: dict[str, ModuleType] = {op: module for module in _RULES for op in module.OPS}
-    pass_ops = (*pass_through.DEFAULT_OPS, *pass_through.WHOLE_OPS, *pass_through.PART_OPS, *pass_through.RESIZE_OPS)
-    by_op.update((op, pass_through) for op in pass_ops)
-    for op in context.options.addtl_ops_to_infer_adjacent_scales:
-        by_op.setdefault(op, pass_through)
+    by_op = rules_by_op(context.options)
     work: list[tuple[Node, ModuleType]] = [
         (node, by_op[node.op_type]) for node in context.graph.nodes if node.op_type in by_op and node.inputs
     ]
