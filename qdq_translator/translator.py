@@ -164,7 +164,7 @@ def translate(
     scales = ScaleTable()
     trained = strip(graph, scales, diagnostics, options)
     scales.settle(options.on_conflict, diagnostics)
-    trained = _fold(graph, scales, trained, options)
+    graph = _fold(graph, scales, trained, options)
 
     input_shapes = parse_shapes(options.shapes)
     types = TensorTypes(graph, input_shapes)
@@ -194,15 +194,13 @@ def translate(
     return translation
 
 
-def _fold(
-    graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight], options: TranslateOptions
-) -> dict[str, TrainedWeight]:
-    """Rules F1 to F3. Weights that were copied or renamed keep their trained codes."""
+def _fold(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight], options: TranslateOptions) -> Graph:
+    """Rules F1 to F4. Weights that were copied or renamed keep their trained codes in `trained`."""
     cleanup.constants_to_initializers(graph)
     if options.graph_optimizer == "onnxoptimizer":
         from qdq_translator.passes.onnxoptimizer_backend import optimize
 
-        return optimize(graph, scales, trained)
+        graph = optimize(graph, scales, trained)
     ranks: list[TensorTypes] = []
 
     def rank(tensor: str) -> Optional[int]:
@@ -216,7 +214,7 @@ def _fold(
     fold_pads(graph, scales)
     cleanup.remove_dead_nodes(graph)
     cleanup.remove_unused_initializers(graph)
-    return trained
+    return graph
 
 
 def _fit_to_parser(graph: Graph, types: TensorTypes, version: CacheVersion, diagnostics: Diagnostics) -> None:

@@ -72,7 +72,7 @@ def test_every_tensor_is_covered_or_left_out_for_a_reason(stem: str) -> None:
             "no rule gives it a scale, the plan says so",
         }
         assert set(reasons) <= allowed
-        assert sum(reasons.values()) <= 3 + (3 if "motorch" in stem else 0)
+        assert sum(reasons.values()) <= 3 + (6 if "motorch" in stem else 0)
 
 
 @pytest.mark.parametrize("stem", CASES)

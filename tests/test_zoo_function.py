@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from qdq_translator import TranslateOptions, translate
@@ -58,6 +59,10 @@ def options_for(path: Path, **more: object) -> TranslateOptions:
 
 @pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
 def test_equal_function(path: Path) -> None:
+    if "fp16" in path.stem and tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 20):
+        pytest.skip(
+            "this ONNX Runtime divides by half precision scales in half precision; the translator in float32 (Q12)"
+        )
     explicit = onnx.load(path)
     translation = translate(path, options_for(path))
     stripped = translation.model

@@ -1,0 +1,72 @@
+"""Rule F4: rules F1 to F3 by the package onnxoptimizer (0.3.2), for those who must have its folding.
+
+Tensors that carry a scale, and the outputs of BatchNormalizations, are held by name while it works: they are shown to
+it as graph outputs, which it neither folds away nor renames. What it does not know (BatchNormalization behind
+ConvTranspose, Gemm or MatMul; padding into pools) the native passes do afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.graph import Graph
+from qdq_translator.passes.strip import TrainedWeight
+from qdq_translator.scales import ScaleTable
+
+PASSES = (
+    "extract_constant_to_initializer",
+    "fuse_bn_into_conv",
+    "fuse_pad_into_conv",
+    "eliminate_deadend",
+    "eliminate_unused_initializer",
+)
+
+
+def optimize(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight]) -> Graph:
+    """A new graph; `trained` gets entries for weights that were renamed.
+
+    Raises MissingDependency without the package, UserError where it fails.
+    """
+    optimizer = _import()
+    held = [
+        name
+        for node in graph.nodes
+        for name in node.outputs
+        if name and name not in graph.outputs and (scales.observed(name) or node.is_op("BatchNormalization"))
+    ]
+    weights = {node.name: node.input(1) for node in graph.nodes if node.is_op("Conv")}
+    model = graph.to_model()
+    known = {v.name for v in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in held)
+    try:
+        optimized = optimizer.optimize(model, list(PASSES), fixed_point=True)
+    except Exception as error:
+        raise UserError(
+            f"onnxoptimizer failed on this model: {error}.", "Use --graph_optimizer native, which needs no package."
+        ) from error
+    kept = [v for v in optimized.graph.output if v.name in known]
+    del optimized.graph.output[:]
+    optimized.graph.output.extend(kept)
+    result = Graph.from_model(optimized)
+    result.model_metadata, result.doc, result.opsets = graph.model_metadata, graph.doc, graph.opsets
+    result.inputs, result.outputs = graph.inputs, graph.outputs
+    for node in result.nodes:
+        old = weights.get(node.name, "")
+        if node.is_op("Conv") and old in trained and node.input(1) != old:
+            trained[node.input(1)] = trained[old]
+    return result
+
+
+def _import() -> Any:
+    try:
+        import onnxoptimizer
+    except ImportError as error:
+        raise MissingDependency(
+            "--graph_optimizer onnxoptimizer needs the package onnxoptimizer 0.3.2, which has wheels for Python 3.9 and "
+            "below on x86-64 Linux only.",
+            "Use --graph_optimizer native (the default), which gives equal results.",
+        ) from error
+    return onnxoptimizer
