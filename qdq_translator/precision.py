@@ -112,9 +112,7 @@ def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, st
     return tails
 
 
-def _plan_layer(
-    node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable, tails: dict[str, str]
-) -> LayerPlan:
+def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable, tails: dict[str, str]) -> LayerPlan:
     inputs = float_activations(node.reads(), graph, types)
     outputs = float_activations(node.outputs, graph, types)
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
@@ -158,10 +156,12 @@ def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
             roots = dict.fromkeys(causes.root_of[t] for t in layer.missing if t in causes.root_of)
             if roots:
                 first = causes.by_tensor[next(iter(roots))]
-                why = first.why if first.tensor in layer.missing else f"it would follow from '{first.tensor}': {first.why}"
-                layer = dataclasses.replace(
-                    layer, reason=f"{layer.reason}; {why}", cause=first.tensor, cure=first.cure
+                why = (
+                    first.why
+                    if first.tensor in layer.missing
+                    else f"it would follow from '{first.tensor}': {first.why}"
                 )
+                layer = dataclasses.replace(layer, reason=f"{layer.reason}; {why}", cause=first.tensor, cure=first.cure)
         explained.append(layer)
     return explained
 

@@ -25,7 +25,8 @@ from qdq_translator.passes.fold_pad import fold_pads
 from qdq_translator.passes.kernel_shape import complete_convolutions
 from qdq_translator.passes.opset import lower_opset
 from qdq_translator.passes.strip import TrainedWeight, strip
-from qdq_translator.precision import LayerPlan, fp16_nodes, make_plan
+from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan
+from qdq_translator.root_causes import RootCauses, find_root_causes
 from qdq_translator.scales import ScaleTable
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
@@ -67,6 +68,7 @@ class Translation:
     options: TranslateOptions
     source: Source
     version: CacheVersion
+    causes: RootCauses
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -175,15 +177,18 @@ def translate(
     names.avoid_automatic_names(graph, diagnostics)
     types = TensorTypes(graph, input_shapes)
 
-    infer_scales(Context(graph, types, scales, options), diagnostics)
+    context = Context(graph, types, scales, options)
+    infer_scales(context, diagnostics)
     automatic: dict[str, float] = {}
     if version.origin != "default" and version.tensorrt_major == 10 and not options.no_auto_names:
         automatic = automatic_scales(graph, types, scales)
     plan = make_plan(graph, types, scales)
+    causes = find_root_causes(context, plan)
+    plan = explain(plan, causes)
     weights = check_weights(graph, trained)
     _report_weights(weights, diagnostics)
     translation = Translation(
-        name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version
+        name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version, causes
     )
     if options.strict and diagnostics.warnings:
         first = diagnostics.warnings[0]
