@@ -148,6 +148,18 @@ def test_a_gemm_without_weights_entry_is_judged_by_its_tactic() -> None:
     assert verdicts(check_engine(plan, info(fused)))["f"] == ("obeyed", "int8")
 
 
+def test_the_tactic_alone_proves_nothing() -> None:
+    """A kernel's name counts beside an INT8 input only; a reformat that carries a node does not speak for it."""
+    plan = chain(("f", "MatMul", "int8"))
+    half = row("f", "gemm", "Half", "Half", TacticName="sm80_xmma_gemm_i8f32_i8i32_f32_tn_n")
+    assert verdicts(check_engine(plan, info(half)))["f"] == ("disobeyed", "fp16")
+    node = "[ONNX Layer: f]"
+    engine = info(
+        row("copy", "Reformat", "Int8", "Int8", Metadata=node), row("__myl_1", "kgen", "Half", "Half", Metadata=node)
+    )
+    assert verdicts(check_engine(plan, engine))["f"] == ("disobeyed", "fp16")
+
+
 def test_precision_words() -> None:
     words = {
         INT8_8: "int8",
@@ -289,6 +301,17 @@ def test_a_region_takes_the_nodes_that_nobody_else_computes() -> None:
     assert (region.nodes, region.device) == (("a", "b", "s", "c", "d", "gap"), "GPU")
     assert check.gpu_fallbacks == []
     assert verdicts(check)["a"] == ("unseen", "")  # no claim about the inside of a GPU region
+
+
+def test_a_path_counts_more_than_the_order() -> None:
+    """Both regions span `c` in graph order; only the second has it on a path."""
+    engine = info(
+        row("{ForeignNode[s...gap]}", "DLA", "Int8", "Int8"), row("{ForeignNode[a...d]}", "DLA", "Int8", "Int8")
+    )
+    plan = branched()
+    plan[5] = PlannedLayer("gap", "GlobalAveragePool", "int8", ("ts",), ("tg",))
+    check = check_engine(plan, engine)
+    assert [r.nodes for r in check.regions] == [("s", "gap"), ("a", "b", "c", "d")]
 
 
 def test_region_ends_whose_names_hold_dots() -> None:

@@ -294,10 +294,11 @@ def test_wildcards_keep_away_from_constants_and_automatic_names() -> None:
     network = trtexec.Network(
         {}, (), ("/a/x", "/a/y", "/b/x", "/b/y", "m.0", "m.0.c1", "m.0.c2", "n.1", "n.2", "/p", "/q"), ("/b/weight",)
     )
-    chosen = ["/a/x", "/a/y", "/b/x", "/b/y", "m.0.c1", "m.0.c2", "n.1", "n.2", "/p", "/q", "gone"]
+    chosen = ["/a/x", "/a/y", "/b/x", "/b/y", "m.0.c1", "m.0.c2", "n.1", "n.2", "/p", "/q", "gone", "z.gone"]
     short = trtexec.shorten(fp16_layers(chosen), network)
-    # '/b/*' would hit the Constant layer, 'm.*' the layer m.0; '/*' is never used
-    assert short == "/a/*:fp16,/b/x:fp16,/b/y:fp16,m.0.*:fp16,n.*:fp16,/p:fp16,/q:fp16,gone:fp16"
+    # '/b/*' would hit the Constant layer, 'm.*' the layer m.0
+    assert short == "/a/*:fp16,/b/x:fp16,/b/y:fp16,m.0.*:fp16,n.*:fp16,/p:fp16,/q:fp16,gone:fp16,z.gone:fp16"
+    assert trtexec.shorten(fp16_layers(["/a/x", "/b/x"]), trtexec.Network({}, (), ("/a/x", "/b/x"))) == "/*:fp16"
     precisions = {"/a/x": "fp16", "/a/y": "fp32"}
     assert trtexec.shorten(precisions, network) == "/a/x:fp16,/a/y:fp32"
 

@@ -405,27 +405,22 @@ def shorten(layers: Mapping[str, str], network: Network) -> str:
     used; the scopes are disjoint, because with two matching patterns trtexec's choice is unspecified (fact 3.7).
     """
     mixed = ""
-    nodes, constants = set(network.nodes), set(network.constants)
-    scopes: dict[str, tuple[str, int]] = {}
-    for name in (*dict.fromkeys(network.nodes), *network.constants):
-        precision = mixed if name in constants else layers.get(name, mixed)
+    scopes: dict[str, str] = {}
+    for name in (*network.nodes, *network.constants):
+        precision = layers.get(name, mixed)
         for scope in _scopes(name):
-            known, count = scopes.get(scope, (precision, 0))
-            scopes[scope] = (precision if known == precision else mixed, count + 1)
+            scopes[scope] = precision if scopes.get(scope, precision) == precision else mixed
     items: dict[str, str] = {}
     for name, precision in layers.items():
-        best = next(
-            (s for s in _scopes(name) if name in nodes and scopes[s][0] == precision and scopes[s][1] > 1), None
-        )
-        items[f"{best}*" if best and "*" not in best else name] = precision
+        whole = next((s for s in _scopes(name) if scopes.get(s) == precision), None)
+        items[f"{whole}*" if whole else name] = precision
     return ",".join(f"{name}:{precision}" for name, precision in items.items())
 
 
 def _scopes(name: str) -> Iterable[str]:
-    """'/a/b/Conv' -> '/a/', '/a/b/': the shortest first, never the bare root."""
+    """'/a/b/Conv' -> '/', '/a/', '/a/b/': the shortest first."""
     for match in re.finditer(r"[/.]", name):
-        if match.end() > 1:
-            yield name[: match.end()]
+        yield name[: match.end()]
 
 
 def layer_argument(settings: Settings) -> Optional[Argument]:
