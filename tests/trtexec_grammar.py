@@ -492,9 +492,7 @@ def setup(argv: Sequence[str], network: Mapping[str, Any], cache: str | None, ve
 
 
 class _Setup:
-    def __init__(
-        self, parsed: Mapping[str, Any], network: Mapping[str, Any], cache: str | None, version: str
-    ) -> None:
+    def __init__(self, parsed: Mapping[str, Any], network: Mapping[str, Any], cache: str | None, version: str) -> None:
         self.fields = parsed["fields"]
         self.log = list(parsed.get("log", []))
         self.network = network
