@@ -226,32 +226,27 @@ def _print_summary(options: Options, job: "BuildJob", result: "BuildResult") -> 
     def names(listed: List[str]) -> str:
         shown = listed if options.verbose else listed[:_SHOWN]
         more = len(listed) - len(shown)
-        return ", ".join(shown) + (f", and {more} more (--verbose lists them)" if more else "")
+        return f"{len(listed)}: " + ", ".join(shown) + (f" and {more} more (--verbose lists them)" if more else "")
 
     for note in result.notes:
         print(f"note: {note}")
     if job.implicit:
         scales, layers = result.scales, result.layers
-        print(f"Scales: {scales.count} tensors of the network got their range from the calibration cache.")
+        print(f"Tensors of the network with a range from the calibration cache: {scales.count}")
         if scales.missing:
-            print(
-                f"  {len(scales.missing)} float tensors have no scale, their layers stay FP16: {names(scales.missing)}"
-            )
+            print(f"  float tensors without scale (their layers are not INT8): {names(scales.missing)}")
         if scales.unmatched:
-            print(f"  {len(scales.unmatched)} names of the cache are no tensor there: {names(scales.unmatched)}")
-        print(f"Layer precisions: {layers.count} of {len(job.layers)} set ({job.constraints}).")
+            print(f"  names of the cache that are no tensor there: {names(scales.unmatched)}")
+        print(f"Layer precisions set ({job.constraints}): {layers.count} of {len(job.layers)}")
         if layers.unmatched:
-            print(f"  {len(layers.unmatched)} names match no layer: {names(layers.unmatched)}")
+            print(f"  names that match no layer: {names(layers.unmatched)}")
         if layers.missing:
-            print(f"  {len(layers.missing)} layers take no precision (integers or shapes): {names(layers.missing)}")
+            print(f"  layers of integers or shapes, which take none: {names(layers.missing)}")
     if result.gpu_layers:
-        print(
-            f"DLA: {len(result.gpu_layers)} layers are not supported there one by one "
-            f"(TensorRT may fold or move them): {names(result.gpu_layers)}"
-        )
+        print(f"Layers that the DLA does not take one by one (TensorRT may fold them): {names(result.gpu_layers)}")
     warnings = [message for letter, message in result.messages if letter == "W"]
     if warnings:
-        print(f"TensorRT warned {len(warnings)} times; first: {warnings[0].strip()}")
+        print(f"Warnings of TensorRT: {len(warnings)}, the first: {warnings[0].strip()}")
 
 
 def _is_terminal() -> bool:

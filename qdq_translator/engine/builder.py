@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional
@@ -457,11 +459,27 @@ class _Build:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The whole file or none of it; an earlier one stays until then. Raises UserError where it cannot be written."""
-    from qdq_translator.io import appear_together
+    """The whole file or none of it; an earlier one stays until then. Raises UserError where it cannot be written.
 
-    with appear_together(path.absolute().parent) as scratch:
-        (scratch / path.name).write_bytes(data)
+    (Not io.appear_together: the build must not need the package onnx, which a board may lack.)
+    """
+    scratch = ""
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(prefix=".qdq-", dir=path.absolute().parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(scratch, 0o644)
+        os.replace(scratch, path)
+    except OSError as error:
+        if scratch:
+            with contextlib.suppress(OSError):
+                os.unlink(scratch)
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", "Free space or choose another place."
+        ) from error
 
 
 def _dims(dims: tuple[int, ...]) -> str:

@@ -6,13 +6,13 @@ The classes are made per version, because they must derive from the classes of t
 from __future__ import annotations
 
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 from qdq_translator.engine.versions import Api
 
 
-def make_logger(api: Api, echo: bool = False, stream: TextIO = sys.stderr) -> Any:
-    """An ILogger that keeps `messages`: (letter E, W, I or V, text), and prints them where `echo` is set."""
+def make_logger(api: Api, echo: bool = False) -> Any:
+    """An ILogger that keeps `messages`: (letter E, W, I or V, text), and prints them to stderr where `echo` is set."""
     severity = api.trt.ILogger.Severity
     letters = {
         severity.INTERNAL_ERROR: "E",
@@ -31,7 +31,7 @@ def make_logger(api: Api, echo: bool = False, stream: TextIO = sys.stderr) -> An
             letter = letters.get(severity, "I")
             self.messages.append((letter, msg))
             if echo:
-                print(f"[{letter}] [TRT] {msg}", file=stream)
+                print(f"[{letter}] [TRT] {msg}", file=sys.stderr)
 
     return Collector()
 

@@ -1,0 +1,155 @@
+"""`build` on a machine without TensorRT, and what it checks before it looks for one."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qdq_translator.cli import main
+from qdq_translator.engine import versions
+from qdq_translator.engine.builder import write_atomically
+from qdq_translator.errors import UserError
+from tests.trt_bindings import models
+
+
+@pytest.fixture
+def without_tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["build", *arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_without_tensorrt_says_how_to_get_it_and_prints_trtexec(
+    without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models.translation(tmp_path, models.network(), header="100300")
+    status, out, err = run(capsys, "-t", str(tmp_path))
+    assert status == 1
+    assert err == (
+        "qdq-translator build: TensorRT's Python package is not installed here. On a PC with an NVIDIA GPU: "
+        "pip install 'tensorrt>=8.6,<11'; on a Jetson it is part of JetPack, do not pip install it there.\n"
+    )
+    assert out.startswith(f"trtexec \\\n  --onnx={tmp_path}/net_noqdq.onnx \\\n  --int8 \\\n  --fp16 \\\n")
+    assert "--layerPrecisions=pool:fp16,shape:fp16,nowhere:fp16" in out
+    assert f"--saveEngine={tmp_path}/net_int8.engine" in out
+    assert f"--exportLayerInfo={tmp_path}/net_int8_layer_info.json" in out
+
+
+def test_on_a_jetson_it_is_jetpacks(
+    without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    models.translation(tmp_path, models.network())
+    status, _, err = run(capsys, "-t", str(tmp_path))
+    assert status == 1 and "part of JetPack (do not pip install it there" in err
+
+
+@pytest.mark.parametrize(
+    ("precision", "there", "gone"),
+    [
+        ("fp16", ["--fp16"], ["--int8", "--calib", "--layerPrecisions", "--precisionConstraints"]),
+        ("fp32", [], ["--fp16", "--int8", "--calib", "--layerPrecisions", "--precisionConstraints"]),
+    ],
+)
+def test_baseline_command(
+    without_tensorrt: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    precision: str,
+    there: list[str],
+    gone: list[str],
+) -> None:
+    models.translation(tmp_path, models.network())
+    _, out, _ = run(capsys, "-t", str(tmp_path), "--precision", precision)
+    words = {word.split("=")[0] for word in out.replace("\\\n", "").split()}
+    assert words >= {"trtexec", "--onnx", "--saveEngine", *there}
+    assert not words & set(gone)
+
+
+def test_explicit_command(without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "a model.onnx"
+    model.write_bytes(b"not read before TensorRT is there")
+    _, out, _ = run(capsys, "-t", str(model), "--explicit", "--opt_shapes", "x:2x3")
+    assert out.replace(" \\\n  ", " ") == (
+        f"trtexec '--onnx={model}' --int8 --fp16 --precisionConstraints=obey --minShapes=x:2x3 --optShapes=x:2x3 "
+        f"--maxShapes=x:2x3 '--saveEngine={tmp_path}/a model_explicit.engine' --profilingVerbosity=detailed "
+        f"'--exportLayerInfo={tmp_path}/a model_explicit_layer_info.json'\n"
+    )
+
+
+def test_a_tensorrt_that_does_not_load_is_told_apart(
+    without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(name: str) -> Any:
+        raise ImportError("libnvinfer.so.10: cannot open shared object file")
+
+    monkeypatch.setattr(versions, "importlib", SimpleNamespace(import_module=broken))
+    models.translation(tmp_path, models.network())
+    status, _, err = run(capsys, "-t", str(tmp_path))
+    assert status == 1 and "does not load: libnvinfer.so.10: cannot open shared object file" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--allow_gpu_fallback"], "are for a DLA"),
+        (["--target", "orin-dla", "--dla_standalone", "--allow_gpu_fallback"], "no GPU to fall back to"),
+        (["--target", "orin-dla", "--precision", "fp32"], "INT8 and FP16 only"),
+        (
+            ["--target", "orin-dla", "--dla_standalone", "--layer_info", "x"],
+            "no layer information about a DLA loadable",
+        ),
+        (["--builder_optimization_level", "9"], "Levels are 0 to 5"),
+        (["--mem_pools", "workspace:1GiB"], "plain number of MiB"),
+        (["--opt_shapes", "nothing"], "is not a shape"),
+    ],
+)
+def test_usage_errors_come_before_tensorrt(
+    without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    models.translation(tmp_path, models.network())
+    status, out, err = run(capsys, "-t", str(tmp_path), *arguments)
+    assert (status, out) == (2, "") and words in err
+
+
+def test_explicit_is_not_for_a_dla(without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = models.translation(tmp_path, models.network()).model
+    status, _, err = run(capsys, "-t", str(model), "--explicit", "--target", "orin-dla")
+    assert status == 2 and "cannot run Q/DQ models" in err
+    status, _, err = run(capsys, "-t", str(tmp_path), "--explicit")
+    assert status == 1 and "-t names the model with Q/DQ nodes" in err
+
+
+def test_help_needs_no_tensorrt(without_tensorrt: None, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["build", "--help"])
+    assert left.value.code == 0 and "--dla_standalone" in capsys.readouterr().out
+
+
+def test_build_does_not_import_onnx() -> None:
+    """A board may lack the package: TensorRT's own parser reads the model."""
+    code = "import sys, qdq_translator.engine.builder, qdq_translator.commands.build; print('onnx' in sys.modules)"
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_files_appear_whole(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "a.engine"
+    write_atomically(target, b"one")
+    write_atomically(target, b"two")
+    assert target.read_bytes() == b"two" and [p.name for p in target.parent.iterdir()] == ["a.engine"]
+    with pytest.raises(UserError, match="cannot be written"):
+        write_atomically(tmp_path / "new" / "a.engine" / "b", b"three")
+    assert target.read_bytes() == b"two"

@@ -1,0 +1,320 @@
+"""Runs in a process with one TensorRT binding: drives `build` and the on-device kit against it, writes what happened.
+
+python -m tests.trt_bindings.scenarios FOLDER    ->  FOLDER/found.json
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tensorrt as trt
+
+from qdq_translator.cli import main
+from tests.trt_bindings import models
+from tests.trt_bindings.board import Behaviour, Board
+from tests.trt_bindings.virtual_calls import Calibrator
+
+KIT = Path(__file__).resolve().parents[2] / "e2e_workflow" / "on_device" / "run_on_device.py"
+WORK = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
+
+
+def command(arguments: list[str], board: Board | None) -> dict[str, Any]:
+    """`qdq-translator build ...` with the module of `board` (None: the real one) as TensorRT."""
+    sys.modules["tensorrt"] = board.module if board else trt
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(["build", *arguments])
+    return {
+        "status": status,
+        "out": out.getvalue().replace(str(WORK), "WORK"),
+        "err": err.getvalue().replace(str(WORK), "WORK"),
+        "calls": json.loads(json.dumps(board.recorder.calls).replace(str(WORK), "WORK")) if board else [],
+    }
+
+
+def scenario(
+    name: str,
+    *arguments: str,
+    model: onnx.ModelProto | None = None,
+    translation: dict[str, Any] | None = None,
+    before: Callable[[Path], None] | None = None,
+    **behaviour: Any,
+) -> dict[str, Any]:
+    folder = WORK / name
+    files = models.translation(folder, model or models.network(), **(translation or {}))
+    if before is not None:
+        before(folder)
+    named = [a.replace("FOLDER", str(folder)) for a in arguments]
+    if "-t" not in named:
+        named = ["-t", str(files.folder), *named]
+    found = command(named, Board(trt, Behaviour(**behaviour)))
+    made = (p for p in folder.iterdir() if p.suffix in (".engine", ".loadable", ".json", ".log", ".timing"))
+    found["files"] = {p.name: p.read_text(errors="replace") for p in sorted(made) if "precision_config" not in p.name}
+    return found
+
+
+def builds() -> dict[str, Any]:
+    dynamic = models.network(batch="N")
+    dla = ("--target", "orin-dla")
+    refused = [("W", "odd"), ("E", "Layer 'pool' is not supported on DLA but GPU fallback is not enabled.")]
+    parser_error = {"desc": lambda: "No importer registered for op: Frobnicate", "node": lambda: 3}
+    parser_error = {name: function() for name, function in parser_error.items()}
+    if hasattr(trt.ParserError, "node_name"):
+        parser_error.update(node_name="frob_3", node_operator="Frobnicate")
+    types8 = ("--input_io_formats", "int8:hwc4", "--output_io_formats", "fp16:chw16")
+
+    def timings(folder: Path) -> None:
+        (folder / "t.timing").write_text("old timings")
+
+    def old_engine(folder: Path) -> None:
+        (folder / "net_int8.engine").write_text("an engine of before")
+
+    def explicit_model(folder: Path) -> None:
+        onnx.save(models.quantized(), str(folder / "q.onnx"))
+
+    return {
+        "gpu": scenario("gpu", "--log", "FOLDER/b.log", says=[("W", "Missing scale and zero-point for tensor mean")]),
+        "gpu_prefer": scenario("gpu_prefer", "--precision_constraints", "prefer"),
+        "options": scenario(
+            "options",
+            *("--mem_pools", "workspace:64", "dlaSRAM:0.5", "--builder_optimization_level", "4"),
+            *(
+                "--timing_cache",
+                "FOLDER/t.timing",
+                "--save_engine",
+                "FOLDER/a b.engine",
+                "--layer_info",
+                "FOLDER/i.json",
+            ),
+            before=timings,
+        ),
+        "stale_timing_cache": scenario(
+            "stale", "--timing_cache", "FOLDER/t.timing", before=timings, refuses_timing_cache=True
+        ),
+        "fp16": scenario("fp16", "--precision", "fp16"),
+        "fp32": scenario("fp32", "--precision", "fp32"),
+        "explicit": scenario("explicit", "-t", "FOLDER/q.onnx", "--explicit", before=explicit_model),
+        "explicit_without_qdq": scenario("explicit_no", "-t", "FOLDER/net_noqdq.onnx", "--explicit"),
+        "left_over_qdq": scenario("left_over", model=models.quantized()),
+        "dla": scenario("dla", *dla, "--dla_core", "1", not_on_dla=("pool", "shape")),
+        "dla_fallback": scenario("dla_fallback", *dla, "--allow_gpu_fallback", not_on_dla=("pool",)),
+        "dla_refused": scenario("dla_refused", *dla, not_on_dla=("pool",), engine=None, says=refused),
+        "dla_standalone": scenario("standalone", *dla, "--dla_standalone", *types8),
+        "dla_wrong_format": scenario("dla_wrong", *dla, "--input_io_formats", "fp32:chw"),
+        "dla_none_there": scenario("dla_none", *dla, dla_cores=0),
+        "dla_no_such_core": scenario("dla_core", *dla, "--dla_core", "2"),
+        "dla_fp16": scenario("dla_fp16", *dla, "--precision", "fp16"),
+        "int8_input_without_scale": scenario(
+            "int8_in", "--input_io_formats", "int8:chw32", translation={"scales": {"r1_out": 1.0}}
+        ),
+        "hwc4_channels": scenario("hwc4", *dla, *types8, model=models.network(channels=5)),
+        "dynamic": scenario(
+            "dynamic",
+            *("--min_shapes", "images:1x3x4x4", "--opt_shapes", "images:4x3x4x4", "--max_shapes", "images:8x3x4x4"),
+            model=dynamic,
+        ),
+        "dynamic_dla": scenario("dynamic_dla", *dla, "--opt_shapes", "images:2x3x4x4", model=dynamic),
+        "dynamic_dla_range": scenario(
+            "dynamic_dla_range", *dla, "--min_shapes", "images:1x3x4x4", "--opt_shapes", "images:2x3x4x4", model=dynamic
+        ),
+        "dynamic_without_shapes": scenario("dynamic_no", model=dynamic),
+        "shapes_on_static": scenario("static", "--opt_shapes", "images:9x3x4x4"),
+        "parser_fails": scenario("parser", parser_error=parser_error),
+        "build_fails": scenario(
+            "fails",
+            before=old_engine,
+            engine=None,
+            says=[("I", "info"), ("E", "1: [builder] first"), ("E", "4: no implementation for {fc}."), ("W", "w")],
+        ),
+        "build_fails_silently": scenario("silent", engine=None),
+        "out_of_memory": scenario(
+            "memory", engine=None, says=[("E", "Requested amount of GPU memory could not be had")]
+        ),
+        "cache_rejected": scenario("rejected", rejects_cache=True, engine=None),
+        "cache_rejected_but_built": scenario("rejected_built", rejects_cache=True),
+        "odd_cache": scenario(
+            "odd", translation={"header": "100300", "tail": ["zero: 0", "inf: 7f800000", "nonsense"]}
+        ),
+        "matching_names": scenario("matching", translation={"scales": {"images": 0.5}}),
+        "verbose": scenario("verbose", "--verbose", says=[("V", "a verbose line")]),
+        "parser_flags": scenario("flags", "--parser_flags", "adjust_for_dla", "report_capability_dla"),
+    }
+
+
+def callbacks() -> dict[str, Any]:
+    """Our classes against the real base classes, without any double."""
+    from qdq_translator.engine.builder import BuildJob, build
+    from qdq_translator.engine.callbacks import make_calibrator, make_logger
+    from qdq_translator.engine.versions import Api
+
+    api = Api(trt)
+    logger = make_logger(api)
+    for member in ("INTERNAL_ERROR", "ERROR", "WARNING", "INFO", "VERBOSE"):
+        trt.ILogger.log(logger, trt.ILogger.Severity.__members__[member], member.lower())
+    calibrator = make_calibrator(api, b"text")
+    before = calibrator.asked_for_data
+    cpp = Calibrator(calibrator, trt.__version__)
+    batch = cpp.batch(b"images")
+    found = {
+        "messages": logger.messages,
+        "is_calibrator": isinstance(calibrator, trt.IInt8Calibrator),
+        "algorithm": [cpp.algorithm(), int(trt.CalibrationAlgoType.ENTROPY_CALIBRATION_2)],
+        "cache": cpp.cache().decode(),
+        "batch": batch,
+        "asked": [before, calibrator.asked_for_data],
+        "number": api.cache_number,
+        "has_progress": api.has_progress_monitor,
+        "network_flags": api.network_flags,
+        "masks": [api.format_mask(["chw"]), api.format_mask(["dla_hwc4", "chw32"])],
+        "expected_masks": [
+            1 << int(trt.TensorFormat.LINEAR),
+            (1 << int(trt.TensorFormat.DLA_HWC4)) | (1 << int(trt.TensorFormat.CHW32)),
+        ],
+    }
+    board = Board(trt)
+    files = models.translation(WORK / "progress", models.network())
+    job = BuildJob(files.model, cache=files.read_cache(), layers=files.read_layer_precisions())
+    with contextlib.redirect_stderr(io.StringIO()) as screen:
+        build(job, Api(board.module), progress=True)
+    found["progress"] = [c for c in board.recorder.calls if c[0] in ("progress", "config.progress_monitor =")]
+    found["progress_screen"] = bool(screen.getvalue())
+    return found
+
+
+class HostCuda:
+    """libcudart on a machine without GPU: device memory is host memory, events read a clock that goes in halves."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Any] = {}
+        self.clock = 0.0
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            does = type(self).__dict__.get(f"_{name}")
+            if does is not None:
+                does(self, *arguments)
+            return 0
+
+        return call
+
+    def _cudaMalloc(self, out: Any, size: Any) -> None:
+        block = ctypes.create_string_buffer(size.value)
+        out._obj.value = ctypes.addressof(block)
+        self.blocks[out._obj.value] = block
+
+    def _cudaFree(self, address: Any) -> None:
+        del self.blocks[address.value]
+
+    def _cudaMemcpy(self, to: Any, source: Any, size: Any, kind: int) -> None:
+        device = to.value if kind == 1 else source.value
+        assert len(self.blocks[device]) >= size.value
+        ctypes.memmove(to, source, size.value)
+
+    def _cudaStreamCreate(self, out: Any) -> None:
+        out._obj.value = 77
+
+    def _cudaEventElapsedTime(self, out: Any, first: Any, second: Any) -> None:
+        self.clock += 0.5
+        out._obj.value = self.clock
+
+
+def kit() -> dict[str, Any]:
+    """The on-device script; the 'engine' answers with the sums of its input rows."""
+    spec = importlib.util.spec_from_file_location("run_on_device", KIT)
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules["run_on_device"] = script  # dataclasses look their module up
+    spec.loader.exec_module(script)
+    from qdq_translator.engine.versions import Api
+
+    def execute(addresses: dict[str, int], shapes: dict[str, tuple[int, ...]]) -> None:
+        def view(name: str) -> np.ndarray:
+            size = int(np.prod(shapes[name]))
+            flat = (ctypes.c_float * size).from_address(addresses[name])
+            return np.frombuffer(flat, np.float32).reshape(shapes[name])
+
+        view("logits")[:] = view("images").reshape(shapes["images"][0], -1).sum(axis=1)[:, None] + np.arange(5)
+
+    found: dict[str, Any] = {}
+    images = np.arange(5 * 48, dtype=np.float32).reshape(5, 3, 4, 4) / 64
+    folder = WORK / "kit"
+    files = models.translation(folder / "translated", models.network(batch=2))
+    np.savez(folder / "samples.npz", images=images)
+    np.savez(folder / "wrong_shape.npz", images=images[:, :2])
+    np.savez(folder / "wrong_name.npz", picture=images)
+    for name, arguments, behaviour in (
+        ("gpu", [], {}),
+        ("dla", ["--target", "orin-dla", "--dla_core", "1"], {"not_on_dla": ("pool",)}),
+        ("build_fails", [], {"engine": None, "says": [("E", "no kernel")]}),
+        ("wrong_shape", ["--inputs", str(folder / "wrong_shape.npz")], {}),
+        ("wrong_name", ["--inputs", str(folder / "wrong_name.npz")], {}),
+    ):
+        cuda = HostCuda()
+        boards: list[Board] = []
+        chosen: dict[str, Any] = dict(behaviour)
+
+        class Fresh:
+            """Every build and every run is a board of its own: the doubles hold one network."""
+
+            def __getattr__(self, attribute: str) -> Any:
+                if attribute == "Builder":
+                    boards.append(Board(trt, Behaviour(execute=execute, **chosen)))  # noqa: B023
+                return getattr(boards[-1].module if boards else trt, attribute)  # noqa: B023
+
+        out = folder / f"out_{name}"
+        base = ["-t", str(files.folder), "--inputs", str(folder / "samples.npz"), "-o", str(out)]
+        options = script.parse([*base, "--iterations", "3", "--warmup", "2", *arguments])
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            results = script.run(options, Api(Fresh()), script.Cuda(cuda))
+        outputs = {}
+        for engine in results["engines"].values():
+            if "outputs" in engine:
+                with np.load(out / engine["outputs"]) as stored:
+                    outputs[engine["outputs"]] = stored["logits"].tolist()
+        found[name] = {
+            "results": results,
+            "written": json.loads((out / "device_results.json").read_text()),
+            "outputs": outputs,
+            "expected": (images.reshape(5, -1).sum(axis=1)[:, None] + np.arange(5)).tolist(),
+            "left_on_device": len(cuda.blocks),
+            "executions": [sum(c[0] == "context.execute_async_v3" for c in b.recorder.calls) for b in boards],
+            "calls": [b.recorder.calls for b in boards],
+            "files": sorted(os.listdir(out)),
+        }
+    return found
+
+
+def gate() -> dict[str, Any]:
+    """The real module itself, as a user's machine would have it."""
+    models.translation(WORK / "real", models.network())
+    found = command(["-t", str(WORK / "real")], None)
+    found["files"] = sorted(p.name for p in (WORK / "real").iterdir())
+    found["builder_flags"] = list(trt.BuilderFlag.__members__)
+    found["has_calibrator"] = hasattr(trt, "IInt8EntropyCalibrator2")
+    return found
+
+
+def run_all() -> None:
+    found: dict[str, Any] = {"version": trt.__version__, "gate": gate()}
+    if hasattr(trt.BuilderFlag, "INT8"):
+        found["builds"] = builds()
+        found["callbacks"] = callbacks()
+        found["kit"] = kit()
+    (WORK / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    run_all()
