@@ -1,0 +1,103 @@
+"""`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
+
+import dataclasses
+from typing import Optional
+
+from qdq_translator.options import option
+
+
+@dataclasses.dataclass
+class Options:
+    """Put QuantizeLinear/DequantizeLinear back: from a float ONNX and a TensorRT calibration cache to an explicit model,
+    for TensorRT versions that read no cache (11 and later), for DLA under strong typing, and for ONNX Runtime."""
+
+    input_model: str = option("--input_model", "-i", metavar="MODEL", help="float ONNX, such as NAME_noqdq.onnx")
+    cache: str = option("--cache", "-c", metavar="FILE", help="TensorRT calibration cache")
+    output: str = option("--output", "-o", metavar="FILE", help="the ONNX to write")
+    layer_arg: Optional[str] = option(
+        "--layer_arg",
+        default=None,
+        metavar="FILE",
+        help="--layerPrecisions argument; layers that it keeps above INT8 stay float",
+    )
+    complete: bool = option(
+        "--complete", default=False, help="infer missing scales, so that a DLA region carries Q/DQ throughout"
+    )
+    json: bool = option("--json", default=False, help="the summary as one JSON object on stdout")
+    verbose: bool = option("--verbose", default=False, help="name every entry that was left out; tracebacks of errors")
+
+
+def run(options: Options) -> int:
+    """Writes the model; what of the cache could not be used is said on stderr."""
+    import json
+    import sys
+    from pathlib import Path
+    from typing import Dict, List
+
+    from qdq_translator.emit.calibration_cache import CalibrationCache
+    from qdq_translator.emit.layer_precisions import parse_layer_precisions
+    from qdq_translator.errors import UserError
+    from qdq_translator.io import appear_together, load_model, write_model
+    from qdq_translator.simulate.restore import restore
+
+    def read(path: str) -> str:
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
+
+    model, source = load_model(options.input_model)
+    cache = CalibrationCache.from_text(read(options.cache), options.cache)
+    precisions: Dict[str, str] = {}
+    if options.layer_arg:
+        try:
+            precisions = parse_layer_precisions(read(options.layer_arg))
+        except ValueError as error:
+            raise UserError(
+                f"{options.layer_arg}: {error}.", "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
+            ) from error
+    restored = restore(model, cache.scales, precisions, options.complete)
+    output = Path(options.output)
+    with appear_together(output.parent) as scratch:
+        write_model(restored.model, scratch / output.name, f"{output.name}.data", source.external_data)
+    left_out = {
+        "unknown": restored.unknown,
+        "unusable": restored.unusable,
+        "not_float": restored.not_float,
+        "unary": restored.unary,
+        "unreadable": [line for _, line in cache.unreadable],
+        "stay_float": restored.stay_float,
+    }
+    if options.json:
+        summary = {
+            "output": str(output),
+            "tensors": len(restored.tensors),
+            "weights": len(restored.weights),
+            "inferred": restored.inferred,
+            "left_out": left_out,
+            "without_scale": restored.without_scale,
+            "unknown_layers": restored.unknown_layers,
+            "shared_scales": restored.shared_scales,
+        }
+        print(json.dumps(summary, indent=2))
+    else:
+        inferred = f" ({len(restored.inferred)} inferred)" if restored.inferred else ""
+        print(f"{output}: Q/DQ on {len(restored.tensors)} tensors{inferred} and {len(restored.weights)} weights")
+
+    def note(what: str, items: List[str]) -> None:
+        if items:
+            shown = items if options.verbose else items[:3]
+            more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
+            print(f"note: {len(items)} {what}: {', '.join(shown)}{more}", file=sys.stderr)
+
+    note("cache entries name no tensor of the model", restored.unknown)
+    note("cache entries hold no usable scale", restored.unusable)
+    note("cache entries belong to integers or constants", restored.not_float)
+    note("cache lines could not be read", left_out["unreadable"])
+    note("unary scales (1.0 between Conv and Add, rule S9) were left out", restored.unary)
+    note("tensors stay float because only layers of the layer argument read them", restored.stay_float)
+    note("layers of the layer argument are not in the model", restored.unknown_layers)
+    note("grouped ConvTranspose weights share scales between their groups", restored.shared_scales)
+    if options.complete:
+        note("float tensors still have no scale", restored.without_scale)
+    return 0

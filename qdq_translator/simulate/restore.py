@@ -1,0 +1,297 @@
+"""The way back: a float network and its scales become an explicit Q/DQ model.
+
+1. Every tensor that `placement` holds as codes gets one QuantizeLinear -> DequantizeLinear pair that all its consumers
+   read; a graph output keeps its name (the pair stands in front of it).
+2. Weights of INT8 layers get a pair per output channel: `scale = max|w| / 127`, codes [-127, 127] (fact sheet 5.1, 5.2).
+   The float weights stay as they are in front of it.
+   - Weights that lie on an int8 grid already (baked ones) and reach +-127 in a channel come back bit for bit:
+     `max|w| / 127` in float32 can miss the grid's own scale s by one unit in the last place (the product 127*s errs by at
+     most 2^-17 for s in [1, 2), which is 2^-23.99 after the division), so the neighbours are tried as well. Other weights
+     end on the new grid, which a second round trip then keeps.
+   - ONNX has one scale per index of one axis. A grouped ConvTranspose has its output channels on axis 1 in every group:
+     groups share the larger scale there (as every exporter's do), while TensorRT's implicit mode tells them apart.
+3. Layers in the layer argument stay float: their weights get no pair, nor do tensors that only they read.
+4. The scale 1.0 between a Conv and the Add that reads nothing else of it is NVIDIA's unary marker (rule S9), no range: no
+   pair. `translate --add_unary_ew_scales_for_dla` puts it back.
+5. `complete`: scales that are missing are inferred first (rules S3 to S8, all of them).
+
+Float16 tensors take float16 scales (opset 19); where a scale is no normal float16 number, the pair works in float32
+between Casts. Q/DQ per channel needs opset 13; older models are converted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Mapping, Optional
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from qdq_translator.constants import is_dequantize, is_quantize
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.emit.calibration_cache import is_usable
+from qdq_translator.errors import ModelError, UserError
+from qdq_translator.graph import Graph, Node
+from qdq_translator.inference import Context, infer_scales
+from qdq_translator.options import TranslateOptions
+from qdq_translator.passes import cleanup, names
+from qdq_translator.qparams import INT8_MAX
+from qdq_translator.scales import Origin, ScaleTable
+from qdq_translator.simulate.placement import Placement, graph_tensors, place, weight_axis
+from qdq_translator.types import TensorTypes
+
+PER_CHANNEL_OPSET = 13
+FLOAT16_OPSET = 19
+_SMALLEST_FLOAT16 = 2.0**-14
+
+
+@dataclasses.dataclass
+class Restored:
+    """An explicit model and what became of the cache.
+
+    tensors, weights: names that got a pair. inferred: tensors whose scale `complete` added. unary: rule 4.
+    unknown: entries that name no tensor. unusable: entries with a zero, infinite, NaN or negative scale. not_float:
+    entries of integer tensors and constants. stay_float: tensors with a scale that only float layers read.
+    without_scale: float tensors that a pair would still be needed for. unknown_layers: names in the layer argument
+    that no node has. shared_scales: grouped ConvTranspose weights whose groups share scales.
+    """
+
+    model: onnx.ModelProto
+    tensors: list[str]
+    weights: list[str]
+    inferred: list[str]
+    unary: list[str]
+    unknown: list[str]
+    unusable: list[str]
+    not_float: list[str]
+    stay_float: list[str]
+    without_scale: list[str]
+    unknown_layers: list[str]
+    shared_scales: list[str]
+
+
+def restore(
+    model: onnx.ModelProto,
+    scales: Mapping[str, float],
+    precisions: Optional[Mapping[str, str]] = None,
+    complete: bool = False,
+) -> Restored:
+    """`scales`: tensor -> scale as a calibration cache has them; `precisions`: layer -> precision. The model is used up.
+
+    Raises UserError where the model has Q/DQ already, where no scale fits it, and where its opset cannot be raised.
+    """
+    precisions = precisions or {}
+    graph = Graph.from_model(_with_opset(model))
+    for node in graph.nodes:
+        if is_quantize(node) or is_dequantize(node):
+            raise UserError(
+                f"The model holds Q/DQ nodes already ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
+            )
+        if not node.name and node.outputs:
+            node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact sheet 4.3)
+    names.name_nodes(graph, Diagnostics())
+    cleanup.constants_to_initializers(graph)
+    types = TensorTypes(graph)
+    present = set(graph_tensors(graph))
+    known = {n for n in scales if n in present}
+    if scales and not known:
+        raise UserError(
+            f"None of the {len(scales)} names in the calibration cache is a tensor of the model.",
+            "Give the model that the cache was made for (names must be those of the ONNX file).",
+        )
+    unusable = [n for n in known if not is_usable(scales[n])]
+    unary = [n for n in graph_tensors(graph) if n in known and is_unary_marker(graph, n, scales[n])]
+    dropped = {*unusable, *unary}
+    table = ScaleTable()
+    for name in graph_tensors(graph):
+        if name in known and name not in dropped and types.is_float(name) and not graph.is_constant(name):
+            table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
+    table.settle("max", Diagnostics())
+    given = set(table)
+    if complete:
+        options = TranslateOptions(infer_average_pool_scales=True, infer_concat_scales=True, infer_mul_scales=True)
+        infer_scales(Context(graph, types, table, options), Diagnostics())
+    placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions)
+    without_scale = [
+        n
+        for n in graph_tensors(graph)
+        if n not in table and types.is_float(n) and not graph.is_constant(n) and n not in graph.outputs
+    ]
+    unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
+    quantizers = _Quantizers(graph, types)
+    weights = quantizers.weights(placement)
+    for name, scale in placement.held.items():
+        quantizers.tensor(name, scale, placement, precisions)
+    return Restored(
+        graph.to_model(),
+        tensors=list(placement.held),
+        weights=weights,
+        inferred=[n for n in graph_tensors(graph) if n in table and n not in given],
+        unary=unary,
+        unknown=[n for n in scales if n not in present],
+        unusable=[n for n in scales if n in unusable],
+        not_float=[n for n in scales if n in known and n not in dropped and n not in given],
+        stay_float=list(placement.stay_float),
+        without_scale=without_scale,
+        unknown_layers=unknown_layers,
+        shared_scales=quantizers.shared,
+    )
+
+
+def is_unary_marker(graph: Graph, name: str, scale: float) -> bool:
+    """Rule S9 read off a graph: exactly 1.0 on a Conv output that only a two-input Add reads."""
+    producer, reader = graph.producer.get(name), graph.only_consumer(name)
+    return (
+        scale == 1.0
+        and producer is not None
+        and producer.is_op("Conv")
+        and reader is not None
+        and reader.is_op("Add")
+        and len(set(reader.inputs)) == 2
+    )
+
+
+def _with_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in an opset that can say what is needed. Raises UserError where the conversion fails."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    half = TensorProto.FLOAT16
+    uses_half = any(t.data_type == half for t in model.graph.initializer) or any(
+        v.type.tensor_type.elem_type == half for v in (*model.graph.input, *model.graph.output)
+    )
+    wanted = FLOAT16_OPSET if uses_half else PER_CHANNEL_OPSET
+    if opset >= wanted:
+        return model
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(model, wanted)
+    except Exception as error:  # the converter raises whatever its adapters raise
+        raise ModelError(
+            f"Q/DQ {'in float16' if uses_half else 'per channel'} needs opset {wanted}; the model has {opset} and "
+            f"could not be converted ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",
+            f"Export it with opset {wanted} or later.",
+        ) from error
+
+
+class _Quantizers:
+    """Puts pairs into a graph; the zero point is shared."""
+
+    def __init__(self, graph: Graph, types: TensorTypes) -> None:
+        self.graph, self.types = graph, types
+        self.shared: list[str] = []
+        self._zero = ""
+        self._pairs: dict[tuple[str, int], str] = {}
+
+    def tensor(self, name: str, scale: float, placement: Placement, precisions: Mapping[str, str]) -> None:
+        """One pair behind `name` for all its readers (rule 3 keeps none out: see placement)."""
+        graph = self.graph
+        half = self.types.elem_type(name) == TensorProto.FLOAT16
+        if name in graph.outputs:
+            producer = graph.producer[name]
+            source, target = graph.unique_name(f"{name}_float"), name
+            graph.rename_output(producer, name, source)
+        else:
+            source, target = name, graph.unique_name(f"{name}_dequantized")
+        readers = graph.consumers(source)
+        value = np.asarray(scale, np.float32)
+        direct_half = half and float(np.float16(scale)) == scale and scale >= _SMALLEST_FLOAT16
+        if direct_half:
+            value = value.astype(np.float16)
+        nodes = self._pair(source, target, name, value, None, casts=half and not direct_half)
+        anchor = graph.producer.get(source)
+        for node in nodes:
+            anchor = graph.insert_after(node, anchor)
+        for reader in readers:
+            for index, read in enumerate(reader.inputs):
+                if read == source:
+                    graph.set_input(reader, index, target)
+
+    def weights(self, placement: Placement) -> list[str]:
+        """A pair for every (weight, axis) of an INT8 layer; layers that share a weight share the pair."""
+        graph = self.graph
+        done: dict[str, None] = {}
+        for node in list(graph.nodes):
+            for index, name in enumerate(list(node.inputs)):
+                if (node.name, index) not in placement.weights:
+                    continue
+                values = graph.array(name)
+                axis = weight_axis(node, index, len(graph.initializers[name].dims))
+                if values is None or axis is None or values.dtype not in (np.float32, np.float16):
+                    continue
+                if node.is_op("ConvTranspose") and int(node.get("group", 1)) > 1 and name not in self.shared:
+                    self.shared.append(name)
+                if (name, axis) not in self._pairs:
+                    self._pairs[name, axis] = self._weight_pair(name, values, axis)
+                graph.set_input(node, index, self._pairs[name, axis])
+                done[name] = None
+        return list(done)
+
+    def _weight_pair(self, name: str, values: np.ndarray, axis: int) -> str:
+        graph = self.graph
+        scale = weight_scales(values, axis)
+        casts = scale.dtype != values.dtype
+        source, target = name, graph.unique_name(f"{name}_dequantized")
+        if (
+            casts and graph.consumer_count(name) == 1
+        ):  # behind a Cast, a weight is called like the tensor its layer reads
+            source, target = graph.unique_name(f"{name}_float16"), name
+            graph.drop_initializer(name)
+            graph.add_initializer(source, values)
+        anchor: Optional[Node] = None
+        for node in self._pair(source, target, name, scale, axis, casts):
+            anchor = graph.insert_after(node, anchor)
+        return target
+
+    def _pair(
+        self, source: str, target: str, base: str, scale: np.ndarray, axis: Optional[int], casts: bool
+    ) -> list[Node]:
+        graph = self.graph
+        scale_name = graph.add_initializer(graph.unique_name(f"{base}_scale"), scale)
+        if axis is None:
+            self._zero = self._zero or graph.add_initializer(graph.unique_name("zero_point"), np.asarray(0, np.int8))
+            zero = self._zero
+        else:
+            zero = graph.add_initializer(graph.unique_name(f"{base}_zero_point"), np.zeros(scale.shape, np.int8))
+        nodes = []
+        if casts:
+            wide = graph.unique_name(f"{base}_float32")
+            nodes.append(Node("Cast", [source], [wide], graph.unique_name(f"{base}_Cast"), to=TensorProto.FLOAT))
+            source = wide
+        codes = graph.unique_name(f"{base}_quantized")
+        real = graph.unique_name(f"{base}_dequantized32") if casts else target
+        for op, inputs, output in (("QuantizeLinear", source, codes), ("DequantizeLinear", codes, real)):
+            name = graph.unique_name(f"{base}_{op}")
+            node = Node(op, [inputs, scale_name, zero], [output], name)
+            if axis is not None:
+                node.set("axis", axis)
+            nodes.append(node)
+        if casts:
+            nodes.append(Node("Cast", [real], [target], graph.unique_name(f"{base}_Cast"), to=TensorProto.FLOAT16))
+        return nodes
+
+
+def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
+    """Scales (C,) along `axis`: `max|w| / 127`, or the neighbouring number that gives the channel's weights back bit for
+    bit (rule 2 of the module); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all normal
+    float16 numbers."""
+    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    amax = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
+    dtype: np.dtype = np.dtype(np.float32)
+    if values.dtype == np.float16 and np.all((amax == 0) | (amax / INT8_MAX >= _SMALLEST_FLOAT16)):
+        dtype = np.dtype(np.float16)
+    first = (amax / np.float32(INT8_MAX)).astype(dtype)
+    first[(amax == 0) | (first < np.finfo(dtype).tiny)] = 1
+    best = first.copy()
+    open_ = np.ones(len(rows), bool)
+    down, up = np.nextafter(first, dtype.type(0)), np.nextafter(first, dtype.type(np.inf))
+    for scale in (first, down, up):
+        chosen = np.flatnonzero(open_)
+        if not len(chosen):
+            break
+        step = scale[chosen, None].astype(np.float32)
+        codes = np.clip(np.rint(rows[chosen].astype(np.float32) / step), -INT8_MAX, INT8_MAX)
+        same = ((codes * step).astype(values.dtype) == rows[chosen]).all(axis=1)
+        best[chosen[same]] = scale[chosen[same]]
+        open_[chosen[same]] = False
+    return best

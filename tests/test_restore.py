@@ -1,0 +1,363 @@
+"""restore: Q/DQ from a cache, and the round trip restore -> translate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.emit.calibration_cache import CalibrationCache
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph
+from qdq_translator.simulate.restore import is_unary_marker, restore, weight_scales
+from tests.conftest import need_shared
+
+ort = pytest.importorskip("onnxruntime")
+OPTIONS = TranslateOptions(trt_calib_version="100300", asymmetric="widen", per_channel_activations="max")
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    return result
+
+
+def weights_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+
+
+def conv_net(opset: int = 17, **weights: np.ndarray) -> onnx.ModelProto:
+    """x -> Conv -> Relu -> Conv -> y, weights w0 and w1 (4, 4, 1, 1) unless given."""
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        net (float[1,4,3,3] x) => (float[1,4,3,3] y) {{
+            [first] a = Conv<kernel_shape=[1,1]>(x, w0)
+            [relu] b = Relu(a)
+            [second] y = Conv<kernel_shape=[1,1]>(b, w1)
+        }}"""
+    )
+    rng = np.random.default_rng(0)
+    for name in ("w0", "w1"):
+        value = weights.get(name, rng.normal(size=(4, 4, 1, 1)).astype(np.float32))
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    return model
+
+
+def ops(model: onnx.ModelProto) -> list[str]:
+    return [n.op_type for n in model.graph.node]
+
+
+def test_pairs_on_every_tensor_with_a_scale_and_on_the_weights() -> None:
+    result = restore(conv_net(), {"x": 0.5, "b": 0.25})
+    onnx.checker.check_model(result.model, full_check=True)
+    assert result.tensors == ["x", "b"] and result.weights == ["w0", "w1"]
+    assert ops(result.model).count("QuantizeLinear") == ops(result.model).count("DequantizeLinear") == 4
+    assert [v.name for v in result.model.graph.input] == ["x"] and [v.name for v in result.model.graph.output] == ["y"]
+    weights = weights_of(result.model)
+    assert np.array_equal(weights["w0_scale"], np.abs(weights["w0"]).max(axis=(1, 2, 3)) / np.float32(127))
+    x = np.random.default_rng(1).normal(size=(1, 4, 3, 3)).astype(np.float32)
+
+    def rounded(v: np.ndarray, scale: object) -> np.ndarray:
+        return np.clip(np.rint(v / scale), -128, 127) * scale
+
+    def conv(v: np.ndarray, w: np.ndarray) -> np.ndarray:
+        scale = np.abs(w).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
+        return np.einsum("oi,nihw->nohw", rounded(w, scale)[:, :, 0, 0], v)
+
+    hidden = np.maximum(conv(rounded(x, 0.5), weights["w0"]), 0)
+    expected = conv(rounded(hidden, 0.25), weights["w1"])
+    np.testing.assert_allclose(run(result.model, {"x": x})[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_output_keeps_its_name_and_is_rounded() -> None:
+    result = restore(conv_net(), {"x": 0.5, "b": 0.25, "y": 0.125})
+    onnx.checker.check_model(result.model, full_check=True)
+    y = run(result.model, {"x": np.ones((1, 4, 3, 3), np.float32)})[0]
+    assert np.array_equal(y, np.rint(y / 0.125) * 0.125)
+    assert list(translate(result.model, OPTIONS).tensor_scales) == ["x", "a", "b", "y"]
+
+
+def test_layers_of_the_layer_argument_stay_float() -> None:
+    result = restore(conv_net(), {"x": 0.5, "b": 0.25}, {"second": "fp16", "elsewhere": "fp16"})
+    assert result.weights == ["w0"] and result.tensors == ["x"] and result.stay_float == ["b"]
+    assert result.unknown_layers == ["elsewhere"]
+    by_name = {n.name: n for n in result.model.graph.node}
+    assert list(by_name["second"].input) == ["b", "w1"]
+    assert restore(conv_net(), {"x": 0.5, "b": 0.25}, {"second": "int8"}).weights == ["w0", "w1"]
+
+
+def test_a_shared_tensor_is_rounded_for_float_layers_too() -> None:
+    model = conv_net()
+    model.graph.node.append(helper.make_node("Conv", ["b", "w1"], ["z"], "third", kernel_shape=[1, 1]))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 4, 3, 3]))
+    result = restore(model, {"x": 0.5, "b": 0.25}, {"third": "fp16"})
+    by_name = {n.name: n for n in result.model.graph.node}
+    assert by_name["second"].input[0] == by_name["third"].input[0] == "b_dequantized"
+    assert by_name["third"].input[1] == "w1" and by_name["second"].input[1] == "w1_dequantized"
+
+
+def test_a_layer_without_all_input_scales_keeps_its_weights() -> None:
+    assert restore(conv_net(), {"x": 0.5}).weights == ["w0"]
+
+
+def test_real_caches_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = conv_net()
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                if name == "b":
+                    names[index] = "model/act: 0:1"
+    onnx.save(model, tmp_path / "m.onnx")
+    (tmp_path / "c.cache").write_text(
+        "TRT-8510-EntropyCalibration2\r\nx: 3c010a14\r\nmodel/act: 0:1: 3c010204\r\na: 7f800000\r\n"
+        "(Unnamed Layer* 8) [Constant]_output: 0\r\ngone: 3c010204\r\nnonsense\r\n"
+    )
+    args = ["restore", "-i", str(tmp_path / "m.onnx"), "-c", str(tmp_path / "c.cache"), "-o", str(tmp_path / "q.onnx")]
+    assert main([*args, "--json"]) == 0
+    out, err = capsys.readouterr()
+    summary = json.loads(out)
+    assert summary["tensors"] == 2 and summary["weights"] == 2
+    assert summary["left_out"]["unusable"] == ["a"] and summary["left_out"]["unreadable"] == ["nonsense"]
+    assert summary["left_out"]["unknown"] == ["(Unnamed Layer* 8) [Constant]_output", "gone"]
+    assert "2 cache entries name no tensor of the model" in err
+    restored = onnx.load(tmp_path / "q.onnx")
+    assert weights_of(restored)["model/act: 0:1_scale"] == np.float32(1 / 127)
+    assert main(args) == 0
+    assert "Q/DQ on 2 tensors and 2 weights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [({"other": 0.5}, "None of the 1 names"), (None, "holds Q/DQ nodes already")],
+)
+def test_what_cannot_be_restored_is_said(scales: dict[str, float] | None, message: str) -> None:
+    model = conv_net() if scales else restore(conv_net(), {"x": 0.5}).model
+    with pytest.raises(UserError, match=message):
+        restore(model, scales or {"x": 0.5})
+
+
+def test_an_old_opset_is_raised() -> None:
+    result = restore(conv_net(opset=9), {"x": 0.5, "b": 0.25})
+    assert result.model.opset_import[0].version == 13
+    onnx.checker.check_model(result.model, full_check=True)
+
+
+def test_complete_fills_in_what_can_be_inferred() -> None:
+    model = conv_net()
+    assert restore(copy(model), {"x": 0.5, "b": 0.25}).inferred == []
+    result = restore(model, {"x": 0.5, "b": 0.25}, complete=True)
+    assert result.inferred == ["a"] and result.tensors == ["x", "a", "b"] and result.without_scale == []
+
+
+def test_the_unary_marker_is_no_range() -> None:
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        net (float[1,4,3,3] x) => (float[1,4,3,3] y) { a = Conv(x, w0) b = Add(a, x) y = Relu(b) }"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w0"))
+    assert is_unary_marker(Graph.from_model(copy(model)), "a", 1.0)
+    assert not is_unary_marker(Graph.from_model(copy(model)), "a", 0.5)
+    result = restore(model, {"x": 1.0, "a": 1.0, "b": 1.0})
+    assert result.unary == ["a"] and result.tensors == ["x", "b"]
+
+
+def test_grouped_conv_transpose_shares_scales_between_groups() -> None:
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        net (float[1,4,3,3] x) => (float[1,4,6,6] y) {
+            y = ConvTranspose<group=2, kernel_shape=[2,2], strides=[2,2]>(x, w)
+        }"""
+    )
+    weight = np.random.default_rng(0).normal(size=(4, 2, 2, 2)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    result = restore(model, {"x": 0.5})
+    assert result.shared_scales == ["w"]
+    assert np.array_equal(weights_of(result.model)["w_scale"], np.abs(weight).max(axis=(0, 2, 3)) / np.float32(127))
+
+
+@given(
+    scale=st.floats(2.0**-60, 2.0**20, width=32),
+    codes=st.lists(st.integers(-127, 127), min_size=1, max_size=20),
+)
+@settings(max_examples=400, deadline=None)
+def test_weights_on_a_full_grid_come_back_bit_for_bit(scale: float, codes: list[int]) -> None:
+    weight = (np.asarray([[*codes, 127]], np.float32) * np.float32(scale)).astype(np.float32)
+    found = weight_scales(weight, 0)
+    again = np.rint(weight / found[:, None]).astype(np.float32) * found[:, None]
+    assert np.array_equal(again, weight)
+
+
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=20))
+@settings(max_examples=400, deadline=None)
+def test_rounding_any_weight_twice_is_rounding_it_once(values: list[float]) -> None:
+    weight = np.asarray([values], np.float32)
+
+    def bake(w: np.ndarray) -> np.ndarray:
+        scale = weight_scales(w, 0)[:, None]
+        return np.clip(np.rint(w / scale), -127, 127).astype(np.float32) * scale
+
+    once = bake(weight)
+    assert np.array_equal(bake(once), once)
+
+
+def test_some_scales_need_the_neighbour() -> None:
+    """Why `max|w| / 127` alone is not enough: near one scale in two hundred it misses the grid by one bit."""
+    scale = np.random.default_rng(0).uniform(1, 2, 20000).astype(np.float32)
+    weight = scale[:, None] * np.float32(127)
+    plain = weight[:, 0] / np.float32(127)
+    assert 0 < np.count_nonzero(plain != scale) < 400
+    found = weight_scales(weight, 0)
+    assert np.array_equal(found * np.float32(127), weight[:, 0])
+
+
+@st.composite
+def random_graphs(draw: st.DrawFn) -> onnx.ModelProto:
+    """A random net over (1, 4, 6, 6): Conv, grouped Conv, Relu, Sigmoid, Add, Mul, Concat (+ Conv), MaxPool; Q/DQ on a
+    random choice of tensors, for all or some of their consumers, and per channel on the weights."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    nodes: list[onnx.NodeProto] = []
+    tensors: list[onnx.TensorProto] = [numpy_helper.from_array(np.asarray(0, np.int8), "zero")]
+    alive = ["x"]
+
+    def quantized(name: str) -> str:
+        if draw(st.booleans()):
+            return name
+        target = f"{name}_dq{len(nodes)}"
+        tensors.append(numpy_helper.from_array(np.float32(scales[name]), f"{target}_s"))
+        nodes.append(helper.make_node("QuantizeLinear", [name, f"{target}_s", "zero"], [f"{target}_q"], f"{target}_Q"))
+        nodes.append(
+            helper.make_node("DequantizeLinear", [f"{target}_q", f"{target}_s", "zero"], [target], f"{target}_D")
+        )
+        return target
+
+    scales = {"x": 0.02}
+    for index in range(draw(st.integers(2, 9))):
+        op = draw(st.sampled_from(["Conv", "Group", "Relu", "Sigmoid", "Add", "Mul", "Concat", "MaxPool"]))
+        inputs = [quantized(draw(st.sampled_from(alive)))]
+        out, attributes = f"t{index}", {}
+        if op in ("Add", "Mul", "Concat"):
+            inputs.append(quantized(draw(st.sampled_from(alive))))
+        if op == "Concat":
+            nodes.append(helper.make_node("Concat", inputs, [f"c{index}"], f"cat{index}", axis=1))
+            scales[f"c{index}"] = float(rng.uniform(0.01, 0.05))
+            inputs = [quantized(f"c{index}")]
+        if op in ("Conv", "Group", "Concat"):
+            shape = (4, {"Conv": 4, "Group": 2, "Concat": 8}[op], 1, 1)
+            weight = rng.normal(size=shape).astype(np.float32)
+            scale = np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
+            tensors.append(numpy_helper.from_array(weight, f"w{index}"))
+            tensors.append(numpy_helper.from_array(scale, f"w{index}_s"))
+            tensors.append(numpy_helper.from_array(np.zeros(4, np.int8), f"w{index}_z"))
+            pair = [f"w{index}_s", f"w{index}_z"]
+            nodes.append(
+                helper.make_node("QuantizeLinear", [f"w{index}", *pair], [f"w{index}_q"], f"wq{index}", axis=0)
+            )
+            nodes.append(
+                helper.make_node("DequantizeLinear", [f"w{index}_q", *pair], [f"w{index}_d"], f"wd{index}", axis=0)
+            )
+            inputs.append(f"w{index}_d")
+            attributes = {"kernel_shape": [1, 1], "group": 2 if op == "Group" else 1}
+            op = "Conv"
+        if op == "MaxPool":
+            attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        nodes.append(helper.make_node(op, inputs, [out], f"n{index}", **attributes))
+        scales[out] = float(rng.uniform(0.01, 0.05))
+        alive.append(out)
+    infos = [helper.make_tensor_value_info(alive[-1], TensorProto.FLOAT, [1, 4, 6, 6])]
+    x = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6, 6])]
+    graph = helper.make_graph(nodes, "random", x, infos, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def round_trip(model: object, options: TranslateOptions) -> None:
+    """The cache byte for byte; every code; the weights bit for bit where no BatchNormalization was folded into them."""
+    first = translate(model, options)  # type: ignore[arg-type]
+    for precisions in ({}, dict.fromkeys(first.fp16_nodes, "fp16")):
+        restored = restore(copy(first.model), first.cache.scales, precisions)
+        onnx.checker.check_model(restored.model, full_check=True)
+        second = translate(restored.model, options)
+        assert second.cache.to_text() == first.cache.to_text()
+        assert [n.op_type for n in second.model.graph.node] == [n.op_type for n in first.model.graph.node]
+        exact = {row.weight for row in first.weights if row.exact}
+        before, after = weights_of(first.model), weights_of(second.model)
+        assert set(before) == set(after)
+        for name, value in before.items():
+            if name in exact or name not in restored.weights:
+                np.testing.assert_allclose(after[name], value, rtol=3e-7, atol=0, err_msg=name)
+        third = translate(restore(copy(second.model), second.cache.scales, precisions).model, options)
+        for name, value in weights_of(third.model).items():
+            assert np.array_equal(value, after[name]), name
+
+
+@given(random_graphs())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_round_trip_of_random_graphs(model: onnx.ModelProto) -> None:
+    if not any(n.op_type == "QuantizeLinear" for n in model.graph.node):
+        return
+    onnx.checker.check_model(model, full_check=True)
+    round_trip(model, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp__nvpq17",
+        "resnet18__nvpq13",
+        "resnet18__ort_s8",
+        "resnet18__mo_dla_fp32",
+        "mobilenet_v2__ort_s8_qdqw",
+        "unet__nvpq13cat",
+        "vit__mo_fp16",
+        "vit__nvpq17",
+        "yolov5n__nvpq13every",
+        "yolov8n__mo_dla_fp32",
+        "tfconv__tf_perch",
+        "brevnet_int8__brevitas",
+    ],
+)
+def test_round_trip_of_the_zoo(zoo: Path, name: str) -> None:
+    round_trip(zoo / "mini" / f"{name}.onnx", OPTIONS)
+
+
+def test_weights_come_back_bit_for_bit_without_folding(zoo: Path) -> None:
+    first = translate(zoo / "mini" / "mobilenet_v2__mo_dla_fp32.onnx", OPTIONS)
+    restored = restore(copy(first.model), first.cache.scales)
+    second = translate(restored.model, OPTIONS)
+    before, after = weights_of(first.model), weights_of(second.model)
+    assert len(restored.weights) == 53
+    assert all(after[name].tobytes() == value.tobytes() for name, value in before.items())
+
+
+def test_the_restored_model_computes_what_the_explicit_one_does(zoo: Path) -> None:
+    path = zoo / "mini" / "mlp__nvpq17.onnx"
+    explicit = onnx.load(path)
+    first = translate(path, OPTIONS)
+    restored = restore(copy(first.model), first.tensor_scales).model
+    shape = [d.dim_value or 1 for d in explicit.graph.input[0].type.tensor_type.shape.dim]
+    feeds = {explicit.graph.input[0].name: np.random.default_rng(0).normal(size=shape).astype(np.float32)}
+    np.testing.assert_array_equal(run(restored, feeds)[0], run(explicit, feeds)[0])
+
+
+def test_every_zoo_cache_of_the_other_translator_is_taken(zoo: Path) -> None:
+    folder = need_shared(zoo / "reference_outputs" / "yolov5n__nvpq13")
+    cache = next(folder.rglob("*.cache"))
+    stripped = translate(zoo / "mini" / "yolov5n__nvpq13.onnx", OPTIONS).model
+    scales = CalibrationCache.from_text(cache.read_text()).scales
+    result = restore(stripped, scales, complete=True)
+    onnx.checker.check_model(result.model, full_check=True)
+    assert len(result.tensors) > 50 and len(result.weights) > 50
