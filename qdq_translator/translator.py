@@ -17,6 +17,7 @@ from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
+from qdq_translator.inference.unify import SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.options import TranslateOptions, parse_shapes
 from qdq_translator.passes import cleanup, names
@@ -69,6 +70,7 @@ class Translation:
     source: Source
     version: CacheVersion
     causes: RootCauses
+    shared_ranges: list[SharedRange]
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -179,6 +181,7 @@ def translate(
 
     context = Context(graph, types, scales, options)
     infer_scales(context, diagnostics)
+    shared = unify_scales(context, diagnostics)
     automatic: dict[str, float] = {}
     if version.origin != "default" and version.tensorrt_major == 10 and not options.no_auto_names:
         automatic = automatic_scales(graph, types, scales)
@@ -188,7 +191,7 @@ def translate(
     weights = check_weights(graph, trained)
     _report_weights(weights, diagnostics)
     translation = Translation(
-        name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version, causes
+        name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version, causes, shared
     )
     if options.strict and diagnostics.warnings:
         first = diagnostics.warnings[0]
