@@ -274,6 +274,7 @@ def test_dla_standalone(found: dict[str, Any]) -> None:
         ("dla_refused", 1, "'pool' is not supported on DLA but GPU fallback is not enabled. Add --allow_gpu_fallback"),
         ("dla_wrong_format", 2, "the DLA alone has no fp32:chw for an input"),
         ("dla_none_there", 1, "finds no DLA on this machine"),
+        ("no_place", 1, "WORK/no_place is a folder. Name a file in it."),
         ("dla_no_such_core", 2, "There is no DLA core 2. Cores here are 0 to 1."),
         ("int8_input_without_scale", 1, "INT8 network input 'images' has no scale"),
         ("hwc4_channels", 2, "dla_hwc4 needs 1, 3 or 4 channels; 'images' has 5"),
@@ -318,6 +319,15 @@ def test_dynamic_shapes(found: dict[str, Any]) -> None:
     assert ["config.set_calibration_profile", "profile"] in recorded  # fact 2.10
     fixed = of(calls(found, "dynamic_dla"), "profile.")
     assert fixed == [["profile.set_shape", "images", *[[2, 3, 4, 4]] * 3]]
+
+
+def test_input_names_that_trtexec_cannot_express(found: dict[str, Any]) -> None:
+    recorded = calls(found, "comma_in_input_name")
+    assert of(recorded, "profile.") == [["profile.set_shape", "a,b", *[[2, 3, 4, 4]] * 3]]
+
+
+def test_nothing_is_built_where_nothing_can_be_written(found: dict[str, Any]) -> None:
+    assert calls(found, "no_place") == []
 
 
 def test_parser_flags_exist_from_10_15(found: dict[str, Any]) -> None:

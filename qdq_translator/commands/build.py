@@ -113,8 +113,11 @@ def run(options: Options) -> int:
         print(equivalent_trtexec(options, job, engine, info), end="")
         raise
 
-    from qdq_translator.engine.builder import build, write_atomically
+    from qdq_translator.engine.builder import build, check_place, write_atomically
 
+    for path in (engine, info, options.log, options.timing_cache):
+        if path:
+            check_place(Path(path))
     result = build(job, api, options.verbose, progress=_is_terminal() and not options.verbose)
     write_atomically(engine, result.engine)
     if result.layer_info is not None and info is not None:

@@ -245,6 +245,13 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
             f"{files.layer_arg} names a layer {wrong[0]!r}, which trtexec's grammar cannot express.",
             "Translate the model again.",
         )
+    shapes = complete_shapes(request, network)
+    inexpressible = [name for name in shapes if not is_expressible(name)]
+    if inexpressible:
+        raise UserError(
+            f"trtexec's grammar cannot express the input name {inexpressible[0]!r} in a list of shapes.",
+            "Rename the input, or use 'qdq-translator build'.",
+        )
     return Settings(
         files,
         request,
@@ -255,7 +262,7 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
         request.precision_constraints or ("prefer" if request.on_dla else "obey"),
         formats["input"],
         formats["output"],
-        complete_shapes(request, network),
+        shapes,
         notes,
     )
 
@@ -369,11 +376,6 @@ def complete_shapes(
         )
     shapes = {}
     for name, dims in network.inputs.items():
-        if not is_expressible(name):
-            raise UserError(
-                f"trtexec's grammar cannot express the input name {name!r} in a list of shapes.",
-                "Rename the input, or use 'qdq-translator build'.",
-            )
         bounds = {bound: tuple(shapes[name]) for bound, shapes in given.items() if name in shapes}
         opt = bounds.get("opt") or bounds.get("max") or bounds.get("min") or dims
         triple = (bounds.get("min", opt), opt, bounds.get("max", opt))

@@ -173,8 +173,9 @@ class _Build:
     def _check_cores(self) -> None:
         cores, core = self.builder.num_DLA_cores, self.request.dla_core
         if cores == 0:
+            without = " and public TensorRT packages from 10.8 to 11.3" if self.api.version >= (10, 8, 0) else ""
             raise UserError(
-                "TensorRT finds no DLA on this machine (PCs and Orin Nano have none).",
+                f"TensorRT finds no DLA on this machine (PCs and Orin Nano{without} have none).",
                 "Build on an Orin NX, AGX Orin or Xavier, or with --target gpu.",
             )
         if not 0 <= core < cores:
@@ -456,6 +457,18 @@ class _Build:
             errors = [words, *(e for e in errors if e not in words)]
         said = " | ".join(errors[-3:]) if errors else "it gives no reason"
         return UserError(f"TensorRT {self.api.dotted} {what}: {said.rstrip('.')}.", mend)
+
+
+def check_place(path: Path) -> None:
+    """Raises UserError where `path` cannot be written: better before a build of minutes than behind it."""
+    folder = path.absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}.", "Choose another place.") from error
+    if path.is_dir():
+        raise UserError(f"{path} is a folder.", "Name a file in it.")
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -18,7 +18,7 @@ SCALES = {"images": 0.0078125, "c1_out": 0.25, "r1_out": 0.125, "c2_out": 0.5, "
 LAYERS = {"pool": "fp16", "shape": "fp16", "nowhere": "fp16"}
 
 
-def network(batch: int | str = 1, channels: int = 3) -> onnx.ModelProto:
+def network(batch: int | str = 1, channels: int = 3, first: str = "images") -> onnx.ModelProto:
     """images -> Conv c1 -> Relu r1 -> Conv c2 -> Add (residual) -> mean -> Flatten -> Gemm fc -> logits, and a Shape."""
     rng = np.random.default_rng(0)
 
@@ -26,19 +26,19 @@ def network(batch: int | str = 1, channels: int = 3) -> onnx.ModelProto:
         return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
 
     nodes = [
-        helper.make_node("Conv", ["images", "w1"], ["c1_out"], "c1", kernel_shape=[1, 1]),
+        helper.make_node("Conv", [first, "w1"], ["c1_out"], "c1", kernel_shape=[1, 1]),
         helper.make_node("Relu", ["c1_out"], ["r1_out"], "r1"),
         helper.make_node("Conv", ["r1_out", "w2"], ["c2_out"], "c2", kernel_shape=[1, 1]),
         helper.make_node("Add", ["c2_out", "r1_out"], ["sum"], "add"),
         helper.make_node("GlobalAveragePool", ["sum"], ["mean"], "pool"),
         helper.make_node("Flatten", ["mean"], ["flat"], "flatten"),
         helper.make_node("Gemm", ["flat", "w3", "b3"], ["logits"], "fc"),
-        helper.make_node("Shape", ["images"], ["size"], "shape"),
+        helper.make_node("Shape", [first], ["size"], "shape"),
     ]
     graph = helper.make_graph(
         nodes,
         "net",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [batch, channels, 4, 4])],
+        [helper.make_tensor_value_info(first, TensorProto.FLOAT, [batch, channels, 4, 4])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, 5])],
         [weights("w1", 8, channels, 1, 1), weights("w2", 8, 8, 1, 1), weights("w3", 8, 5), weights("b3", 5)],
     )

@@ -137,6 +137,10 @@ def builds() -> dict[str, Any]:
             engine=None,
             says=[("I", "info"), ("E", "1: [builder] first"), ("E", "4: no implementation for {fc}."), ("W", "w")],
         ),
+        "no_place": scenario("no_place", "--save_engine", "FOLDER"),
+        "comma_in_input_name": scenario(
+            "comma", "--opt_shapes", "a,b:2x3x4x4", model=models.network(batch="N", first="a,b")
+        ),
         "build_fails_silently": scenario("silent", engine=None),
         "out_of_memory": scenario(
             "memory", engine=None, says=[("E", "Requested amount of GPU memory could not be had")]
