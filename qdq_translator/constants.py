@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 import numpy as np
 import onnx
@@ -126,7 +126,7 @@ def _reference(node: Node, inputs: list[Optional[np.ndarray]], output: int, opse
     graph = onnx.helper.make_graph([proto], "constant", infos, [wanted])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
-        result = ReferenceEvaluator(model).run(None, {n: v for n, v in zip(names, inputs) if v is not None})
+        result: Any = ReferenceEvaluator(model).run(None, {n: v for n, v in zip(names, inputs) if v is not None})
     except Exception:  # the reference implementation raises whatever its operators raise
         return None
     return np.asarray(result[0])

@@ -190,8 +190,9 @@ class Graph:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
         return graph
 
-    def to_model(self) -> onnx.ModelProto:
-        """A new ModelProto; initializers are shared, not copied, until it is serialized."""
+    def to_model(self, initializers: Optional[Iterable[TensorProto]] = None) -> onnx.ModelProto:
+        """A new ModelProto with copies of everything. `initializers`: what stands in for the graph's own, to save the
+        copy of the weights where nobody needs them."""
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
         used = {n.domain for n in self.nodes} | {""}
         for domain, version in self.opsets.items():
@@ -207,7 +208,7 @@ class Graph:
         proto.value_info.extend(
             v for name, v in self.value_info.items() if name in self.producer and name not in self.outputs
         )
-        proto.initializer.extend(self.initializers.values())
+        proto.initializer.extend(self.initializers.values() if initializers is None else initializers)
         if self.tensor_metadata:
             for value in (*proto.input, *proto.output, *proto.value_info):
                 for key, text in self.tensor_metadata.get(value.name, {}).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
 from qdq_translator.errors import ModelError, UserError
+from qdq_translator.graph import Graph
 
 PROTOBUF_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
@@ -96,50 +98,69 @@ def _load_external(tensor: TensorProto, folder: Path) -> None:
     del tensor.external_data[:]
 
 
-def model_bytes(model: onnx.ModelProto) -> int:
-    """Bytes of weights in the model, near enough to decide on external data."""
-    return sum(len(t.raw_data) if t.HasField("raw_data") else t.ByteSize() for t in model.graph.initializer)
+def write_graph(graph: Graph, path: Path, data_name: str, external: bool) -> None:
+    """Writes a graph to `path`; with `external`, or where protobuf's 2 GiB do not hold it, the weights to `data_name`
+    beside it. Deterministic: tensors in graph order, external ones each at a multiple of 4096 bytes.
 
-
-def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bool) -> list[Path]:
-    """Writes `path`, and with `external` the weights to `data_name` beside it. The model is not changed.
-
-    Returns the files written. Deterministic: tensors in graph order, each at a multiple of 4096 bytes.
+    Weights are written one after the other, so that no second copy of them is ever in memory.
     """
-    if not external and model_bytes(model) < PROTOBUF_LIMIT:
-        path.write_bytes(model.SerializeToString(deterministic=True))
-        return [path]
-    light = onnx.ModelProto()
-    kept = list(model.graph.initializer)
-    with open(path.parent / data_name, "wb") as file:
-        tensors = []
-        for tensor in kept:
-            if tensor.HasField("raw_data") and len(tensor.raw_data) >= _SMALL:
-                file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
-                raw = tensor.raw_data
-                moved = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-                moved.data_location = TensorProto.EXTERNAL
-                for key, value in (("location", data_name), ("offset", file.tell()), ("length", len(raw))):
-                    moved.external_data.add(key=key, value=str(value))
-                file.write(raw)
-                tensors.append(moved)
-            else:
-                tensors.append(tensor)
-    for field, value in model.ListFields():
-        if field.name != "graph":
-            if field.label == field.LABEL_REPEATED:
-                getattr(light, field.name).extend(value)
-            else:
-                setattr(light, field.name, value)
-    for field, value in model.graph.ListFields():
-        if field.name != "initializer":
-            if field.label == field.LABEL_REPEATED:
-                getattr(light.graph, field.name).extend(value)
-            else:
-                setattr(light.graph, field.name, value)
-    light.graph.initializer.extend(tensors)
-    path.write_bytes(light.SerializeToString(deterministic=True))
-    return [path, path.parent / data_name]
+    tensors = list(graph.initializers.values())
+    sizes = [tensor.ByteSize() for tensor in tensors]
+    if external or sum(sizes) >= PROTOBUF_LIMIT:
+        tensors = _write_data(tensors, path.parent / data_name, data_name)
+        sizes = [tensor.ByteSize() for tensor in tensors]
+    model = graph.to_model(initializers=())
+    body = model.graph.SerializeToString(deterministic=True)
+    model.ClearField("graph")
+    total = len(body) + sum(len(_INITIALIZER_TAG) + len(_varint(size)) + size for size in sizes)
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString(deterministic=True))
+        file.write(_GRAPH_TAG + _varint(total) + body)
+        for tensor, size in zip(tensors, sizes):
+            file.write(_INITIALIZER_TAG + _varint(size))
+            file.write(tensor.SerializeToString(deterministic=True))
+
+
+def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bool) -> None:
+    """The same for a ModelProto, which must not be used afterwards."""
+    write_graph(Graph.from_model(model), path, data_name, external)
+
+
+def _field_tag(message: type, field: str) -> bytes:
+    """The wire tag of a length-delimited protobuf field."""
+    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)  # type: ignore[attr-defined]
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_GRAPH_TAG = _field_tag(onnx.ModelProto, "graph")
+_INITIALIZER_TAG = _field_tag(onnx.GraphProto, "initializer")
+
+
+def _write_data(tensors: list[TensorProto], path: Path, location: str) -> list[TensorProto]:
+    """Writes the bytes of all but small tensors to `path`; returns tensors that point there."""
+    pointers = []
+    with open(path, "wb") as file:
+        for tensor in tensors:
+            if not tensor.HasField("raw_data") or len(tensor.raw_data) < _SMALL:
+                pointers.append(tensor)
+                continue
+            file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
+            pointer = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            pointer.data_location = TensorProto.EXTERNAL
+            length = math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            for key, value in (("location", location), ("offset", file.tell()), ("length", length)):
+                pointer.external_data.add(key=key, value=str(value))
+            file.write(tensor.raw_data)
+            pointers.append(pointer)
+    return pointers
 
 
 @contextlib.contextmanager

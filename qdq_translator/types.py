@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Mapping, Optional, Sequence, Union
 
 import onnx
@@ -26,19 +27,12 @@ class TensorTypes:
     def __init__(self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None) -> None:
         """`input_shapes`: sizes for dynamic dimensions of graph inputs. Raises UserError where they do not fit."""
         self._graph = graph
-        model = graph.to_model()
         self._weights = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
-        del model.graph.initializer[:]
-        for tensor in graph.initializers.values():
-            size = 1
-            for dim in tensor.dims:
-                size *= dim
-            if size <= _KEPT_VALUES:
-                model.graph.initializer.append(tensor)
-            else:
-                model.graph.input.append(
-                    onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-                )
+        small = {name for name, (_, dims) in self._weights.items() if math.prod(dims) <= _KEPT_VALUES}
+        model = graph.to_model(initializers=(graph.initializers[name] for name in graph.initializers if name in small))
+        for name, (data_type, dims) in self._weights.items():
+            if name not in small:
+                model.graph.input.append(onnx.helper.make_tensor_value_info(name, data_type, list(dims)))
         if input_shapes:
             _fix_inputs(model, input_shapes)
             del model.graph.value_info[:]

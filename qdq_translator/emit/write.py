@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qdq_translator._version import __version__
 from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
-from qdq_translator.io import appear_together, write_model
+from qdq_translator.io import appear_together, write_graph
 from qdq_translator.options import effective
 from qdq_translator.report.data import make_report
 
@@ -42,7 +42,7 @@ def write_translation(translation: Translation, folder: Path) -> TranslationFile
     files = TranslationFiles(folder, translation.name)
     with appear_together(folder) as scratch:
         temporary = TranslationFiles(scratch, translation.name)
-        write_model(translation.model, temporary.model, files.model_data.name, translation.source.external_data)
+        write_graph(translation.graph, temporary.model, files.model_data.name, translation.source.external_data)
         _write(temporary.config, json.dumps(precision_config(translation), indent=4) + "\n")
         _write(temporary.cache, translation.cache.to_text())
         _write(temporary.layer_arg, format_layer_precisions(fp16_layers(translation.fp16_nodes)))

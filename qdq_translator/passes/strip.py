@@ -38,6 +38,10 @@ from qdq_translator.quantizers.constants import (
 from qdq_translator.quantizers.parameters import Rejected
 from qdq_translator.scales import Origin, ScaleTable
 
+PARAMETER_INPUTS = {
+    **{op: (*indices, *((BIAS_INPUTS[op],) if op in BIAS_INPUTS else ())) for op, indices in WEIGHT_INPUTS.items()},
+    "BatchNormalization": (1, 2, 3, 4),
+}
 _OTHER_QUANTIZED_OPS = (
     "QLinearConv",
     "QLinearMatMul",
@@ -251,12 +255,11 @@ def _free_graph_output_of_constant(graph: Graph, name: str) -> None:
 
 
 def _fold_parameters(graph: Graph, constants: Constants) -> None:
-    """Rule F6: weights and biases that are other constant expressions become initializers too."""
+    """Rules F1, F6: parameters that are other constant expressions (an Identity that exporters share equal tensors
+    through) become initializers too."""
     for node in graph.nodes:
-        if not node.is_standard or node.op_type not in WEIGHT_INPUTS:
-            continue
-        for index in (*WEIGHT_INPUTS[node.op_type], BIAS_INPUTS.get(node.op_type, -1)):
-            name = node.input(index) if index >= 0 else ""
+        for index in PARAMETER_INPUTS.get(node.op_type, ()) if node.is_standard else ():
+            name = node.input(index)
             if not name or name in graph.initializers or not constants.is_constant(name) or name not in graph.producer:
                 continue
             values = constants.value(name)

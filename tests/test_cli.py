@@ -1,0 +1,397 @@
+"""The command line as users and scripts meet it: three ways in, files, exit statuses, bad input, determinism."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_translator.cli import main, main_translate
+from qdq_translator.commands.translate import EXAMPLE_MODEL
+
+ROOT = Path(__file__).resolve().parents[1]
+SUFFIXES = (
+    "_noqdq.onnx",
+    "_precision_config.json",
+    "_precision_config_calib.cache",
+    "_precision_config_layer_arg.txt",
+    "_report.json",
+)
+
+
+def quantized_conv(name: str = "net", channels: int = 4, external: bool = False) -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((channels, 3, 3, 3)).astype(np.float32)
+    scale = (np.abs(weight).max(axis=(1, 2, 3)) / 127).astype(np.float32)
+    constants = {
+        "w": weight,
+        "ws": scale,
+        "wz": np.zeros(channels, np.int8),
+        "s": np.float32(0.02),
+        "z": np.int8(0),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"], "q"),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"], "dq"),
+        helper.make_node("QuantizeLinear", ["w", "ws", "wz"], ["wq"], "qw", axis=0),
+        helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["wd"], "dqw", axis=0),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"),
+        helper.make_node("Relu", ["c"], ["y"], "relu"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, channels, 6, 6])],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    onnx.save(quantized_conv(), path)
+    return path
+
+
+def run(*argv: str) -> int:
+    return main_translate(list(argv))
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+# ---------------------------------------------------------------- ways in
+
+
+def test_from_a_checkout_and_as_module(model: Path, tmp_path: Path) -> None:
+    for index, command in enumerate(([str(ROOT / "qdq_translator.py")], ["-m", "qdq_translator"])):
+        out = tmp_path / f"out{index}"
+        env = {**os.environ, "PYTHONPATH": str(ROOT) if "-m" in command else ""}
+        done = subprocess.run(
+            [sys.executable, *command, "-i", str(model), "-o", str(out)],
+            capture_output=True,
+            text=True,
+            env=env,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        assert sorted(p.name for p in out.iterdir()) == sorted(f"net{s}" for s in SUFFIXES)
+
+
+def test_installed_script_does_not_find_itself(model: Path, tmp_path: Path) -> None:
+    """What `pip install` puts into bin/ stands alone in a folder that is first on sys.path."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    shutil.copy(ROOT / "qdq_translator.py", bin_folder / "qdq_translator.py")
+    done = subprocess.run(
+        [sys.executable, str(bin_folder / "qdq_translator.py"), "-i", str(model), "-o", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "net_noqdq.onnx").exists()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    probe = (
+        "import sys; from qdq_translator.cli import main_translate\n"
+        "try: main_translate(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'onnx', 'numpy', 'onnxruntime', 'tensorrt', 'torch', 'rich', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    for flag in (
+        "--input_onnx_models", "-i", "--output_dir", "-o", "--trt_calib_version", "--infer_average_pool_scales",
+        "--infer_concat_scales", "--infer_mul_scales", "--calibration_type", "--addtl_ops_to_infer_adjacent_scales",
+        "--rename_node_outputs", "--add_unary_ew_scales_for_dla", "--verbose", "--target", "--platform", "--weights",
+        "--on_conflict", "--asymmetric", "--per_channel_activations", "--graph_optimizer", "--dla_rewrites", "--strict",
+        "--json", "--jobs",
+    ):  # fmt: skip
+        assert flag in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_import_is_light() -> None:
+    probe = (
+        "import sys, qdq_translator; from qdq_translator import translate, TranslateOptions\n"
+        "heavy = {'onnxruntime', 'tensorrt', 'torch', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", probe], cwd=ROOT).returncode == 0
+
+
+def test_subcommand_hyphens_and_unknowns(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "a")
+    assert main(["translate", "--input-onnx-models", str(model), "--output-dir", out, "--infer-concat-scales"]) == 0
+    config = json.loads((tmp_path / "a" / "net_precision_config.json").read_text())
+    assert config["options"]["infer_concat_scales"] is True
+    assert main(["no-such-command"]) == 2
+    assert main([]) == 2 and main(["--help"]) == 0
+    with pytest.raises(SystemExit) as stop:
+        main(["translate", "--no_such_flag"])
+    assert stop.value.code == 2
+    assert main(["translate"]) == 2
+    assert "-i model.onnx" in capsys.readouterr().err
+
+
+def test_example_ships(tmp_path: Path) -> None:
+    assert EXAMPLE_MODEL.stat().st_size < 2**20
+    assert run("--example", "-o", str(tmp_path)) == 0
+    assert (tmp_path / "digits_resnet_qat_noqdq.onnx").exists()
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_files_hold_what_the_interface_says(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "translated"
+    assert run("-i", str(model), "-o", str(out), "--trt_calib_version", "8602") == 0
+    config = json.loads((out / "net_precision_config.json").read_text())
+    assert list(config)[:2] == ["int8_tensor_scales", "fp16_nodes"]
+    assert config["int8_tensor_scales"] == {"x": float(np.float32(0.02))}
+    assert config["fp16_nodes"] == ["relu"]
+    for key in ("schema_version", "scale_origins", "diagnostics", "options", "source"):
+        assert key in config
+    assert config["scale_origins"]["x"] == {"rule": "Q1", "node": "q", "source": "x"}
+    assert config["source"] == {"file": "net.onnx", "sha256": hashlib.sha256(model.read_bytes()).hexdigest()}
+    cache = (out / "net_precision_config_calib.cache").read_text()
+    assert cache == f"TRT-8602-EntropyCalibration2\nx: {np.float32(0.02).tobytes()[::-1].hex()}\n"
+    assert (out / "net_precision_config_layer_arg.txt").read_bytes() == b"relu:fp16"
+    report = json.loads((out / "net_report.json").read_text())
+    assert report["inputs"][0]["scale"] == float(np.float32(0.02)) and report["inputs"][0]["hex"] == "3ca3d70a"
+    assert onnx.load(out / "net_noqdq.onnx").producer_name == "qdq-translator"
+
+
+@pytest.mark.parametrize(
+    ("flags", "header"),
+    [
+        (["--trt_calib_version", "100300", "--platform", "jetpack-6.0"], "TRT-100300-EntropyCalibration2"),
+        (["--platform", "jetpack-6.0"], "TRT-8602-EntropyCalibration2"),
+        (["--platform", "JetPack 6.2"], "TRT-100300-EntropyCalibration2"),
+        (["--platform", "drive-os-6.0.9"], "TRT-8612-EntropyCalibration2"),
+        (["--platform", "drive-os-6.0.6.0"], "TRT-8510-EntropyCalibration2"),
+        (["--platform", "tensorrt-10.7"], "TRT-100700-EntropyCalibration2"),
+        ([], "TRT-8600-EntropyCalibration2"),
+    ],
+)
+def test_cache_header(
+    model: Path, tmp_path: Path, flags: list[str], header: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qdq_translator.translator.installed_tensorrt", lambda: None)
+    assert run("-i", str(model), "-o", str(tmp_path / "o"), *flags) == 0
+    assert (tmp_path / "o" / "net_precision_config_calib.cache").read_text().splitlines()[0] == header
+
+
+def test_installed_tensorrt_counts_before_the_default(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qdq_translator.translator.installed_tensorrt", lambda: (10, 3, 0))
+    assert run("-i", str(model), "-o", str(tmp_path)) == 0
+    assert (tmp_path / "net_precision_config_calib.cache").read_text().startswith("TRT-100300-")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--platform", "jetpack-7.2.2"], "restore --complete"),
+        (["--platform", "tensorrt-11.0"], "restore --complete"),
+        (["--trt_calib_version", "110000"], "restore --complete"),
+        (["--platform", "toaster-3"], "jetpack-6.0"),
+        (["--trt_calib_version", "8.6.2"], "8602"),
+    ],
+)
+def test_refused_platforms(
+    model: Path, tmp_path: Path, flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("-i", str(model), "-o", str(tmp_path / "o"), *flags) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_json_stands_alone_on_stdout(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-i", str(model), "-o", str(tmp_path / "o"), "--json") == 0
+    summary: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert summary["status"] == 0
+    assert summary["translated"][0]["scales"] == {"total": 1, "explicit": 1, "automatic": 0}
+
+
+# ---------------------------------------------------------------- several models
+
+
+def test_several_models_one_bad(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, second = tmp_path / "bad.onnx", tmp_path / "second.onnx"
+    bad.write_bytes(b"this is no model")
+    shutil.copy(model, second)
+    for jobs in ("1", "2"):
+        out = tmp_path / f"out{jobs}"
+        assert run("-i", str(model), str(bad), str(second), "-o", str(out), "--jobs", jobs) == 1
+        assert {p.name for p in out.iterdir()} == {f"{n}{s}" for n in ("net", "second") for s in SUFFIXES}
+        error = capsys.readouterr().err
+        assert "bad.onnx" in error and "Traceback" not in error
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+
+
+def test_same_file_names_are_refused(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(model, other / "net.onnx")
+    assert run("-i", str(model), str(other / "net.onnx"), "-o", str(tmp_path / "o")) == 2
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def fails(capsys: pytest.CaptureFixture[str], out: Path, *argv: str) -> str:
+    before = contents(out) if out.is_dir() else None
+    assert run(*argv, "-o", str(out)) == 1
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err and captured.err.count("\n") <= 3
+    assert (contents(out) if out.is_dir() else None) == before
+    return captured.err
+
+
+def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    cases = {
+        "text.onnx": (b"# not a model\n" * 20, "not an ONNX model"),
+        "empty.onnx": (b"", "is empty"),
+        "cut.onnx": (model.read_bytes()[:-300], "cut off"),
+        "zeros.onnx": (bytes(1000), "not an ONNX model"),
+    }
+    out = tmp_path / "o"
+    for name, (data, words) in cases.items():
+        (tmp_path / name).write_bytes(data)
+        assert words in fails(capsys, out, "-i", str(tmp_path / name))
+    assert "cannot be read" in fails(capsys, out, "-i", str(tmp_path / "missing.onnx"))
+    assert "is a folder" in fails(capsys, out, "-i", str(tmp_path))
+    if os.geteuid() != 0:
+        locked = tmp_path / "locked.onnx"
+        shutil.copy(model, locked)
+        locked.chmod(0)
+        assert "cannot be read" in fails(capsys, out, "-i", str(locked))
+
+
+def test_every_truncation_is_an_error_not_a_crash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    data = model.read_bytes()
+    for length in range(1, len(data) - 1, 37):
+        (tmp_path / "cut.onnx").write_bytes(data[:length])
+        status = run("-i", str(tmp_path / "cut.onnx"), "-o", str(tmp_path / "o"))
+        error = capsys.readouterr().err
+        assert status == 1 and error and "Traceback" not in error, length
+
+
+def test_no_qdq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    float_model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+        )
+    )
+    onnx.save(float_model, tmp_path / "f.onnx")
+    assert "Quantize it first" in fails(capsys, tmp_path / "o", "-i", str(tmp_path / "f.onnx"))
+    assert not (tmp_path / "o").exists()
+
+
+def test_output_folder_that_cannot_be_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert run("-i", str(model), "-o", str(tmp_path / "file")) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.mark.parametrize("limit", [0, 100, 500, 1000, 2000])
+def test_a_full_disk_leaves_the_old_output(model: Path, tmp_path: Path, limit: int) -> None:
+    """The system refuses to write more than `limit` bytes to a file, as a full disk would."""
+    out = tmp_path / "o"
+    assert run("-i", str(model), "-o", str(out)) == 0
+    before = contents(out)
+    assert max(p.stat().st_size for p in out.iterdir()) > 2000
+    probe = (
+        "import resource, sys; from qdq_translator.cli import main_translate\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        f"sys.exit(main_translate(['-i', {str(model)!r}, '-o', {str(out)!r}, '--infer_concat_scales']))"
+    )
+    done = subprocess.run([sys.executable, "-B", "-c", probe], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "failed: File too large" in done.stderr
+    assert contents(out) == before
+
+
+def test_strict_makes_warnings_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = quantized_conv()
+    scale = next(t for t in model.graph.initializer if t.name == "ws")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(0.5), "ws"))
+    path = tmp_path / "half.onnx"
+    onnx.save(model, path)
+    assert run("-i", str(path), "-o", str(tmp_path / "o")) == 0
+    assert "W-W3" in capsys.readouterr().out
+    assert run("-i", str(path), "-o", str(tmp_path / "p"), "--strict") == 1
+    assert "--calibration_type histogram" in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()
+    assert run("-i", str(path), "-o", str(tmp_path / "p"), "--strict", "--calibration_type", "histogram") == 0
+
+
+# ---------------------------------------------------------------- determinism, external data
+
+
+def test_byte_identical_with_any_hash_seed(tmp_path: Path) -> None:
+    seen = set()
+    for seed in ("0", "1", "4242"):
+        out = tmp_path / seed
+        subprocess.run(
+            [sys.executable, str(ROOT / "qdq_translator.py"), "--example", "-o", str(out), "--platform", "jetpack-6.2",
+             "--infer_concat_scales", "--infer_mul_scales", "--target", "orin-dla"],  # fmt: skip
+            check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        seen.add(json.dumps(contents(out)))
+    assert len(seen) == 1
+
+
+def test_external_data_in_and_out(tmp_path: Path) -> None:
+    model = quantized_conv(channels=64)
+    path = tmp_path / "big.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="big.bin", size_threshold=64)
+    assert run("-i", str(path), "-o", str(tmp_path / "o")) == 0
+    assert (tmp_path / "o" / "big_noqdq.onnx.data").exists()
+    onnx.save(quantized_conv(channels=64), tmp_path / "inline.onnx")
+    assert run("-i", str(tmp_path / "inline.onnx"), "-o", str(tmp_path / "o")) == 0
+    a, b = (onnx.load(tmp_path / "o" / f"{n}_noqdq.onnx") for n in ("big", "inline"))
+    assert [numpy_helper.to_array(t).tobytes() for t in a.graph.initializer] == [
+        numpy_helper.to_array(t).tobytes() for t in b.graph.initializer
+    ]
+
+
+@pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", "link.bin"])
+def test_external_data_outside_is_refused(tmp_path: Path, location: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = folder / "m.onnx"
+    onnx.save_model(quantized_conv(), path, save_as_external_data=True, location="w.bin", size_threshold=64)
+    shutil.copy(folder / "w.bin", tmp_path / "outside.bin")
+    (folder / "link.bin").symlink_to(tmp_path / "outside.bin")
+    loaded = onnx.load(path, load_external_data=False)
+    for tensor in loaded.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    path.write_bytes(loaded.SerializeToString())
+    assert "outside the model's folder" in fails(capsys, tmp_path / "o", "-i", str(path))
