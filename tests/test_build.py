@@ -88,6 +88,25 @@ def test_explicit_command(without_tensorrt: None, tmp_path: Path, capsys: pytest
     )
 
 
+def test_dla_command_has_the_formats_that_build_would_choose(
+    without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models.translation(tmp_path, models.network(), header="100300")
+    _, out, _ = run(capsys, "-t", str(tmp_path), "--target", "orin-dla", "--dla_core", "1")
+    words = out.replace("\\\n", "").split()
+    assert {"--useDLACore=1", "--inputIOFormats=int8:dla_linear", "--outputIOFormats=fp16:dla_linear"} <= set(words)
+    assert "--precisionConstraints=prefer" in words and "--allowGPUFallback" not in words
+
+
+def test_a_model_that_needs_shapes_still_says_how_to_get_tensorrt(
+    without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models.translation(tmp_path, models.network(batch="N"))
+    status, out, err = run(capsys, "-t", str(tmp_path))
+    assert (status, out) == (1, "")
+    assert "not installed here" in err and "For a trtexec command: Input 'images' has dynamic dimensions" in err
+
+
 def test_a_tensorrt_that_does_not_load_is_told_apart(
     without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

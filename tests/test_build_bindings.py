@@ -18,20 +18,23 @@ from tests.trt_bindings.wheels import WHEELS, NotHere, prepare, run_scenarios
 IMPLICIT = ("8.6.1", "10.3.0", "10.16.1")
 NUMBERS = {"8.6.1": "8601", "10.3.0": "100300", "10.16.1": "101601"}
 _found: dict[str, dict[str, Any]] = {}
+_not_here: dict[str, str] = {}
 
 
 def found_for(version: str, request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> dict[str, Any]:
-    if version not in _found:
+    if version not in _found and version not in _not_here:
         named = os.environ.get("QDQ_TRT_CACHE")
         cache = Path(named) if named else Path(request.config.cache.mkdir("trt_bindings"))
         try:
             place = prepare(version, cache)
         except NotHere as reason:
-            text = f"TENSORRT BINDINGS {version} NOT TESTED: {reason}"
-            if os.environ.get("QDQ_REQUIRE_TRT_BINDINGS") == "1":
-                pytest.fail(text)
-            pytest.skip(text)
-        _found[version] = run_scenarios(place, factory.mktemp(f"trt_{version}"))
+            _not_here[version] = f"TENSORRT BINDINGS {version} NOT TESTED: {reason}"
+        else:
+            _found[version] = run_scenarios(place, factory.mktemp(f"trt_{version}"))
+    if version in _not_here:
+        if os.environ.get("QDQ_REQUIRE_TRT_BINDINGS") == "1":
+            pytest.fail(_not_here[version])
+        pytest.skip(_not_here[version])
     return _found[version]
 
 

@@ -102,15 +102,18 @@ class Options:
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
     from qdq_translator.engine import versions
-    from qdq_translator.errors import MissingDependency
+    from qdq_translator.errors import MissingDependency, UserError
 
     job = _job(options)
     job.check()
     engine, info = _outputs(options, job)
     try:
         api = versions.load()
-    except MissingDependency:
-        print(equivalent_trtexec(options, job, engine, info), end="")
+    except MissingDependency as missing:
+        try:
+            print(equivalent_trtexec(options, job, engine, info), end="")
+        except UserError as error:
+            raise MissingDependency(missing.what, f"{missing.mend} For a trtexec command: {error}") from error
         raise
 
     from qdq_translator.engine.builder import build, check_place, write_atomically
@@ -191,11 +194,16 @@ def _outputs(options: Options, job: "BuildJob") -> "tuple[Path, Optional[Path]]"
 
 
 def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Optional[Path]) -> str:
-    """The trtexec command that does the same, for a shell."""
-    from qdq_translator.emit.files import TranslationFiles
-    from qdq_translator.emit.trtexec import Argument, prepare, trtexec_arguments, trtexec_command
+    """The trtexec command that does the same, for a shell; what to know about it goes to stderr.
 
-    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
+    Raises UserError where trtexec's grammar cannot express it.
+    """
+    import sys
+
+    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.emit.trtexec import Argument, Network, prepare, trtexec_arguments, trtexec_command
+    from qdq_translator.engine.builder import direct_format
+
     if job.explicit:
         return trtexec_command(
             [
@@ -208,7 +216,23 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
                 Argument("--exportLayerInfo", str(info), "path"),
             ]
         )
-    arguments = trtexec_arguments(prepare(TranslationFiles.locate(options.translation), request))
+    files = TranslationFiles.locate(options.translation)
+    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
+    if request.on_dla and not request.allow_gpu_fallback:
+        network = Network.read(files.model)
+        chosen = {
+            "input": [direct_format(job, name, "input") for name in network.inputs],
+            "output": [direct_format(job, name, "output") for name in network.outputs],
+        }
+        request = dataclasses.replace(
+            request,
+            input_io_formats=request.input_io_formats or ",".join(chosen["input"]),
+            output_io_formats=request.output_io_formats or ",".join(chosen["output"]),
+        )
+    settings = prepare(files, request)
+    arguments = trtexec_arguments(settings)
+    for note in settings.notes:
+        print(f"note: {note}", file=sys.stderr)
     if job.precision != "int8":
         gone = {"--int8", "--calib", "--precisionConstraints", "--layerPrecisions"}
         gone |= {"--fp16"} if job.precision == "fp32" else set()

@@ -57,6 +57,10 @@ class BuildJob:
         """'obey' or 'prefer' the layer precisions."""
         return self.request.precision_constraints or ("prefer" if self.request.on_dla else "obey")
 
+    def scale(self, name: str) -> float:
+        """The scale of a tensor in the cache, 0 where it has none."""
+        return self.cache.scales.get(name, 0.0) if self.cache else 0.0
+
     def check(self) -> None:
         """Raises UsageError for what cannot be together."""
         request = self.request
@@ -103,6 +107,15 @@ class BuildResult:
     notes: list[str]
     messages: list[tuple[str, str]]
     seconds: float
+
+
+def direct_format(job: BuildJob, name: str, end: str) -> str:
+    """What the DLA alone reads or writes where nobody says otherwise, for the network's input or output `name`.
+
+    INT8 for an input with a scale (the first convolution then takes it as it is), else FP16.
+    """
+    int8 = end == "input" and job.implicit and is_usable(job.scale(name))
+    return "int8:dla_linear" if int8 else "fp16:dla_linear"
 
 
 def build(job: BuildJob, api: Api, verbose: bool = False, progress: bool = False) -> BuildResult:
@@ -277,16 +290,11 @@ class _Build:
                     f"Give one for all, or one each in this order: {', '.join(t.name for t in tensors)}.",
                 )
             if not entries and direct:
-                entries = [self._direct_format(tensor, end) for tensor in tensors]
+                entries = [direct_format(self.job, tensor.name, end) for tensor in tensors]
                 listed = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
                 self.notes.append(f"Without GPU fallback the DLA reads and writes itself; chosen: {listed} ({option}).")
             for tensor, entry in zip(tensors, entries * len(tensors) if len(entries) == 1 else entries):
                 self._set_format(tensor, entry, end, option, direct)
-
-    def _direct_format(self, tensor: Any, end: str) -> str:
-        """INT8 for an input with a scale (the first convolution then takes it as it is), else FP16."""
-        int8 = end == "input" and self.job.implicit and is_usable(self._scale(tensor.name))
-        return "int8:dla_linear" if int8 else "fp16:dla_linear"
 
     def _set_format(self, tensor: Any, entry: str, end: str, option: str, direct: bool) -> None:
         kind, _, formats = entry.partition(":")
@@ -305,7 +313,7 @@ class _Build:
                 f"{option}: dla_hwc4 needs 1, 3 or 4 channels; '{tensor.name}' has {channels[0]}.",
                 "Choose dla_linear or chw32.",
             )
-        if kind == "int8" and self.job.implicit and not is_usable(self._scale(tensor.name)):
+        if kind == "int8" and self.job.implicit and not is_usable(self.job.scale(tensor.name)):
             raise UserError(
                 f"The INT8 network {end} '{tensor.name}' has no scale in the calibration cache.",
                 "Quantize it in the model, or choose fp16 for it.",
@@ -330,9 +338,6 @@ class _Build:
                 config.set_timing_cache(self.timing_cache, False)
 
     # ---------------------------------------------------------------- scales and precisions
-
-    def _scale(self, name: str) -> float:
-        return self.job.cache.scales.get(name, 0.0) if self.job.cache else 0.0
 
     def _set_scales(self, profile: Any) -> None:
         if self.job.cache is None:
