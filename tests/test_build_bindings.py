@@ -346,6 +346,16 @@ def test_parser_flags_exist_from_10_15(found: dict[str, Any]) -> None:
         assert build["status"] == 1 and "has no parser flag adjust_for_dla" in build["err"]
 
 
+def test_what_translate_writes_is_used_up_to_the_last_name(found: dict[str, Any]) -> None:
+    build = found["translated"]
+    assert build["status"] == 0, build["err"]
+    ranges = [call for call in build["calls"] if call[0].endswith(".set_dynamic_range")]
+    precisions = [call for call in build["calls"] if call[0].endswith(".precision =")]
+    assert len(ranges) == build["scales"] > 10
+    assert len(precisions) == build["layers"] > 0
+    assert "no tensor there" not in build["out"] and "match no layer" not in build["out"]
+
+
 def test_verbose_shows_the_log_and_quiet_does_not(found: dict[str, Any]) -> None:
     assert "[V] [TRT] a verbose line" in found["builds"]["verbose"]["err"]
     assert found["builds"]["gpu"]["err"] == ""

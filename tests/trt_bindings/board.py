@@ -143,7 +143,7 @@ class Board:
             return
         shape = node.op_type == "Shape"
         outputs = [self.tensor(name, ends, shape=shape) for name in node.output]
-        self.layer(node.name, _KINDS[node.op_type], outputs)
+        self.layer(node.name, _KINDS.get(node.op_type, "ELEMENTWISE"), outputs)
 
     def tensor(self, name: str, ends: dict[str, Any], is_input: bool = False, shape: bool = False) -> Double:
         dims: tuple[int, ...] = ()

@@ -21,6 +21,7 @@ import onnx
 import tensorrt as trt
 
 from qdq_translator.cli import main
+from qdq_translator.emit.files import TranslationFiles
 from tests.trt_bindings import models
 from tests.trt_bindings.board import Behaviour, Board
 from tests.trt_bindings.virtual_calls import Calibrator
@@ -154,6 +155,18 @@ def builds() -> dict[str, Any]:
         "verbose": scenario("verbose", "--verbose", says=[("V", "a verbose line")]),
         "parser_flags": scenario("flags", "--parser_flags", "adjust_for_dla", "report_capability_dla"),
     }
+
+
+def translated() -> dict[str, Any]:
+    """The example that comes with the package, through translate and build."""
+    folder = WORK / "example"
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["translate", "--example", "-o", str(folder)]) == 0
+    files = TranslationFiles.locate(folder)
+    found = command(["-t", str(folder), "--opt_shapes", "input:1x1x16x16"], Board(trt))
+    found["scales"] = len(files.read_cache().scales)
+    found["layers"] = len(files.read_layer_precisions())
+    return found
 
 
 def callbacks() -> dict[str, Any]:
@@ -316,6 +329,7 @@ def run_all() -> None:
     if hasattr(trt.BuilderFlag, "INT8"):
         found["builds"] = builds()
         found["callbacks"] = callbacks()
+        found["translated"] = translated()
         found["kit"] = kit()
     (WORK / "found.json").write_text(json.dumps(found))
 
