@@ -7,13 +7,14 @@ refuses what the real class of that version does not have, so a sequence that pa
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.trt_bindings.wheels import WHEELS, NotHere, prepare, run_scenarios
+from tests.trt_bindings.wheels import NEWEST_PYTHON, WHEELS, NotHere, prepare, run_scenarios
 
 IMPLICIT = ("8.6.1", "10.3.0", "10.16.1")
 NUMBERS = {"8.6.1": "8601", "10.3.0": "100300", "10.16.1": "101601"}
@@ -22,6 +23,8 @@ _not_here: dict[str, str] = {}
 
 
 def found_for(version: str, request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> dict[str, Any]:
+    if sys.version_info[:2] > NEWEST_PYTHON.get(version, sys.version_info[:2]):
+        pytest.skip(f"TENSORRT BINDINGS {version} NOT TESTED: they do not exist for this Python")
     if version not in _found and version not in _not_here:
         named = os.environ.get("QDQ_TRT_CACHE")
         cache = Path(named) if named else Path(request.config.cache.mkdir("trt_bindings"))
@@ -175,7 +178,9 @@ def test_files_that_are_written(found: dict[str, Any]) -> None:
     files = found["builds"]["gpu"]["files"]
     assert files["net_int8.engine"] == "engine bytes"
     assert '"Layers": ["c1", "r1"' in files["net_int8_layer_info.json"]
-    assert files["b.log"] == "[W] [TRT] Missing scale and zero-point for tensor mean\n"
+    assert files["b.log"] == (
+        "[I] [TRT] Set layer pool to precision fp16\n[W] [TRT] Missing scale and zero-point for tensor mean\n"
+    )
     assert len(files) == 3  # nothing half-written beside them
 
 

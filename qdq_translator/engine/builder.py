@@ -402,6 +402,8 @@ class _Build:
                 self.layers.missing.append(layer.name)  # integer and shape layers take no precision (fact 3.19)
                 continue
             layer.precision = self.api.data_type(precision)
+            # as trtexec logs it, for check-engine --log
+            self.logger.messages.append(("I", f"Set layer {layer.name} to precision {precision}"))
             self.layers.count += 1
         self.layers.unmatched = list(wanted)
 

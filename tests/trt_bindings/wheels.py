@@ -23,6 +23,8 @@ WHEELS = {
     "10.16.1": "tensorrt-cu12-bindings==10.16.1.11",
     "11.4.0": "tensorrt-cu12-bindings==11.4.0.106",
 }
+NEWEST_PYTHON = {"8.6.1": (3, 11)}
+"""Versions that were never published for later Pythons."""
 LIBRARIES = ("nvinfer", "nvinfer_plugin", "nvonnxparser", "nvparsers")
 HERE = Path(__file__).resolve().parent
 
