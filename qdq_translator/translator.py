@@ -29,6 +29,7 @@ from qdq_translator.passes.strip import TrainedWeight, strip
 from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan
 from qdq_translator.root_causes import RootCauses, find_root_causes
 from qdq_translator.scales import ScaleTable
+from qdq_translator.targets.dla import DlaPlan, judge, tensorrt_version
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
     Platform,
@@ -71,6 +72,7 @@ class Translation:
     version: CacheVersion
     causes: RootCauses
     shared_ranges: list[SharedRange]
+    dla: Optional[DlaPlan]
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -188,10 +190,14 @@ def translate(
     plan = make_plan(graph, types, scales)
     causes = find_root_causes(context, plan)
     plan = explain(plan, causes)
+    dla = None
+    if options.target != "gpu":
+        tensorrt = version.platform.tensorrt if version.platform else tensorrt_version(version.number)
+        dla = judge(context, plan, tensorrt, version.platform)
     weights = check_weights(graph, trained)
     _report_weights(weights, diagnostics)
     translation = Translation(
-        name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version, causes, shared
+        name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version, causes, shared, dla
     )
     if options.strict and diagnostics.warnings:
         first = diagnostics.warnings[0]
