@@ -1,0 +1,67 @@
+"""Whole processes, timed from outside: wall time, CPU time and peak memory as the operating system accounts them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """seconds: wall time; peak: largest resident memory in bytes."""
+
+    seconds: float
+    peak: int
+
+
+def run(argv: list[str], repeats: int = 3) -> Run:
+    """The median of `repeats` runs after a warm-up. Raises RuntimeError where the command fails."""
+    runs = []
+    for index in range(repeats + 1):
+        start = time.perf_counter()
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT)
+        assert process.stderr is not None
+        error = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stderr.close()
+        if process.returncode:
+            raise RuntimeError(f"{argv} failed: {error.decode(errors='replace')}")
+        if index:
+            runs.append(Run(time.perf_counter() - start, usage.ru_maxrss * 1024))
+    return Run(statistics.median(r.seconds for r in runs), max(r.peak for r in runs))
+
+
+def machine() -> str:
+    """One line: processor, cores, memory, system, Python."""
+    model = platform.processor() or platform.machine()
+    memory = ""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+        memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except OSError:
+        pass
+    return f"{model}, {os.cpu_count()} cores{memory}, {platform.system()}, Python {platform.python_version()}"
+
+
+LOAD_SAVE = "import onnx, sys; onnx.save(onnx.load(sys.argv[1]), sys.argv[2])"
+
+
+def load_and_save(model: Path, target: Path) -> list[str]:
+    """The yardstick: `onnx.load` and `onnx.save` of the same file in a process of its own."""
+    return [sys.executable, "-c", LOAD_SAVE, str(model), str(target)]
+
+
+def translate(model: Path, folder: Path, *flags: str) -> list[str]:
+    return [sys.executable, str(ROOT / "qdq_translator.py"), "-i", str(model), "-o", str(folder), *flags]
