@@ -6,7 +6,7 @@ import dataclasses
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import onnx
 
@@ -94,6 +94,13 @@ class Translation:
         """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
         entries = {**self.tensor_scales, **self.automatic}
         return make_cache(self.version.number, entries, entries)
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """What `NAME_report.json` holds (docs/report_schema.md)."""
+        from qdq_translator.report.data import make_report
+
+        return make_report(self)
 
     def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
         """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""

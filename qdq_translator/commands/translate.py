@@ -20,6 +20,8 @@ def run(options: TranslateCommand) -> int:
         raise UsageError("No model was named.", "Give one or more with -i model.onnx, or --example for the one that ships.")
     if options.jobs < 1:
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more.")
+    if options.fail_on_gpu_fallback and options.target == "gpu":
+        raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
     _refuse_same_names(options.input_onnx_models)
     results = _run_all(options)
     status = 0

@@ -11,7 +11,7 @@ from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.io import appear_together, write_graph
 from qdq_translator.options import effective
-from qdq_translator.report.data import make_report
+from qdq_translator.report.data import format_report, is_dynamic
 
 if TYPE_CHECKING:
     from qdq_translator.options import TranslateCommand
@@ -46,7 +46,7 @@ def write_translation(translation: Translation, folder: Path) -> TranslationFile
         _write(temporary.config, json.dumps(precision_config(translation), indent=4) + "\n")
         _write(temporary.cache, translation.cache.to_text())
         _write(temporary.layer_arg, format_layer_precisions(fp16_layers(translation.fp16_nodes)))
-        _write(temporary.report, json.dumps(make_report(translation), indent=2) + "\n")
+        _write(temporary.report, format_report(translation.report))
     return files
 
 
@@ -55,18 +55,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def summarize(translation: Translation, files: TranslationFiles, options: TranslateCommand) -> dict[str, Any]:
-    """What `translate` prints at its end and gives with `--json`: plain values. `failed` names a missed threshold."""
-    report = make_report(translation)
-    macs = report["coverage"]["macs"]
-    failed = ""
-    if options.fail_under_int8_macs is not None:
-        if macs["total"] is None:
-            failed = "the share of MACs in INT8 is unknown because shapes are dynamic; give them with --shapes"
-        elif macs["total"] and 100 * macs["int8"] / macs["total"] < options.fail_under_int8_macs:
-            failed = (
-                f"{100 * macs['int8'] / macs['total']:.1f}% of the MACs are planned in INT8, below "
-                f"--fail_under_int8_macs {options.fail_under_int8_macs:g}; 'qdq-translator report' names the causes"
-            )
+    """What `translate` prints at its end and gives with `--json`: plain values. `failed` names missed thresholds."""
+    report = translation.report
+    failed = [sentence for sentence in (_too_few_macs(report, options), _falls_back(report, options)) if sentence]
+    dla = report["dla"]
     return {
         "model": translation.source.file,
         "files": {key: str(getattr(files, key)) for key in ("model", "config", "cache", "layer_arg", "report")},
@@ -82,6 +74,37 @@ def summarize(translation: Translation, files: TranslationFiles, options: Transl
             "total": len(translation.weights),
             "exact": sum(row.exact for row in translation.weights),
         },
+        "root_causes": {key: report["root_causes"][key] for key in ("groups", "what_if")},
+        "dla": None if dla is None else {key: dla[key] for key in ("counts", "subgraphs", "notes")},
+        "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],
         "diagnostics": report["diagnostics"],
-        "failed": failed,
+        "failed": "; ".join(failed),
     }
+
+
+def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:
+    wanted, macs = options.fail_under_int8_macs, report["coverage"]["macs"]
+    if wanted is None:
+        return ""
+    if macs["total"] is None:
+        return "the share of MACs in INT8 is unknown because shapes are dynamic; give them with --shapes"
+    if not macs["total"] or 100 * macs["int8"] / macs["total"] >= wanted:
+        return ""
+    return (
+        f"{100 * macs['int8'] / macs['total']:.1f}% of the MACs are planned in INT8, below "
+        f"--fail_under_int8_macs {wanted:g}; 'qdq-translator report' names the causes"
+    )
+
+
+def _falls_back(report: dict[str, Any], options: TranslateCommand) -> str:
+    if not options.fail_on_gpu_fallback or report["dla"] is None:
+        return ""
+    layers = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"]
+    if not layers:
+        return ""
+    first = layers[0]
+    more = f" and {len(layers) - 1} more layers" if len(layers) > 1 else ""
+    return (
+        f"{first['op']} '{first['name']}'{more} cannot run on the DLA ({first['findings'][0]['text']}) and "
+        "--fail_on_gpu_fallback is given; 'qdq-translator report' lists them, --dla_rewrites may replace them"
+    )

@@ -1,13 +1,19 @@
-"""The report as one plain object: what `NAME_report.json` holds and every drawing of it reads."""
+"""The report as one plain object: what `NAME_report.json` holds and every drawing of it reads.
+
+The schema is described in `docs/report_schema.md`; a change there or here means a new `REPORT_SCHEMA_VERSION`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.emit.calibration_cache import scale_to_hex
 from qdq_translator.options import effective
-from qdq_translator.precision import FP16, INT8, LayerPlan
+from qdq_translator.precision import FP16, INT8, NO_PRECISION, LayerPlan
+from qdq_translator.root_causes import RootCauses, add_macs
 
 if TYPE_CHECKING:
     from qdq_translator.translator import Translation
@@ -17,20 +23,30 @@ REPORT_SCHEMA_VERSION = 1
 
 def make_report(translation: Translation) -> dict[str, Any]:
     """JSON types only, in a fixed order."""
+    plan, dla = translation.plan, translation.dla
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "generator": f"qdq-translator {__version__}",
         "model": translation.name,
         "source": {"file": translation.source.file, "sha256": translation.source.sha256},
+        "target": translation.options.target,
         "options": effective(translation.options),
         "cache_version": {"number": translation.version.number, "origin": translation.version.origin},
-        "coverage": coverage(translation.plan),
+        "coverage": coverage(plan),
         "inputs": _graph_tensors(translation, list(translation.graph.inputs)),
         "outputs": _graph_tensors(translation, list(translation.graph.outputs)),
-        "plan": [layer.as_dict() for layer in translation.plan],
+        "root_causes": _root_causes(translation.causes),
+        "plan": _plan(translation),
+        "dla": None if dla is None else dla.as_dict(),
+        "shared_ranges": [shared.as_dict() for shared in translation.shared_ranges],
         "scales": [
-            {"tensor": name, "scale": scale, "hex": scale_to_hex(scale), "explicit": translation.scales[name].explicit}
-            | translation.scales[name].origin.as_dict()
+            {
+                "tensor": name,
+                "scale": scale,
+                "hex": scale_to_hex(scale),
+                "explicit": translation.scales[name].explicit,
+                **translation.scales[name].origin.as_dict(),
+            }
             for name, scale in translation.tensor_scales.items()
         ],
         "automatic_scales": translation.automatic,
@@ -40,23 +56,119 @@ def make_report(translation: Translation) -> dict[str, Any]:
     }
 
 
+def format_report(report: dict[str, Any]) -> str:
+    """JSON text with one line for every row of a list, so that it can be read, compared and searched by line."""
+    parts = []
+    for key, value in report.items():
+        if isinstance(value, list) and value:
+            rows = ",\n    ".join(json.dumps(row) for row in value)
+            parts.append(f"  {json.dumps(key)}: [\n    {rows}\n  ]")
+        elif isinstance(value, dict) and any(isinstance(v, list) and v for v in value.values()):
+            inner = format_report(value).rstrip("\n").replace("\n", "\n  ")
+            parts.append(f"  {json.dumps(key)}: {inner}")
+        else:
+            parts.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def coverage(plan: list[LayerPlan]) -> dict[str, Any]:
-    """Layers, MACs and weights in INT8 and above. `macs` is None as soon as one layer's are unknown."""
+    """Layers, MACs and weights in INT8, expected higher, and surprises. MACs are None as soon as one layer's are
+    unknown, and `unknown_layers` counts those."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
-    int8 = [layer for layer in computing if layer.precision == INT8]
-    macs_known = all(layer.macs is not None for layer in computing)
+    parts = {
+        "total": computing,
+        "int8": [layer for layer in computing if layer.precision == INT8],
+        "expected_higher": [layer for layer in computing if layer.expected],
+        "surprises": [layer for layer in computing if layer.surprise],
+    }
+    known = all(layer.macs is not None for layer in computing)
     return {
         "layers": {
-            "total": len(computing),
-            "int8": len(int8),
-            "expected_higher": sum(layer.expected for layer in computing),
+            **{key: len(layers) for key, layers in parts.items()},
+            "without_float_data": sum(layer.precision == NO_PRECISION for layer in plan),
         },
         "macs": {
-            "total": sum(layer.macs or 0 for layer in computing) if macs_known else None,
-            "int8": sum(layer.macs or 0 for layer in int8) if macs_known else None,
+            **{key: add_macs(layers) if known else None for key, layers in parts.items()},
+            "unknown_layers": sum(layer.macs is None for layer in computing),
         },
-        "weights": {"total": sum(la.weights for la in computing), "int8": sum(la.weights for la in int8)},
+        "weights": {key: sum(layer.weights for layer in layers) for key, layers in parts.items()},
     }
+
+
+def share(part: Optional[int], whole: Optional[int]) -> Optional[float]:
+    """part / whole, None where either is unknown or the whole is nothing."""
+    return part / whole if part is not None and whole else None
+
+
+def _plan(translation: Translation) -> list[dict[str, Any]]:
+    plan = translation.plan
+    macs = add_macs(layer for layer in plan if layer.precision != NO_PRECISION)
+    weights = sum(layer.weights for layer in plan)
+    verdicts: Iterable[Optional[str]] = (
+        [None] * len(plan) if translation.dla is None else [layer.verdict for layer in translation.dla.layers]
+    )
+    return [
+        {
+            **layer.as_dict(),
+            "macs_share": share(layer.macs, macs),
+            "weights_share": share(layer.weights, weights),
+            "dla": verdict,
+        }
+        for layer, verdict in zip(plan, verdicts)
+    ]
+
+
+def _root_causes(causes: RootCauses) -> dict[str, Any]:
+    return {
+        "causes": [
+            {
+                "tensor": cause.tensor,
+                "producer": cause.producer,
+                "op": cause.op,
+                "sentence": cause.sentence,
+                "why": cause.why,
+                "cure": cause.cure,
+                "rule": cause.rule,
+                "options": list(cause.options),
+                "follows": list(cause.follows),
+                "layers": list(cause.layers),
+                "shared_layers": list(cause.shared),
+                "macs": cause.macs,
+            }
+            for cause in causes.causes
+        ],
+        "groups": [
+            {
+                "op": group.op,
+                "options": list(group.options),
+                "tensors": list(group.tensors),
+                "layers": group.layers,
+                "macs": group.macs,
+                "total_macs": group.total_macs,
+            }
+            for group in causes.groups
+        ],
+        "what_if": [
+            {
+                "options": list(row.options),
+                "int8_layers": row.int8_layers,
+                "int8_macs": row.int8_macs,
+                "scales": row.scales,
+            }
+            for row in causes.what_if
+        ],
+    }
+
+
+def is_dynamic(shape: Optional[list[Any]]) -> bool:
+    """True where a size of a report's `shape` is no number, or nothing is known."""
+    return shape is None or any(not isinstance(size, int) for size in shape)
+
+
+def inferred_by_rule(scales: list[dict[str, Any]]) -> dict[str, int]:
+    """Rule -> number of tensors that have their scale from it, of a report's `scales`; the model's own left out."""
+    counts = Counter(row["rule"] for row in scales if not row["explicit"])
+    return dict(sorted(counts.items()))
 
 
 def _graph_tensors(translation: Translation, names: list[str]) -> list[dict[str, Any]]:
