@@ -7,6 +7,7 @@ where it was codes, graph inputs and outputs under their own names.
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from typing import Optional
 
 import numpy as np
@@ -120,14 +121,15 @@ def strip(
             "Q1", f"{note.what} Translated because of {note.option}.", node=note.node, tensor=note.tensor
         )
     _report_mixed_readers(graph, found, diagnostics)
-    baked = [bake(graph, constants, w, options.weights, options.missing_zero_point) for w in weights]
+    # all are computed before any is replaced, because constants may share nodes; each is let go as soon as it is stored
+    baked = deque(bake(graph, constants, w, options.weights, options.missing_zero_point) for w in weights)
     trained = {}
-    for item, result in zip(weights, baked):
+    for item in weights:
+        result = baked.popleft()
         _replace_constant(graph, item, result.values)
         if item.kind == "weight":
             _report_weight(item, result, diagnostics, options)
             trained[item.name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
-    del baked
     _Stripper(graph, scales, diagnostics).apply(found)
     _fold_parameters(graph, constants)
     _remove_leftovers(graph)
