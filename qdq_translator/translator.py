@@ -182,9 +182,8 @@ def translate(
     input_shapes = parse_shapes(options.shapes)
     types = TensorTypes(graph, input_shapes)
     _fit_to_parser(graph, types, version, diagnostics)
-    names.name_nodes(
-        graph, Diagnostics()
-    )  # nodes that the passes added already have unique names; this only asserts it
+    # nodes that the passes added are called after tensors, whose names may hold what a layer's must not
+    names.name_nodes(graph, Diagnostics())
     names.avoid_automatic_names(graph, diagnostics)
     types = TensorTypes(graph, input_shapes)
 
