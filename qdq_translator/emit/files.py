@@ -71,10 +71,10 @@ class TranslationFiles:
         return cls(path.parent, path.name[: -len(MODEL_SUFFIX)])
 
     def read_config(self) -> dict[str, Any]:
-        return _read_json(self.config)
+        return read_json(self.config)
 
     def read_report(self) -> dict[str, Any]:
-        return _read_json(self.report)
+        return read_json(self.report)
 
     def read_cache(self) -> CalibrationCache:
         return CalibrationCache.from_text(_read_text(self.cache), str(self.cache))
@@ -94,7 +94,8 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path} cannot be read: {error.strerror}.", "Translate the model again.") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises UserError where the file cannot be read or is no JSON."""
     try:
         content: dict[str, Any] = json.loads(_read_text(path))
     except ValueError as error:

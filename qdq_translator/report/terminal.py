@@ -1,8 +1,55 @@
-"""Reports for a terminal of 80 columns."""
+"""Reports for a terminal of 80 columns, drawn from plain values (a report or a summary of `translate`)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Iterable, Optional
+
+from qdq_translator.report.data import inferred_by_rule, is_dynamic
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_SHOWN = 8
+"""Rows of a list that are shown without --all."""
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_RULES = {
+    "S3": "handed on by data movement, Relu, Clip, pooling",
+    "S5": "around Sigmoid",
+    "S6": "through average pooling",
+    "S7": "around Concat",
+    "S8": "around Mul",
+    "S9": "unary 1.0 between Conv and Add",
+    "U1": "raised to a shared range",
+}
+_VERDICTS = {
+    "dla-int8": "DLA INT8",
+    "dla-fp16": "DLA FP16",
+    "gpu": "GPU (a build error without fallback)",
+    "folded": "computed while building",
+}
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def amount(number: Optional[float]) -> str:
+    """1234567 -> '1.23 M'; None -> 'unknown'."""
+    if number is None:
+        return "unknown"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return str(int(number))
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# ---------------------------------------------------------------- translate
 
 
 def print_short(summary: dict[str, Any], verbose: bool) -> None:
@@ -10,32 +57,401 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     coverage, scales = summary["coverage"], summary["scales"]
     layers, macs = coverage["layers"], coverage["macs"]
-    share = "unknown (dynamic shapes)" if macs["total"] is None else f"{percent(macs['int8'], macs['total'])} of MACs"
-    console.print(f"[bold]{escape(summary['model'])}[/bold] -> {escape(summary['files']['model'])}")
+    console.print(f"[bold]{escape(summary['model'])}[/bold] -> {escape(summary['files']['model'])}", soft_wrap=True)
+    rows = _pairs()
     inferred = scales["total"] - scales["explicit"]
-    console.print(
-        f"  scales   {scales['total']} tensors ({scales['explicit']} from the model, {inferred} inferred"
-        + (f", {scales['automatic']} more for TensorRT's own tensors)" if scales["automatic"] else ")")
+    rows.add_row(
+        "scales",
+        f"{scales['total']} tensors ({scales['explicit']} from the model, {inferred} inferred"
+        + (f", {scales['automatic']} more for TensorRT's own)" if scales["automatic"] else ")"),
     )
-    console.print(f"  INT8     {layers['int8']} of {layers['total']} layers, {share}")
-    console.print(f"  FP16     {summary['fp16_nodes']} layers in the layer argument")
-    console.print(
-        f"  weights  {summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code"
+    rows.add_row("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}")
+    rows.add_row(
+        "FP16",
+        f"{layers['surprises']} layers for want of a scale, {layers['expected_higher']} before graph outputs; "
+        f"{summary['fp16_nodes']} in the layer argument",
     )
-    console.print(f"  header   {summary['cache_header']}")
-    colours = {"warning": "yellow", "info": "cyan"}
-    for item in summary["diagnostics"]:
-        if item["severity"] == "info" and not verbose:
-            continue
-        mend = f" {item['mend']}" if item.get("mend") else ""
-        console.print(f"  [{colours[item['severity']]}]{item['code']}[/] {escape(item['message'] + mend)}")
+    groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
+    for group in groups[:3]:
+        rows.add_row("", _group_line(group, macs["total"]))
+    if len(groups) > 3:
+        rows.add_row("", f"and {counted(len(groups) - 3, 'kind')} of tensors more")
+    if summary["root_causes"]["what_if"]:
+        best = summary["root_causes"]["what_if"][-1]
+        share = (
+            ""
+            if not macs["total"] or best["int8_macs"] is None
+            else f", {percent(best['int8_macs'], macs['total'])} of MACs"
+        )
+        rows.add_row("try", f"{' '.join(best['options'])}: INT8 {best['int8_layers']} layers{share}")
+    if summary["dla"]:
+        counts = summary["dla"]["counts"]
+        rows.add_row(
+            "DLA",
+            f"{counts['dla-int8']} layers INT8, {counts['dla-fp16']} FP16, {counts['gpu']} on the GPU; "
+            f"{counted(summary['dla']['subgraphs'], 'subgraph')}",
+        )
+    rows.add_row(
+        "weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code"
+    )
+    rows.add_row("header", summary["cache_header"])
+    if macs["total"] is None and summary["dynamic_inputs"]:
+        rows.add_row("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs")
+    console.print(rows)
+    _print_diagnostics(console, [d for d in summary["diagnostics"] if verbose or d["severity"] != "info"])
     notes = sum(item["severity"] == "info" for item in summary["diagnostics"])
-    if notes and not verbose:
-        console.print(f"  {notes} notes: --verbose, or qdq-translator report")
+    if not verbose:
+        hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
+        console.print(f"  {hint}Causes and cures of every layer: qdq-translator report", style="dim")
 
 
-def percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else "-"
+def _macs_share(macs: dict[str, Any]) -> str:
+    if macs["total"] is None:
+        return f"MACs unknown ({counted(macs['unknown_layers'], 'layer')} with dynamic shapes)"
+    return f"{percent(macs['int8'], macs['total'])} of MACs"
+
+
+def _group_line(group: dict[str, Any], total: Optional[int]) -> str:
+    gain = f" and {percent(group['macs'], total)} of MACs" if total and group["macs"] else ""
+    cure = " ".join(group["options"]) or "quantize in the model"
+    hold = "hold" if len(group["tensors"]) > 1 else "holds"
+    what = _outputs_of(group["op"], len(group["tensors"]))
+    return f"{what} without scale {hold} back {counted(group['layers'], 'layer')}{gain}: {cure}"
+
+
+def _outputs_of(op: str, number: int) -> str:
+    return counted(number, op if op == "graph input" else f"{op} output")
+
+
+# ---------------------------------------------------------------- report
+
+
+def print_report(report: dict[str, Any], everything: bool = False) -> None:
+    """All of a report; lists are cut after a few rows unless `everything`."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    console.print(
+        f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, cache TRT {report['cache_version']['number']}"
+    )
+    _print_coverage(console, report)
+    _print_causes(console, report, everything)
+    _print_what_if(console, report)
+    _print_layers(console, report, everything)
+    if report["dla"]:
+        _print_dla(console, report, everything)
+    if report["shared_ranges"]:
+        _print_shared(console, report["shared_ranges"], everything)
+    _print_scales(console, report, everything)
+    _print_ends(console, report)
+    chosen = [d for d in report["diagnostics"] if everything or d["severity"] != "info"]
+    notes = len(report["diagnostics"]) - len(chosen)
+    if chosen:
+        _title(console, "Diagnostics")
+        _print_diagnostics(console, chosen)
+    if not everything:
+        more = f" and {counted(notes, 'note')}" if notes else ""
+        console.print(f"\n[dim]--all shows every layer{more}.[/dim]")
+
+
+def _print_coverage(console: Console, report: dict[str, Any]) -> None:
+    coverage = report["coverage"]
+    table = _table("", "total", "INT8", "expected higher", "surprises", right=(1, 2, 3, 4))
+    for name, label in (("layers", "layers"), ("macs", "MACs"), ("weights", "weights")):
+        row = coverage[name]
+        total = row["total"]
+        cells = [amount(total)]
+        for key in ("int8", "expected_higher", "surprises"):
+            part = row[key]
+            cells.append(amount(part) if not total or part is None else f"{amount(part)}  {percent(part, total):>6}")
+        table.add_row(label, *cells)
+    console.print(table)
+    macs = coverage["macs"]
+    if macs["total"]:
+        console.print(_bar(console, [macs["int8"], macs["expected_higher"], macs["surprises"]], macs["total"]))
+    elif macs["total"] is None:
+        dynamic = [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])]
+        asked = f" Translate with --shapes NAME:DIMS for {', '.join(dynamic)}." if dynamic else ""
+        console.print(
+            f"MACs of {counted(macs['unknown_layers'], 'layer')} are unknown: dynamic shapes.{asked}", markup=False
+        )
+
+
+def _bar(console: Console, parts: list[int], total: int) -> str:
+    """MACs as a bar of 60 cells that does not need colour to be read."""
+    cells = "#+." if console.options.ascii_only else "█▒░"
+    bar, used = "", 0
+    for part, cell, colour in zip(parts, cells, ("green", "cyan", "yellow")):
+        used += part
+        width = round(60 * used / total) - sum(bar.count(c) for c in cells)
+        bar += f"[{colour}]{cell * width}[/]" if width else ""
+    return f" MACs {bar}\n      {cells[0]} INT8  {cells[1]} expected higher  {cells[2]} surprise"
+
+
+def _print_causes(console: Console, report: dict[str, Any], everything: bool) -> None:
+    from rich.markup import escape
+
+    causes, groups = report["root_causes"]["causes"], report["root_causes"]["groups"]
+    if not causes:
+        return
+    total = report["coverage"]["macs"]["total"]
+    surprises = report["coverage"]["layers"]["surprises"]
+    _title(
+        console,
+        f"Root causes: {counted(len(causes), 'tensor')} without scale behind {counted(surprises, 'surprise')}",
+    )
+    table = _table("never quantized", "layers", "MACs", "so far", "cure", right=(1, 2, 3))
+    for group in groups if everything else groups[:_SHOWN]:
+        table.add_row(
+            _outputs_of(group["op"], len(group["tensors"])),
+            str(group["layers"]),
+            _gain(group["macs"], total),
+            _gain(group["total_macs"], total),
+            "\n".join(group["options"]) or "quantize in the model",
+        )
+    _cut(table, len(groups), everything)
+    console.print(table)
+    # without --all one example a group: the tensor that gains most
+    by_tensor = {cause["tensor"]: cause for cause in causes}
+    shown = causes if everything else [by_tensor[group["tensors"][0]] for group in groups[:4]]
+    for cause in shown:
+        console.print(_indented(f"{escape(cause['sentence'])} [dim]Cure: {escape(cause['cure'])}.[/dim]"))
+    if len(causes) > len(shown):
+        console.print(f"  ... and {counted(len(causes) - len(shown), 'tensor')} more", style="dim")
+
+
+def _gain(macs: Optional[int], total: Optional[int]) -> str:
+    if macs is None:
+        return "?"
+    return f"+{percent(macs, total)}" if total and macs else amount(macs) if macs else "-"
+
+
+def _print_what_if(console: Console, report: dict[str, Any]) -> None:
+    rows = report["root_causes"]["what_if"]
+    if not rows:
+        return
+    _title(console, "What further options would do")
+    total = report["coverage"]["macs"]["total"]
+    table = _table("translate with", "INT8 layers", "INT8 MACs", "scales", right=(1, 2, 3))
+    table.add_row(
+        "(as it is)",
+        str(report["coverage"]["layers"]["int8"]),
+        _part(report["coverage"]["macs"]["int8"], total),
+        str(len(report["scales"])),
+    )
+    for row in rows:
+        table.add_row(
+            "\n".join(row["options"]), str(row["int8_layers"]), _part(row["int8_macs"], total), str(row["scales"])
+        )
+    console.print(table)
+
+
+def _part(macs: Optional[int], total: Optional[int]) -> str:
+    return percent(macs, total) if macs is not None and total else amount(macs)
+
+
+def _print_layers(console: Console, report: dict[str, Any], everything: bool) -> None:
+    from rich.markup import escape
+
+    plan = report["plan"]
+    if everything:
+        _title(console, "Plan")
+        table = _table("layer", "op", "runs in", "MACs", "reason", right=(3,), ratios=(4, 0, 0, 0, 5))
+        for row in plan:
+            table.add_row(
+                escape(row["name"]),
+                escape(row["op"]),
+                row["dla"] or row["precision"],
+                _part_of(row),
+                escape(row["reason"]),
+            )
+        console.print(table)
+        return
+    surprises = [row for row in plan if row["precision"] == "fp16" and not row["expected"]]
+    surprises.sort(key=lambda row: -(row["macs"] or 0))
+    if not surprises:
+        return
+    _title(console, "Surprises: layers in FP16 that need not be")
+    table = _table("layer", "op", "MACs", "because", right=(2,), ratios=(4, 0, 0, 5))
+    for row in surprises[:_SHOWN]:
+        because = f"'{row['cause']}' has no scale" if row["cause"] else row["reason"]
+        table.add_row(escape(row["name"]), escape(row["op"]), _part_of(row), escape(because))
+    _cut(table, len(surprises), everything)
+    console.print(table)
+
+
+def _part_of(row: dict[str, Any]) -> str:
+    if row["macs"] is None:
+        return "?"
+    if not row["macs"]:
+        return "-"
+    return amount(row["macs"]) if row["macs_share"] is None else f"{100 * row['macs_share']:.1f}%"
+
+
+def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> None:
+    from rich.markup import escape
+
+    dla = report["dla"]
+    _title(console, f"DLA ({dla['generation']}), predicted")
+    pairs = _pairs()
+    total = report["coverage"]["macs"]["total"]
+    macs: Counter[str] = Counter()
+    for row in report["plan"]:
+        macs[row["dla"]] += row["macs"] or 0
+    for verdict, label in _VERDICTS.items():
+        if dla["counts"][verdict]:
+            share = f", {percent(macs[verdict], total)} of MACs" if total and macs[verdict] else ""
+            pairs.add_row(str(dla["counts"][verdict]), f"{label}{share}")
+    pairs.add_row(
+        str(dla["subgraphs"]),
+        f"subgraph{'s' if dla['subgraphs'] != 1 else ''} (at most {dla['max_loadables']} loadables on a core)",
+    )
+    console.print(pairs)
+    table = _table("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
+    for limit, rows in _by_limit(dla["layers"]).items():
+        finding = rows[0][1]
+        name, found = rows[0][0]["name"], finding["found"]
+        example = f"{_ops(row['op'] for row, _ in rows)}: '{name}'" + (
+            f" ({found})" if found != rows[0][0]["op"] else ""
+        )
+        then = "GPU" if finding["effect"] == "gpu" else "FP16"
+        mark = "" if finding["status"] == "documented" else " [inferred]"
+        table.add_row(f"{limit} {finding['text']}", escape(example), then, escape(finding["source"] + mark))
+    if table.row_count:
+        console.print(table)
+    fallbacks = [row for row in dla["layers"] if row["verdict"] == "gpu"]
+    for row in fallbacks if everything else fallbacks[:_SHOWN]:
+        reasons = "; ".join(f"{f['text']}: {f['found']}" for f in row["findings"] if f["effect"] == "gpu")
+        console.print(_indented(f"GPU  {escape(row['op'])} '{escape(row['name'])}': {escape(reasons)}"))
+    if len(fallbacks) > _SHOWN and not everything:
+        console.print(f"  ... and {len(fallbacks) - _SHOWN} more on the GPU", style="dim")
+    for note in dla["notes"]:
+        console.print(_indented(escape(note)))
+
+
+def _by_limit(layers: list[dict[str, Any]]) -> dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]:
+    found: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for row in layers:
+        for finding in row["findings"]:
+            found.setdefault(finding["limit"], []).append((row, finding))
+    return found
+
+
+def _ops(ops: Iterable[str]) -> str:
+    return ", ".join(f"{number} {op}" for op, number in Counter(ops).items())
+
+
+def _print_shared(console: Console, ranges: list[dict[str, Any]], everything: bool) -> None:
+    from rich.markup import escape
+
+    raised = ranges[0]["raised"]
+    _title(console, f"Ranges that the DLA wants equal: {'raised' if raised else 'not raised (--unify_scales max)'}")
+    table = _table("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
+    rows = [(tensor, shared) for shared in ranges for tensor in shared["tensors"] if tensor["scale"] != shared["scale"]]
+    rows.sort(key=lambda pair: -pair[0]["bits_lost"])
+    for tensor, shared in rows if everything else rows[:_SHOWN]:
+        table.add_row(
+            escape(tensor["tensor"]),
+            f"{tensor['scale']:.4g}",
+            f"{shared['scale']:.4g}",
+            f"{tensor['bits_lost']:.1f}",
+            escape(shared["from"]),
+        )
+    _cut(table, len(rows), everything)
+    console.print(table)
+
+
+def _print_scales(console: Console, report: dict[str, Any], everything: bool) -> None:
+    from rich.markup import escape
+
+    _title(console, "Scales and weights")
+    pairs = _pairs()
+    explicit = sum(row["explicit"] for row in report["scales"])
+    pairs.add_row(str(explicit), "scales from the model")
+    for rule, number in inferred_by_rule(report["scales"]).items():
+        pairs.add_row(str(number), f"inferred by rule {rule}" + (f", {_RULES[rule]}" if rule in _RULES else ""))
+    if report["automatic_scales"]:
+        pairs.add_row(str(len(report["automatic_scales"])), "for tensors that only TensorRT's network has (S10)")
+    if report["conflicts"]:
+        pairs.add_row(str(len(report["conflicts"])), "tensors with conflicting scales (C1)")
+    exact = sum(row["exact"] for row in report["weights"])
+    pairs.add_row(f"{exact} of {len(report['weights'])}", "weights reproduce every trained code")
+    console.print(pairs)
+    odd = [row for row in report["weights"] if not row["exact"]]
+    if odd:
+        table = _table("weight", "codes reproduced", "largest error", right=(1, 2), ratios=(1, 0, 0))
+        for row in odd if everything else sorted(odd, key=lambda row: row["share"])[:_SHOWN]:
+            table.add_row(escape(row["weight"]), f"{100 * row['share']:.4g}%", f"{100 * row['largest_error']:.2g}%")
+        _cut(table, len(odd), everything)
+        console.print(table)
+
+
+def _print_ends(console: Console, report: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    _title(console, "Graph inputs and outputs")
+    table = _table("tensor", "shape", "scale", "hex", right=(2,), ratios=(1, 0, 0, 0))
+    for kind in ("inputs", "outputs"):
+        for row in report[kind]:
+            shape = "unknown" if row["shape"] is None else "x".join("?" if d is None else str(d) for d in row["shape"])
+            scale = f"{row['scale']:.9g}" if row["scale"] is not None else "float" if row["float"] else "integer"
+            table.add_row(f"{kind[:-1]} {escape(row['name'])}", escape(shape), scale, row["hex"] or "")
+    console.print(table)
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def _print_diagnostics(console: Console, items: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+
+    for item in items:
+        mend = f" {item['mend']}" if item.get("mend") else ""
+        colour = _COLOURS[item["severity"]]
+        console.print(_indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + mend)}"))
+
+
+def _title(console: Console, text: str) -> None:
+    console.print(f"\n[bold]{text}[/bold]")
+
+
+def _indented(markup: str) -> Any:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    text = Text.from_markup(markup, overflow="fold")
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _pairs() -> Table:
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 1, 0, 1), pad_edge=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _table(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] = ()) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, expand=bool(ratios))
+    for index, title in enumerate(titles):
+        table.add_column(
+            title,
+            justify="right" if index in right else "left",
+            overflow="fold",
+            ratio=(ratios[index] or None) if ratios else None,
+            no_wrap=False,
+        )
+    return table
+
+
+def _cut(table: Table, length: int, everything: bool) -> None:
+    if length > _SHOWN and not everything:
+        table.add_row(f"... {length - _SHOWN} more", *[""] * (len(table.columns) - 1), style="dim")

@@ -1,0 +1,63 @@
+"""`qdq-translator report`: what a translation holds, and why."""
+
+import dataclasses
+from typing import Optional
+
+from qdq_translator.options import option
+
+
+@dataclasses.dataclass
+class Options:
+    """Show the report of a translation: how much runs in INT8, which few tensors keep the rest from it and what cures
+    them, where the DLA's limits are met, and the scales of graph inputs and outputs."""
+
+    translation: str = option(
+        "--translation", "-t", metavar="PATH", help="the output folder of translate, or a NAME_noqdq.onnx"
+    )
+    all: bool = option("--all", default=False, help="every layer and every note, not only the first few")
+    json: bool = option("--json", default=False, help="the report as JSON on stdout, nothing else there")
+    html: Optional[str] = option("--html", default=None, metavar="FILE", help="write a page to look at in a browser")
+    against: Optional[str] = option(
+        "--against",
+        default=None,
+        metavar="PATH",
+        help="another translation to compare with, on the page of --html",
+    )
+    verify: Optional[str] = option(
+        "--verify",
+        default=None,
+        metavar="FILE",
+        help="the JSON that 'qdq-translator verify --json' printed, to show on the page of --html",
+    )
+    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+
+
+def run(options: Options) -> int:
+    """Draws from NAME_report.json alone. Exit status 0."""
+    from pathlib import Path
+
+    from qdq_translator.emit.files import TranslationFiles, read_json
+    from qdq_translator.errors import UsageError
+    from qdq_translator.report.data import check_schema, format_report
+
+    if (options.against or options.verify) and not options.html:
+        raise UsageError("--against and --verify show on a page.", "Name the page with --html FILE.")
+    files = TranslationFiles.locate(options.translation)
+    report = check_schema(files.read_report(), str(files.report))
+    if options.html:
+        from qdq_translator.report.html import write_page
+
+        other = None
+        if options.against:
+            other_files = TranslationFiles.locate(options.against)
+            other = check_schema(other_files.read_report(), str(other_files.report))
+        write_page(report, Path(options.html), other, read_json(Path(options.verify)) if options.verify else None)
+    if options.json:
+        print(format_report(report), end="")
+    elif options.html:
+        print(f"Wrote {options.html}")
+    else:
+        from qdq_translator.report.terminal import print_report
+
+        print_report(report, options.all)
+    return 0
