@@ -7,7 +7,8 @@ facts that `restore` and the simulated engine share.
 2. A tensor with a scale is held once, as codes: every consumer reads the rounded values, layers of rule 1 that lack another
    scale too (5.1, RULES.md C2), and so does whoever reads it as a graph output (rule S2 says what that costs).
 3. The exception is a layer that has every scale and was asked to run higher all the same: it reads the float values where
-   no other layer reads the tensor, because its producer can then write float. This is what "keep this layer in FP16" buys.
+   no other layer reads the tensor, because its producer can then write float; so do the tensors that only reach it
+   through a Relu or data movement under the same scale. This is what "keep this layer in FP16" buys.
 4. Weights are rounded by TensorRT's rule (5.1, 5.2) in INT8 layers only.
 """
 
@@ -18,15 +19,18 @@ from typing import Mapping, Optional
 
 from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
+from qdq_translator.inference import pass_through
 from qdq_translator.precision import float_activations
 from qdq_translator.quantizers.constants import WEIGHT_INPUTS
 from qdq_translator.types import TensorTypes
+
+_COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "DepthToSpace", "SpaceToDepth")
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
     """held: tensor -> scale, in graph order. higher: names of layers above INT8 that have float inputs. weights: (node
-    name, input index) of each weight that an INT8 layer rounds. readers_float: tensors with a scale that stay float."""
+    name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a scale that rule 3 leaves float."""
 
     held: dict[str, float]
     higher: frozenset[str]
@@ -68,14 +72,19 @@ def place(graph: Graph, types: TensorTypes, scales: Mapping[str, float], precisi
             name = node.input(index)
             if name in graph.initializers and weight_axis(node, index, len(graph.initializers[name].dims)) is not None:
                 weights.add((node.name, index))
-    held, stay_float = {}, []
-    for name, scale in known.items():
-        readers = graph.consumers(name)
-        if name in graph.outputs or any(reader.name not in by_choice for reader in readers):
-            held[name] = scale
-        elif readers:
-            stay_float.append(name)
-    return Placement(held, frozenset(higher), frozenset(weights), tuple(stay_float))
+    free: set[str] = set()
+    for name in reversed(list(known)):
+        readers = graph.consumers(name) if name not in graph.outputs else []
+        if readers and all(r.name in by_choice or _hands_on_free(r, name, known, free) for r in readers):
+            free.add(name)
+    held = {name: scale for name, scale in known.items() if name not in free}
+    return Placement(held, frozenset(higher), frozenset(weights), tuple(n for n in known if n in free))
+
+
+def _hands_on_free(node: Node, name: str, known: Mapping[str, float], free: set[str]) -> bool:
+    """True for a Relu or data movement whose output stays float and would be rounded like its input."""
+    out = node.outputs[0]
+    return node.is_op(*_COMMUTING) and node.inputs[0] == name and out in free and known[out] == known[name]
 
 
 def weight_axis(node: Node, index: int, rank: int) -> Optional[int]:

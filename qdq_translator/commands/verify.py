@@ -1,0 +1,122 @@
+"""`qdq-translator verify`: the explicit model and the simulated implicit engine side by side."""
+
+import dataclasses
+from typing import Any, Dict, List, Optional
+
+from qdq_translator.options import option
+
+Real = float
+"""`float` is the name of an option below."""
+
+
+@dataclasses.dataclass
+class Options:
+    """Run the Q/DQ model and a simulation of the INT8 engine that TensorRT is told to build, side by side in ONNX Runtime,
+    and compare. Nothing of TensorRT is needed."""
+
+    model: str = option("--model", "-i", metavar="MODEL", help="the explicit Q/DQ model")
+    translation: str = option(
+        "--translation", "-t", metavar="PATH", help="folder with its translation, or the NAME_noqdq.onnx"
+    )
+    float: Optional[str] = option(
+        "--float", default=None, metavar="MODEL", help="the model before quantization, as a third stage"
+    )
+    inputs: Optional[str] = option(
+        "--inputs",
+        default=None,
+        metavar="PATH",
+        help="an .npz (one array per input, first axis = samples), .npy, image, or a folder of them (default: random)",
+    )
+    samples: Optional[int] = option(
+        "--samples", default=None, metavar="N", help="samples to run (default: all of --inputs; 8 random ones)"
+    )
+    seed: int = option("--seed", default=0, metavar="N", help="of random inputs")
+    shapes: List[str] = option(
+        "--shapes", default=[], nargs="+", metavar="NAME:DIMS", help="sizes for dynamic input dimensions"
+    )
+    image_mean: List[Real] = option(
+        "--image_mean", default=[0.0], nargs="+", metavar="M", type=Real, help="images: mean per channel, of [0, 1]"
+    )
+    image_std: List[Real] = option(
+        "--image_std", default=[1.0], nargs="+", metavar="S", type=Real, help="images: divisor after the mean"
+    )
+    layout: str = option("--layout", default="auto", choices=("auto", "nchw", "nhwc"), help="images: of the input")
+    per_layer: bool = option("--per_layer", default=False, help="compare every tensor and name the first jump")
+    sensitivity: bool = option(
+        "--sensitivity", default=False, help="rank layers by what the outputs gain when they are kept in FP16"
+    )
+    time_limit: Real = option("--time_limit", default=300.0, metavar="SECONDS", type=Real, help="of --sensitivity")
+    fp16: bool = option("--fp16", default=False, help="layers above INT8 compute through float16, not in float32")
+    rounding: str = option(
+        "--rounding", default="even", choices=("even", "away"), help="ties go to even, or away from zero (Xavier)"
+    )
+    sigmoid: str = option(
+        "--sigmoid",
+        default="auto",
+        choices=("auto", "int8", "fp16"),
+        help="Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA",
+    )
+    apply_unary_scales: bool = option(
+        "--apply_unary_scales", default=False, help="apply unary scales (rule S9) as an engine that does not fuse would"
+    )
+    min_cosine: Optional[Real] = option(
+        "--min_cosine", default=None, metavar="X", type=Real, help="exit status 1 where an output's cosine is below"
+    )
+    min_top1_agreement: Optional[Real] = option(
+        "--min_top1_agreement", default=None, metavar="PERCENT", type=Real, help="exit status 1 below this agreement"
+    )
+    device_results: Optional[str] = option(
+        "--device_results",
+        default=None,
+        metavar="FILE",
+        help="device_results.json of e2e_workflow/on_device, to compare",
+    )
+    save: Optional[str] = option(
+        "--save", default=None, metavar="FILE", help="write the results as JSON, for report --html"
+    )
+    json: bool = option("--json", default=False, help="the results as one JSON object on stdout")
+    verbose: bool = option("--verbose", default=False, help="every layer of --per_layer; tracebacks of errors")
+
+
+def run(options: Options) -> int:
+    """Prints the comparison; 1 where a threshold is missed."""
+    import json
+    import sys
+    from pathlib import Path
+
+    from qdq_translator.errors import UsageError
+    from qdq_translator.simulate.verify import print_results, progress_bar, verify
+
+    _check(options)
+    with progress_bar(sys.stderr) as progress:
+        results = verify(options, progress)
+    if options.save:
+        try:
+            Path(options.save).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{options.save} cannot be written: {error.strerror}.", "Choose another file.") from error
+    if options.json:
+        print(json.dumps(results, indent=2))
+    else:
+        print_results(results, options.verbose)
+    for sentence in results["failed"]:
+        print(f"qdq-translator verify: {sentence}", file=sys.stderr)
+    return 1 if results["failed"] else 0
+
+
+def _check(options: Options) -> None:
+    from qdq_translator.errors import UsageError
+
+    limits: Dict[str, Any] = {
+        "--min_cosine": (options.min_cosine, 1),
+        "--min_top1_agreement": (options.min_top1_agreement, 100),
+    }
+    for flag, (value, top) in limits.items():
+        if value is not None and not 0 <= value <= top:
+            raise UsageError(f"{flag} {value:g} is out of range.", f"It lies between 0 and {top}.")
+    if options.samples is not None and options.samples < 1:
+        raise UsageError(f"--samples {options.samples} is not a number of samples.", "Give 1 or more.")
+    if any(s <= 0 for s in options.image_std):
+        raise UsageError("--image_std must be positive.", "It divides.")
+    if options.device_results and not options.inputs:
+        raise UsageError("--device_results needs --inputs.", "Give the file that the device ran.")

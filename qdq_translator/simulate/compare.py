@@ -1,0 +1,196 @@
+"""Explicit model, simulated implicit engine and, where given, the float model, on the same inputs: what their outputs
+have in common; the same for results that a real engine gave."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional
+
+import numpy as np
+import onnx
+
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph
+from qdq_translator.simulate.implicit import Simulated
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import Comparison, class_scores
+from qdq_translator.simulate.run import ExplicitNetwork, Session, same_inputs
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is going on, how much of it is done, and how much there is."""
+EXPLICIT, SIMULATED, FLOAT = "explicit", "simulated", "float"
+
+
+@dataclasses.dataclass
+class OutputComparison:
+    """pairs: (reference, other) -> output -> Comparison. accuracy: stage -> output -> percent of right labels."""
+
+    outputs: list[str]
+    pairs: dict[tuple[str, str], dict[str, Comparison]]
+    accuracy: dict[str, dict[str, float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "pairs": [
+                {"reference": a, "other": b, "outputs": {name: c.as_dict() for name, c in rows.items()}}
+                for (a, b), rows in self.pairs.items()
+            ],
+            "accuracy": self.accuracy,
+        }
+
+
+def compare_outputs(
+    explicit: ExplicitNetwork,
+    simulated: Simulated,
+    samples: Samples,
+    float_model: Optional[onnx.ModelProto] = None,
+    device: Optional[DeviceResults] = None,
+    progress: Progress = lambda what, done, total: None,
+) -> OutputComparison:
+    """Runs every stage on every sample. Raises UserError where the models' inputs or outputs do not belong together."""
+    names = [v.name for v in simulated.model.graph.output]
+    stages: dict[str, Session] = {
+        EXPLICIT: Session(explicit.model, EXPLICIT),
+        SIMULATED: Session(simulated.model, SIMULATED),
+    }
+    same_inputs([v.name for v in simulated.model.graph.input], explicit.graph.inputs, EXPLICIT)
+    if set(names) != set(stages[EXPLICIT].outputs):
+        raise UserError(
+            f"The explicit model has the outputs {', '.join(stages[EXPLICIT].outputs)}; the translation has "
+            f"{', '.join(names)}.",
+            "Give the model that the translation was made from.",
+        )
+    pairs = [(EXPLICIT, SIMULATED)]
+    rename: dict[str, str] = {}
+    if float_model is not None:
+        graph = Graph.from_model(float_model)
+        same_inputs([v.name for v in simulated.model.graph.input], graph.inputs, FLOAT)
+        stages[FLOAT] = Session(graph.to_model(), FLOAT)
+        rename = _match_outputs(stages[FLOAT].outputs, names)
+        pairs += [(FLOAT, EXPLICIT), (FLOAT, SIMULATED)]
+    engines = list(device.outputs) if device is not None else []
+    for engine in engines:
+        pairs += [(stage, f"device {engine}") for stage in stages]
+    result = OutputComparison(names, {p: {n: Comparison() for n in names} for p in pairs}, {})
+    right: dict[tuple[str, str], int] = {}
+    for run in range(samples.runs):
+        progress("comparing outputs", run, samples.runs)
+        feed = samples.feed(run)
+        values = {
+            stage: session.run(explicit.feed(feed) if stage == EXPLICIT else feed) for stage, session in stages.items()
+        }
+        values[EXPLICIT] = explicit.real(values[EXPLICIT])
+        if FLOAT in values:
+            values[FLOAT] = {rename[n]: v for n, v in values[FLOAT].items() if n in rename}
+        if device is not None:
+            for engine in engines:
+                values[f"device {engine}"] = device.batch(engine, run, values[EXPLICIT])
+        for (a, b), rows in result.pairs.items():
+            for name in names:
+                _add(rows[name], values[a][name], values[b][name], name, a, b)
+        if samples.labels is not None:
+            labels = samples.labels[run * samples.batch : (run + 1) * samples.batch]
+            for stage, outputs in values.items():
+                for name in names:
+                    scores = class_scores(outputs[name])
+                    if scores is not None and len(scores) == len(labels):
+                        key = (stage, name)
+                        right[key] = right.get(key, 0) + int(np.count_nonzero(scores.argmax(axis=1) == labels))
+    progress("comparing outputs", samples.runs, samples.runs)
+    for (stage, name), count in right.items():
+        result.accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
+    return result
+
+
+def _add(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:
+    if a.shape != b.shape:
+        raise UserError(
+            f"Output '{name}' has the shape {a.shape} in the {stage_a} stage and {b.shape} in the {stage_b} stage.",
+            "They do not belong together; check which models were given.",
+        )
+    row.add(a, b)
+
+
+def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:
+    """Output of the float model -> ours: by name, else by position where the numbers agree."""
+    if set(wanted) <= set(given):
+        return {n: n for n in wanted}
+    if len(given) == len(wanted):
+        return dict(zip(given, wanted))
+    raise UserError(
+        f"The float model has the outputs {', '.join(given)}; the translation has {', '.join(wanted)}.",
+        "Give the float model that was quantized.",
+    )
+
+
+# -------------------------------------------------------------------- results from a device
+
+
+@dataclasses.dataclass
+class DeviceResults:
+    """What `run_on_device.py` wrote. outputs: engine -> output -> array, first axis = samples; about: the JSON's content."""
+
+    about: dict[str, Any]
+    outputs: dict[str, dict[str, np.ndarray]]
+    notes: list[str]
+
+    @classmethod
+    def read(cls, path: Path, files: Mapping[str, Path], outputs: list[str]) -> DeviceResults:
+        """`files`: 'model', 'cache' and 'inputs' of this verification; others than the device had are refused.
+
+        Raises UserError for files that are no device results or belong to something else.
+        """
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}.", "Copy the whole results folder again.") from error
+        if not isinstance(about, dict) or about.get("kind") != "qdq-translator device results":
+            raise UserError(
+                f"{path} holds no device results.", "Name the device_results.json that run_on_device.py wrote."
+            )
+        if about.get("schema_version") != 1:
+            raise UserError(f"{path} has schema_version {about.get('schema_version')}.", "This program reads 1.")
+        for key, file in files.items():
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            if about.get(key, {}).get("sha256") != digest:
+                raise UserError(
+                    f"The device ran with another {key} ({about.get(key, {}).get('file', '?')}) than {file}.",
+                    "Give the same files here and there.",
+                )
+        arrays: dict[str, dict[str, np.ndarray]] = {}
+        notes = []
+        for name, engine in about.get("engines", {}).items():
+            if engine.get("status") != "ok":
+                notes.append(f"engine '{name}' failed on the device: {engine.get('error', 'no reason given')}")
+                continue
+            try:
+                with np.load(path.parent / engine["outputs"], allow_pickle=False) as file:
+                    loaded = {n: file[n] for n in file.files}
+            except (OSError, KeyError, ValueError) as error:
+                raise UserError(
+                    f"The outputs of engine '{name}' cannot be read: {error}.", "Copy the folder again."
+                ) from error
+            missing = [n for n in outputs if n not in loaded]
+            if missing:
+                raise UserError(f"Engine '{name}' has no output '{missing[0]}'.", "Was another model built?")
+            arrays[name] = loaded
+        return cls(about, arrays, notes)
+
+    def batch(self, engine: str, run: int, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs of one run, in the shapes of `like`. Raises UserError where the device had fewer samples."""
+        result = {}
+        for name, reference in like.items():
+            values = self.outputs[engine][name]
+            size = reference.shape[0] if reference.ndim else 1
+            part = values[run * size : (run + 1) * size]
+            if part.size != reference.size:
+                part = values[run : run + 1]  # no batch axis: one entry a run
+            if part.size != reference.size:
+                raise UserError(
+                    f"Engine '{engine}' has no output '{name}' for sample {run * size}.", "Give the inputs that it had."
+                )
+            result[name] = part.reshape(reference.shape)
+        return result

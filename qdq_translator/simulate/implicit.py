@@ -1,0 +1,321 @@
+"""The implicit engine, simulated: the files of a translation become an ONNX model whose numbers are those an INT8 engine
+should compute, as far as the facts say (fact sheet, section 5).
+
+1. What is held as codes, and which layers compute on them: `placement`. The scales are those of the cache file. Entries
+   of tensors that only TensorRT's own network has (rule S10: constants, a Gemm before its bias) are not applied, because
+   TensorRT fuses them.
+2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact sheet 5.4); codes [-128, 127].
+3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), codes [-127, 127] (5.1, 5.2).
+4. Layers above INT8 compute in float32; with `fp16` their inputs, weights and outputs pass through float16.
+5. Unary scales (rule S9) are not applied, because TensorRT fuses the Conv and the Add (5.8); `unary` applies them, as an
+   engine that does not fuse would.
+6. `sigmoid_fp16`: inputs and outputs of Sigmoid and Tanh pass in float16 instead of codes, as on Orin's DLA (5.12b, 6.3).
+7. Bias stays float (5.7). TensorRT's quantization noise reduction (5.6), which keeps the layer before a network output from
+   writing INT8, is not simulated: a scale on a graph output is applied. It is a GPU matter, and measured results on a DLA
+   (rule S2) show the damage that such a scale does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.graph import Graph, Node
+from qdq_translator.io import load_model
+from qdq_translator.precision import float_activations
+from qdq_translator.qparams import INT8_MAX
+from qdq_translator.simulate.placement import Placement, place, weight_axis
+from qdq_translator.simulate.restore import is_unary_marker, weight_scales
+from qdq_translator.types import TensorTypes
+
+ROUNDINGS = ("even", "away")
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulationOptions:
+    """See the module: `rounding` rule 2, `fp16` rule 4, `unary` rule 5, `sigmoid_fp16` rule 6."""
+
+    rounding: str = "even"
+    fp16: bool = False
+    unary: bool = False
+    sigmoid_fp16: bool = False
+
+
+@dataclasses.dataclass
+class ImplicitNetwork:
+    """A translation as TensorRT would be given it: the stripped model, the cache's scales, the layer argument.
+
+    unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} where there is none.
+    """
+
+    model: onnx.ModelProto
+    scales: dict[str, float]
+    precisions: dict[str, str]
+    unary: frozenset[str]
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    report: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def read(cls, files: TranslationFiles) -> ImplicitNetwork:
+        """Raises UserError where a file is missing or broken; config and report may be missing."""
+        model, _ = load_model(files.model)
+        scales = files.read_cache().scales
+        config = files.read_config() if files.config.is_file() else {}
+        report = files.read_report() if files.report.is_file() else {}
+        precisions = files.read_layer_precisions() if files.layer_arg.is_file() else {}
+        origins = config.get("scale_origins")
+        if origins is not None:
+            unary = frozenset(n for n, o in origins.items() if o.get("rule") == "S9" and scales.get(n) == 1.0)
+        else:  # another translator's files do not say; read it off the graph
+            graph = Graph.from_model(copy_model(model))
+            unary = frozenset(n for n, scale in scales.items() if is_unary_marker(graph, n, scale))
+        return cls(model, scales, precisions, unary, config, report)
+
+    @property
+    def option(self) -> dict[str, Any]:
+        """The options of the translation."""
+        return dict(self.config.get("options", {}))
+
+
+@dataclasses.dataclass
+class Simulated:
+    """model: what ONNX Runtime runs. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it."""
+
+    model: onnx.ModelProto
+    made: dict[str, str]
+    read: dict[str, str]
+    placement: Placement
+
+
+def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def simulate(
+    network: ImplicitNetwork,
+    options: SimulationOptions = SimulationOptions(),
+    precisions: Optional[Mapping[str, str]] = None,
+    types: Optional[TensorTypes] = None,
+) -> Simulated:
+    """`precisions` replaces the layer argument; `types` of the network's model saves the time to infer them again."""
+    graph = Graph.from_model(copy_model(network.model))
+    types = types or TensorTypes(graph)
+    scales = dict(network.scales)
+    for name in network.unary:
+        if not options.unary:
+            scales.pop(name, None)
+    # a unary scale that is not applied still counts as a scale for the layers around it
+    placement = place(graph, types, network.scales, network.precisions if precisions is None else precisions)
+    placement = dataclasses.replace(placement, held={n: s for n, s in placement.held.items() if n in scales})
+    builder = _Builder(graph, types, options, placement)
+    builder.weights()
+    in_half = builder.half_layers()
+    builder.tensors(in_half)
+    return Simulated(graph.to_model(), builder.made, builder.read, placement)
+
+
+class _Builder:
+    def __init__(self, graph: Graph, types: TensorTypes, options: SimulationOptions, placement: Placement) -> None:
+        self.graph, self.types, self.options, self.placement = graph, types, options, placement
+        self.made: dict[str, str] = {}
+        self.read: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
+        self._halves: dict[str, str] = {}
+
+    # ---------------------------------------------------------------- weights
+
+    def weights(self) -> None:
+        """Rule 3, done once in NumPy: layers with the same weight and axis share the result."""
+        graph = self.graph
+        done: dict[tuple[str, int, int], str] = {}
+        for node in graph.nodes:
+            for index, name in enumerate(list(node.inputs[:2])):
+                if (node.name, index) not in self.placement.weights:
+                    continue
+                values = graph.array(name)
+                axis = weight_axis(node, index, len(graph.initializers[name].dims))
+                if values is None or axis is None or values.dtype not in (np.float32, np.float16):
+                    continue
+                groups = int(node.get("group", 1)) if node.is_op("ConvTranspose") else 1
+                key = (name, axis, groups)
+                if key not in done:
+                    rounded = rounded_weight(values, axis, groups, self.options.rounding)
+                    done[key] = graph.add_initializer(graph.unique_name(f"{name}_int8"), rounded)
+                graph.set_input(node, index, done[key])
+
+    # ---------------------------------------------------------------- float16
+
+    def half_layers(self) -> set[str]:
+        """Rules 4 and 6: names of nodes whose float32 inputs and outputs pass through float16; their constants are done here."""
+        graph, names = self.graph, set()
+        for node in graph.nodes:
+            above = self.options.fp16 and node.name in self.placement.higher
+            if above or (self.options.sigmoid_fp16 and node.is_op("Sigmoid", "Tanh")):
+                names.add(node.name)
+        for node in graph.nodes:
+            if node.name not in names or node.is_op("Resize", "Upsample"):  # their constants are sizes
+                continue
+            for index, name in enumerate(list(node.inputs)):
+                if name in graph.initializers and graph.initializers[name].data_type == TensorProto.FLOAT:
+                    if name not in self._constants:
+                        values = graph.array(name)
+                        assert values is not None
+                        with np.errstate(over="ignore"):
+                            half = values.astype(np.float16).astype(np.float32)
+                        self._constants[name] = graph.add_initializer(graph.unique_name(f"{name}_fp16"), half)
+                    graph.set_input(node, index, self._constants[name])
+        return names
+
+    def _through_half(self, source: str, target: str) -> None:
+        """Float32 -> float16 -> float32, behind the producer of `source`."""
+        graph = self.graph
+        narrow = graph.unique_name(f"{target}_half")
+        anchor = graph.producer.get(source)
+        for op_input, output, to in ((source, narrow, TensorProto.FLOAT16), (narrow, target, TensorProto.FLOAT)):
+            node = Node("Cast", [op_input], [output], graph.unique_name(f"{output}_cast"), to=to)
+            anchor = graph.insert_after(node, anchor)
+
+    # ---------------------------------------------------------------- activations
+
+    def tensors(self, in_half: set[str]) -> None:
+        """Rules 1, 2, 4 and 6 for every tensor: what its producer makes, what its readers see."""
+        graph = self.graph
+        sigmoids = {n.name for n in graph.nodes if n.is_op("Sigmoid", "Tanh")} if self.options.sigmoid_fp16 else set()
+        names = [*graph.inputs, *(n for node in graph.nodes for n in node.outputs if n)]
+        activations = [n for n in names if self.types.is_float(n) and not graph.is_constant(n)]
+        for name in activations:
+            producer = graph.producer.get(name)
+            is_float32 = self.types.elem_type(name) in (0, TensorProto.FLOAT)
+            if producer is not None and producer.name in in_half and is_float32:
+                wide = graph.unique_name(f"{name}_wide")
+                readers = graph.consumers(name)
+                graph.rename_output(producer, name, wide)
+                self._through_half(wide, name)
+                self._reconnect(readers, wide, name)
+            scale = self.placement.held.get(name)
+            self.made[name] = self.read[name] = name
+            if scale is not None and not (producer is not None and producer.name in sigmoids):
+                self._hold(name, scale, sigmoids)
+            self._narrow_readers(name, in_half, sigmoids)
+
+    def _reconnect(self, readers: list[Node], old: str, new: str) -> None:
+        for reader in readers:
+            for index, read in enumerate(reader.inputs):
+                if read == old:
+                    self.graph.set_input(reader, index, new)
+
+    def _hold(self, name: str, scale: float, sigmoids: set[str]) -> None:
+        graph = self.graph
+        if name in graph.outputs and name in graph.producer:
+            made, read = graph.unique_name(f"{name}_made"), name
+            graph.rename_output(graph.producer[name], name, made)
+        else:
+            made, read = name, graph.unique_name(f"{name}_held")
+        readers = [n for n in graph.consumers(made) if n.name not in sigmoids]
+        half = self.types.elem_type(name) == TensorProto.FLOAT16
+        if self.options.rounding == "even":
+            nodes = self._q_dq(made, read, scale, half)
+        else:
+            nodes = self._away(made, read, scale, half)
+        anchor = graph.producer.get(made)
+        for node in nodes:
+            anchor = graph.insert_after(node, anchor)
+        self._reconnect(readers, made, read)
+        self.made[name], self.read[name] = made, read
+
+    def _narrow_readers(self, name: str, in_half: set[str], sigmoids: set[str]) -> None:
+        if self.types.elem_type(name) not in (0, TensorProto.FLOAT):
+            return
+        for source in dict.fromkeys((self.made[name], self.read[name])):
+            readers = [n for n in self.graph.consumers(source) if n.name in in_half and source in n.inputs]
+            if not readers:
+                continue
+            target = self.graph.unique_name(f"{source}_fp16")
+            self._through_half(source, target)
+            self._reconnect(readers, source, target)
+
+    def _constant(self, key: str, value: float, dtype: type = np.float32) -> str:
+        if key not in self._constants:
+            self._constants[key] = self.graph.add_initializer(self.graph.unique_name(key), np.asarray(value, dtype))
+        return self._constants[key]
+
+    def _q_dq(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
+        zero = self._constant("simulated_zero", 0, np.int8)
+        step = self._constant(f"simulated_scale_{np.float32(scale).view(np.uint32):08x}", scale)
+        steps: list[tuple[str, list[str]]] = [("QuantizeLinear", [step, zero]), ("DequantizeLinear", [step, zero])]
+        return self._chain(source, target, steps, half)
+
+    def _away(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
+        """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to the codes, times scale."""
+        step = self._constant(f"simulated_scale_{np.float32(scale).view(np.uint32):08x}", scale)
+        low, high = self._constant("simulated_low", -128), self._constant("simulated_high", 127)
+        graph = self.graph
+        sign = graph.unique_name(f"{target}_sign")
+        steps: list[tuple[str, list[str]]] = [
+            ("Div", [step]),
+            ("Abs", []),
+            ("Add", [self._constant("simulated_half", 0.5)]),
+            ("Floor", []),
+            ("Mul", [sign]),
+            ("Max", [low]),
+            ("Min", [high]),
+            ("Mul", [step]),
+        ]
+        nodes = self._chain(source, target, steps, half)
+        divided = next(n for n in nodes if n.op_type == "Div")
+        nodes.insert(
+            nodes.index(divided) + 1, Node("Sign", [divided.outputs[0]], [sign], graph.unique_name(f"{sign}_op"))
+        )
+        return nodes
+
+    def _chain(self, source: str, target: str, steps: list[tuple[str, list[str]]], half: bool) -> list[Node]:
+        """One node after the other on the first input; between Casts for float16 tensors."""
+        graph = self.graph
+        nodes: list[Node] = []
+        ops = [("Cast", []), *steps, ("Cast", [])] if half else steps
+        current = source
+        for position, (op, more) in enumerate(ops):
+            output = target if position == len(ops) - 1 else graph.unique_name(f"{target}_{op}")
+            node = Node(op, [current, *more], [output], graph.unique_name(f"{output}_op"))
+            if op == "Cast":
+                node.set("to", TensorProto.FLOAT if position == 0 else TensorProto.FLOAT16)
+            nodes.append(node)
+            current = output
+        return nodes
+
+
+def rounded_weight(values: np.ndarray, axis: int, groups: int, rounding: str) -> np.ndarray:
+    """The weight as INT8 layers see it (rule 3): same shape and dtype.
+
+    Output channels lie on `axis`; with `groups` > 1 (ConvTranspose) each block of axis 0 has its own.
+    """
+    split = values.reshape(groups, values.shape[0] // groups, *values.shape[1:])
+    order = (0, axis + 1, *(a for a in range(1, split.ndim) if a != axis + 1))
+    if axis == 0:
+        rows = values.reshape(values.shape[0], -1)
+        shape, back = values.shape, None
+    else:
+        moved = split.transpose(order)
+        shape, back = moved.shape, tuple(np.argsort(order))
+        rows = moved.reshape(moved.shape[0] * moved.shape[1], -1)
+    scale = weight_scales(rows, 0).astype(np.float32)[:, None]
+    scaled = rows.astype(np.float32) / scale
+    codes = np.rint(scaled) if rounding == "even" else np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
+    result = (np.clip(codes, -INT8_MAX, INT8_MAX) * scale).astype(values.dtype).reshape(shape)
+    if back is not None:
+        result = result.transpose(back).reshape(values.shape)
+    return np.ascontiguousarray(result)
+
+
+def float_layers(network: ImplicitNetwork) -> list[str]:
+    """Names of nodes with float activations, in graph order: what a layer precision can be given to."""
+    graph = Graph.from_model(copy_model(network.model))
+    types = TensorTypes(graph)
+    return [n.name for n in graph.nodes if float_activations(n.reads(), graph, types)]

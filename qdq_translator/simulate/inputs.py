@@ -1,0 +1,347 @@
+"""Inputs for a run: .npy, .npz, folders of them, images, or random numbers of a sensible size."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Callable, Iterator, Mapping, Optional, Sequence
+
+import numpy as np
+import onnx
+
+from qdq_translator.errors import MissingDependency, UserError
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+LABELS = "labels"
+"""Array of an .npz that holds the right class of each sample, where no input has that name."""
+DEFAULT_SAMPLES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSpec:
+    """What the model wants: `shape` with None for sizes that the model leaves open (the first is then one sample)."""
+
+    name: str
+    shape: tuple[Optional[int], ...]
+    dtype: np.dtype
+
+    @property
+    def batch(self) -> int:
+        return (self.shape[0] or 1) if self.shape else 1
+
+    def __str__(self) -> str:
+        dims = "x".join("?" if d is None else str(d) for d in self.shape)
+        return f"'{self.name}': {self.dtype} {dims or 'scalar'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageOptions:
+    """pixel -> (pixel / 255 - mean) / std, per channel; layout 'auto', 'nchw' or 'nhwc'."""
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    layout: str = "auto"
+
+
+@dataclasses.dataclass
+class Samples:
+    """`runs` feeds of `batch` samples each; `feed(i)` loads the i-th. labels: right classes, where known."""
+
+    runs: int
+    batch: int
+    source: str
+    feed: Callable[[int], dict[str, np.ndarray]]
+    labels: Optional[np.ndarray] = None
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        return (self.feed(i) for i in range(self.runs))
+
+    def __len__(self) -> int:
+        """Samples, not runs."""
+        return self.runs * self.batch
+
+
+def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list[InputSpec]:
+    """Of a float model; `shapes` fixes open sizes. Raises UserError for inputs that are no tensors."""
+    constant = {t.name for t in model.graph.initializer}
+    specs = []
+    for value in model.graph.input:
+        if value.name in constant:
+            continue
+        tensor = value.type.tensor_type
+        if not tensor.elem_type:
+            raise UserError(f"Input '{value.name}' is no tensor.", "Only tensors can be fed.")
+        dims: list[Optional[int]] = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+        for index, size in enumerate(shapes.get(value.name, ())):
+            if index < len(dims):
+                dims[index] = size
+        specs.append(InputSpec(value.name, tuple(dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+    return specs
+
+
+def _wants(specs: Sequence[InputSpec]) -> str:
+    return "The model wants " + "; ".join(str(s) for s in specs) + "."
+
+
+# -------------------------------------------------------------------- random
+
+
+def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], count: Optional[int], seed: int) -> Samples:
+    """Normal numbers, three standard deviations to the end of an input's INT8 range where it has a scale, else of
+    standard deviation 1; small non-negative integers; coin flips. Raises UserError where sizes other than the batch are open."""
+    for spec in specs:
+        if any(d is None for d in spec.shape[1:]):
+            raise UserError(
+                f"Input {spec} has open sizes, so random inputs cannot be made.",
+                f"Give them with --shapes {spec.name}:"
+                + "x".join("1" if i == 0 else "SIZE" if d is None else str(d) for i, d in enumerate(spec.shape))
+                + ".",
+            )
+    batch = _batch(specs)
+    runs = max(1, -(-(count or DEFAULT_SAMPLES) // batch))
+
+    def feed(index: int) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng([seed, index])
+        values = {}
+        for spec in specs:
+            shape = tuple(1 if d is None else d for d in spec.shape)
+            if spec.dtype.kind == "f":
+                size = 127 * scales[spec.name] if spec.name in scales else 3.0
+                values[spec.name] = (rng.standard_normal(shape) * (size / 3)).astype(spec.dtype)
+            elif spec.dtype.kind == "b":
+                values[spec.name] = rng.integers(0, 2, shape).astype(bool)
+            else:
+                values[spec.name] = rng.integers(0, 10, shape).astype(spec.dtype)
+        return values
+
+    return Samples(runs, batch, f"random, seed {seed}", feed)
+
+
+def _batch(specs: Sequence[InputSpec]) -> int:
+    sizes = {s.batch for s in specs if s.shape}
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+# -------------------------------------------------------------------- files
+
+
+def load_samples(
+    path: Path,
+    specs: Sequence[InputSpec],
+    count: Optional[int],
+    images: ImageOptions = ImageOptions(),
+) -> Samples:
+    """Raises UserError that says what the model wants for wrong names, shapes and types."""
+    if not path.exists():
+        raise UserError(f"Inputs {path} do not exist.", _wants(specs))
+    if path.is_dir():
+        return _folder(path, specs, count, images)
+    if path.suffix == ".npz":
+        return _arrays(_read_npz(path), specs, count, str(path))
+    if path.suffix == ".npy":
+        return _arrays({_only(specs, path).name: _read(path)}, specs, count, str(path))
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return _images([path], specs, count, images, str(path))
+    raise UserError(f"Inputs {path} are neither .npy, .npz, an image nor a folder.", _wants(specs))
+
+
+def _only(specs: Sequence[InputSpec], path: Path) -> InputSpec:
+    if len(specs) != 1:
+        raise UserError(
+            f"{path.name} holds one array and the model has {len(specs)} inputs.",
+            f"Put one array per input, named like it, into an .npz. {_wants(specs)}",
+        )
+    return specs[0]
+
+
+def _read(path: Path) -> np.ndarray:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path} is not a NumPy array file: {error}.", "Save it with numpy.save.") from error
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not an .npz file: {error}.", "Save it with numpy.savez.") from error
+
+
+def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count: Optional[int], source: str) -> Samples:
+    missing = [s.name for s in specs if s.name not in arrays]
+    if missing and len(specs) == 1 and list(arrays) == ["arr_0"]:
+        arrays, missing = {specs[0].name: arrays["arr_0"]}, []
+    if missing:
+        raise UserError(f"{source} has no array '{missing[0]}' (it has {', '.join(arrays) or 'none'}).", _wants(specs))
+    stacked = {s.name: _as_samples(np.asarray(arrays[s.name]), s, source) for s in specs}
+    lengths = {name: len(a) for name, a in stacked.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"'{n}' {c}" for n, c in lengths.items())
+        raise UserError(f"{source} holds different numbers of samples ({told}).", "All inputs need the same number.")
+    batch = _batch(specs)
+    available = min(lengths.values())
+    wanted = available if count is None else min(count, available)
+    runs = wanted // batch
+    if not runs:
+        raise UserError(f"{source} holds {available} samples; the model takes {batch} at a time.", "Give more of them.")
+    notes = []
+    if runs * batch < wanted:
+        notes.append(f"{wanted - runs * batch} samples were left out: the model takes {batch} at a time")
+    if count is not None and count > available:
+        notes.append(f"only {available} samples are there")
+
+    def feed(index: int) -> dict[str, np.ndarray]:
+        part = slice(index * batch, (index + 1) * batch)
+        result = {}
+        for spec in specs:
+            values = np.asarray(stacked[spec.name][part])
+            if not spec.shape or values.ndim > len(spec.shape):
+                values = values[0]
+            result[spec.name] = np.ascontiguousarray(values, dtype=spec.dtype)
+        return result
+
+    labels = arrays.get(LABELS) if LABELS not in stacked else None
+    if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) < runs * batch):
+        labels = None
+    return Samples(runs, batch, source, feed, None if labels is None else np.asarray(labels[: runs * batch]), notes)
+
+
+def _fits(shape: tuple[int, ...], wanted: Sequence[Optional[int]]) -> bool:
+    return len(shape) == len(wanted) and all(w is None or s == w for s, w in zip(shape, wanted))
+
+
+def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
+    """First axis = samples; an array of exactly one run, and one without batch axis, are taken too."""
+    if not _type_fits(values.dtype, spec.dtype):
+        raise UserError(
+            f"{source}: array '{spec.name}' holds {values.dtype}; the model wants {spec.dtype}.",
+            "Convert it first, with the preprocessing that the network was trained with."
+            if spec.dtype.kind == "f"
+            else f"Convert it to {spec.dtype}.",
+        )
+    if spec.shape and _fits(values.shape[1:], spec.shape[1:]) and values.ndim == len(spec.shape):
+        return values
+    if _fits(values.shape[1:], spec.shape) and spec.batch == 1:
+        return values
+    if spec.shape and spec.batch == 1 and _fits(values.shape, spec.shape[1:]):
+        return values[None]
+    raise UserError(
+        f"{source}: array '{spec.name}' has the shape {'x'.join(map(str, values.shape)) or 'scalar'}.",
+        f"The model wants {spec}, with the samples along the first axis.",
+    )
+
+
+def _type_fits(given: np.dtype, wanted: np.dtype) -> bool:
+    if given == wanted:
+        return True
+    if wanted.kind == "f":
+        return given.kind == "f"
+    return wanted.kind in "iu" and given.kind in "iu"
+
+
+def _folder(path: Path, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions) -> Samples:
+    files = sorted(p for p in path.iterdir() if p.is_file())
+    by_kind = {
+        "npz": [p for p in files if p.suffix == ".npz"],
+        "npy": [p for p in files if p.suffix == ".npy"],
+        "images": [p for p in files if p.suffix.lower() in IMAGE_SUFFIXES],
+    }
+    present = [kind for kind, found in by_kind.items() if found]
+    if len(present) != 1:
+        found = "holds both " + " and ".join(present) if present else "holds no .npy, .npz or image"
+        raise UserError(f"{path} {found}.", "Put inputs of one kind there. " + _wants(specs))
+    kind = present[0]
+    if kind == "images":
+        return _images(by_kind[kind], specs, count, images, str(path))
+    named = {p.stem: p for p in by_kind["npy"]}
+    if kind == "npy" and all(s.name in named for s in specs):
+        return _arrays({s.name: _read(named[s.name]) for s in specs}, specs, count, str(path))
+    parts = []
+    limit = None if count is None else count
+    for file in by_kind[kind]:
+        arrays = _read_npz(file) if kind == "npz" else {_only(specs, file).name: _read(file)}
+        parts.append(_arrays(arrays, specs, limit, str(file)))
+        if limit is not None:
+            limit -= len(parts[-1])
+            if limit <= 0:
+                break
+    place = [(part, i) for part in parts for i in range(part.runs)]
+    labels = None
+    if all(p.labels is not None for p in parts):
+        labels = np.concatenate([p.labels for p in parts if p.labels is not None])
+    return Samples(len(place), parts[0].batch, str(path), lambda i: place[i][0].feed(place[i][1]), labels)
+
+
+# -------------------------------------------------------------------- images
+
+
+def _images(
+    files: Sequence[Path], specs: Sequence[InputSpec], count: Optional[int], options: ImageOptions, source: str
+) -> Samples:
+    spec = _only(specs, files[0])
+    if spec.dtype.kind != "f" and spec.dtype != np.uint8:
+        raise UserError(f"Images cannot be fed to the input {spec}.", "Prepare an .npz instead.")
+    layout, channels, height, width = _image_layout(spec, options.layout)
+    if height is None or width is None:
+        raise UserError(
+            f"Input {spec} leaves the size of images open.", f"Give it with --shapes {spec.name}:1x3xHEIGHTxWIDTH."
+        )
+    for name, values in (("--image_mean", options.mean), ("--image_std", options.std)):
+        if len(values) not in (1, channels):
+            raise UserError(f"{name} has {len(values)} values.", f"Give 1, or one for each of the {channels} channels.")
+    batch = spec.batch
+    files = list(files)[: count or len(files)]
+    runs = len(files) // batch
+    if not runs:
+        raise UserError(f"{source} holds {len(files)} images; the model takes {batch} at a time.", "Give more of them.")
+
+    def load(path: Path) -> np.ndarray:
+        pixels = _open_image(path, channels, height, width)
+        if spec.dtype == np.uint8:
+            values = pixels
+        else:
+            mean, std = np.asarray(options.mean, np.float32), np.asarray(options.std, np.float32)
+            values = ((pixels.astype(np.float32) / 255 - mean) / std).astype(spec.dtype)
+        return values.transpose(2, 0, 1) if layout == "nchw" else values
+
+    def feed(index: int) -> dict[str, np.ndarray]:
+        return {spec.name: np.stack([load(p) for p in files[index * batch : (index + 1) * batch]])}
+
+    return Samples(runs, batch, source, feed)
+
+
+def _image_layout(spec: InputSpec, layout: str) -> tuple[str, int, Optional[int], Optional[int]]:
+    if len(spec.shape) != 4:
+        raise UserError(f"Images cannot be fed to the input {spec}.", "They need an input of 4 dimensions.")
+    if layout == "auto":
+        layout = "nchw" if spec.shape[1] in (1, 3, 4) or spec.shape[3] not in (1, 3, 4) else "nhwc"
+    channels = spec.shape[1] if layout == "nchw" else spec.shape[3]
+    if channels not in (1, 3, 4):
+        raise UserError(
+            f"Input {spec} has {channels if channels is not None else 'an open number of'} channels as {layout}.",
+            "Images have 1, 3 or 4; choose the other --layout, or prepare an .npz.",
+        )
+    height, width = spec.shape[2:4] if layout == "nchw" else spec.shape[1:3]
+    return layout, channels, height, width
+
+
+def _open_image(path: Path, channels: int, height: int, width: int) -> np.ndarray:
+    """(height, width, channels) uint8."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingDependency(
+            "Reading images needs Pillow, which is not installed.", "pip install 'qdq-translator[verify]'"
+        ) from error
+    try:
+        with Image.open(path) as image:
+            mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
+            resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+            return np.asarray(resized, np.uint8).reshape(height, width, channels)
+    except OSError as error:
+        raise UserError(f"{path} is not an image: {error}.", "Remove or replace it.") from error

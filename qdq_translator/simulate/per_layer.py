@@ -1,0 +1,401 @@
+"""Layer by layer: where the simulated engine leaves the explicit model, and what the translation did there.
+
+Every tensor of the stripped model is compared twice: as its layer *makes* it (before its own rounding), and as its readers
+*read* it (after). A wrong layer shows in the first, a wrong scale in the second. Where the explicit model hands a tensor
+to its readers in several ways (one scale each, or float to some), the worst pairing counts.
+
+Noise adds up along a network. A row is a *jump* where its noise-to-signal ratio is over four times (6 dB) what its inputs
+brought along, and worse than 45 dB; noise below 60 dB counts as 60 dB, because one code that tips over makes that much.
+A tensor whose noise is gone behind all its readers is no jump: a scale that was inferred through a Relu rounds twice to
+the same codes.
+Tensors are fetched in groups whose values of one run stay below a given number of bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Iterator, Optional
+
+from qdq_translator.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.graph import Graph, Node
+from qdq_translator.precision import float_activations
+from qdq_translator.simulate.compare import Progress
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
+from qdq_translator.simulate.run import ExplicitNetwork, Session
+from qdq_translator.types import TensorTypes
+
+JUMP_DB = 6.0
+JUMP_BELOW_DB = 45.0
+FLOOR_NOISE = 1e-6
+"""60 dB."""
+HEALED = 0.1
+GROUP_BYTES = 128 * 2**20
+
+
+@dataclasses.dataclass
+class Row:
+    """One tensor. inherited: noise of what its layer reads; passed_on: most noise behind its readers (infinite where it has
+    none that are compared); notes: what the translation did to the tensor or its layer."""
+
+    tensor: str
+    node: str
+    op: str
+    made: Optional[Comparison]
+    read: Comparison
+    scale: Optional[float]
+    inherited: float = 0.0
+    passed_on: float = math.inf
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def drops(self) -> Iterator[tuple[str, float, float]]:
+        """('made' or 'read', dB lost there, SQNR after it)."""
+        before = self.inherited
+        for where, row in (("made", self.made), ("read", self.read)):
+            if row is None:
+                continue
+            lost = noise_to_db(max(before, FLOOR_NOISE)) - noise_to_db(max(row.noise, FLOOR_NOISE))
+            yield where, lost, row.sqnr_db
+            before = row.noise
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "tensor": self.tensor,
+            "node": self.node,
+            "op": self.op,
+            "scale": self.scale,
+            "made": None if self.made is None else self.made.as_dict(),
+            "read": self.read.as_dict(),
+            "inherited_db": finite_or_none(noise_to_db(self.inherited)),
+            "notes": self.notes,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Jump:
+    """A place where the error jumps. where: 'made' (the layer computes something else) or 'read' (its output is rounded
+    differently)."""
+
+    tensor: str
+    node: str
+    op: str
+    where: str
+    lost_db: float
+    sqnr_db: float
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = dataclasses.asdict(self)
+        plain["lost_db"], plain["sqnr_db"] = finite_or_none(self.lost_db), finite_or_none(self.sqnr_db)
+        plain["notes"] = list(self.notes)
+        return plain
+
+    def __str__(self) -> str:
+        what = "computes something else" if self.where == "made" else "has an output that is rounded differently"
+        where = (
+            f"{self.op} '{self.node}' {what}" if self.node else f"graph input '{self.tensor}' is rounded differently"
+        )
+        after = "nothing of the signal left" if self.sqnr_db == -math.inf else f"{self.sqnr_db:.1f} dB"
+        return f"{where} (tensor '{self.tensor}': {after}, {min(self.lost_db, 999):.1f} dB lost here)"
+
+
+@dataclasses.dataclass
+class LayerComparison:
+    rows: list[Row]
+
+    @property
+    def jumps(self) -> list[Jump]:
+        """In graph order."""
+        found = []
+        for row in self.rows:
+            for where, lost, sqnr in row.drops():
+                if lost >= JUMP_DB and sqnr < JUMP_BELOW_DB and row.passed_on > HEALED * row.read.noise:
+                    found.append(Jump(row.tensor, row.node, row.op, where, lost, sqnr, tuple(row.notes)))
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        jumps = self.jumps
+        return {
+            "first_jump": jumps[0].as_dict() if jumps else None,
+            "jumps": [j.as_dict() for j in jumps],
+            "layers": [row.as_dict() for row in self.rows],
+        }
+
+
+def compare_layers(
+    network: ImplicitNetwork,
+    explicit: ExplicitNetwork,
+    simulated: Simulated,
+    samples: Samples,
+    group_bytes: int = GROUP_BYTES,
+    progress: Progress = lambda what, done, total: None,
+) -> LayerComparison:
+    """Every float tensor that both models have, in graph order."""
+    stripped = Graph.from_model(copy_model(network.model))
+    types = TensorTypes(stripped)
+    names = _Names(stripped, explicit)
+    tensors = [
+        n
+        for n in (*stripped.inputs, *(o for node in stripped.nodes for o in node.outputs if o))
+        if types.is_float(n) and not stripped.is_constant(n) and names.aliases(n)
+    ]
+    notes = Notes(network, explicit, stripped, simulated)
+    rows: list[Row] = []
+    by_tensor: dict[str, Row] = {}
+    groups = list(_groups(tensors, types, samples.batch, group_bytes))
+    total = len(groups) * samples.runs
+    for number, group in enumerate(groups):
+        fetched = _compare_group(
+            group, names, explicit, simulated, samples, _Step(progress, number * samples.runs, total)
+        )
+        for name in group:
+            if name not in fetched:
+                continue
+            made, read = fetched[name]
+            producer = stripped.producer.get(name)
+            row = Row(
+                name,
+                producer.name if producer is not None else "",
+                producer.op_type if producer is not None else "input",
+                made if producer is not None else None,
+                read,
+                simulated.placement.held.get(name),
+                notes=notes.of(name),
+            )
+            rows.append(row)
+            by_tensor[name] = row
+    progress("comparing layers", total, total)
+    for row in rows:
+        producer = stripped.producer.get(row.tensor)
+        if producer is not None:
+            inputs = float_activations(producer.reads(), stripped, types)
+            row.inherited = sum(by_tensor[n].read.noise for n in inputs if n in by_tensor)
+        readers = stripped.consumers(row.tensor)
+        behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
+        if readers and row.tensor not in stripped.outputs and len(behind) >= len(readers):
+            row.passed_on = max(behind)
+    return LayerComparison(rows)
+
+
+class _Step:
+    """Progress within one group."""
+
+    def __init__(self, progress: Progress, before: int, total: int) -> None:
+        self.progress, self.before, self.total = progress, before, total
+
+    def __call__(self, run: int) -> None:
+        self.progress("comparing layers", self.before + run, self.total)
+
+
+def _groups(tensors: list[str], types: TensorTypes, batch: int, limit: int) -> Iterator[list[str]]:
+    """Tensors in order, in groups of at most `limit` bytes (float32, both models, made and read)."""
+    group: list[str] = []
+    used = 0
+    for name in tensors:
+        size = 4
+        for dim in types.shape(name) or (2**18,):
+            size *= dim if isinstance(dim, int) else batch
+        if group and (used + 4 * size > limit or len(group) >= 256):
+            yield group
+            group, used = [], 0
+        group.append(name)
+        used += 4 * size
+    if group:
+        yield group
+
+
+def _compare_group(
+    group: list[str],
+    names: _Names,
+    explicit: ExplicitNetwork,
+    simulated: Simulated,
+    samples: Samples,
+    progress: _Step,
+) -> dict[str, tuple[Comparison, Comparison]]:
+    ours = {n: (simulated.made[n], simulated.read[n]) for n in group}
+    theirs = {n: (names.base(n), names.aliases(n)) for n in group}
+    left = Session(explicit.model, "explicit", [t for base, aliases in theirs.values() for t in (base, *aliases)])
+    right = Session(simulated.model, "simulated", [t for pair in ours.values() for t in pair])
+    made = {n: Comparison() for n in group}
+    read = {n: [Comparison() for _ in theirs[n][1]] for n in group}
+    unlike: set[str] = set()
+    for run in range(samples.runs):
+        progress(run)
+        feed = samples.feed(run)
+        a, b = explicit.real(left.run(explicit.feed(feed))), right.run(feed)
+        for name in group:
+            base, aliases = theirs[name]
+            raw, seen = b[ours[name][0]], b[ours[name][1]]
+            if a[base].shape != raw.shape or a[base].dtype.kind != "f":
+                unlike.add(name)
+                continue
+            made[name].add(a[base], raw)
+            for alias, comparison in zip(aliases, read[name]):
+                comparison.add(a[alias], seen)
+    return {n: (made[n], max(read[n], key=lambda c: c.noise)) for n in group if n not in unlike}
+
+
+class _Names:
+    """Tensor of the stripped model -> tensors of the explicit one: as its layer makes it, and as its readers see it."""
+
+    def __init__(self, stripped: Graph, explicit: ExplicitNetwork) -> None:
+        self.stripped, self.graph = stripped, explicit.graph
+        self.by_node = {n.name: n for n in self.graph.nodes}
+        self._base: dict[str, str] = {}
+        self._aliases: dict[str, list[str]] = {}
+
+    def base(self, name: str) -> str:
+        """'' where the explicit model has no such tensor."""
+        if name not in self._base:
+            self._base[name] = self._find(name)
+        return self._base[name]
+
+    def _find(self, name: str) -> str:
+        graph = self.graph
+        if name not in graph.producer and name not in graph.inputs:
+            producer = self.stripped.producer.get(name)
+            twin = self.by_node.get(producer.name) if producer is not None else None
+            if producer is None or twin is None or twin.op_type != producer.op_type:
+                return ""
+            name = twin.outputs[producer.outputs.index(name)]
+        while True:
+            node = graph.producer.get(name)
+            if node is None or not (is_quantize(node) or is_dequantize(node) or self._clips_codes(node)):
+                return name
+            if is_dequantize(node) and node.inputs[0] in graph.inputs:
+                return name
+            name = node.inputs[0]
+
+    def _clips_codes(self, node: Node) -> bool:
+        producer = self.graph.producer.get(node.inputs[0]) if node.inputs else None
+        return node.is_op("Clip") and producer is not None and is_quantize(producer)
+
+    def aliases(self, name: str) -> list[str]:
+        """How the readers get it: behind DequantizeLinear, or as it is. Empty where it is not there."""
+        if name not in self._aliases:
+            base = self.base(name)
+            found = self._as_read(base) if base else []
+            self._aliases[name] = list(dict.fromkeys(found)) or ([base] if base else [])
+        return self._aliases[name]
+
+    def _as_read(self, tensor: str) -> list[str]:
+        graph = self.graph
+        found: list[str] = [tensor] if tensor in graph.outputs else []
+        for reader in graph.consumers(tensor):
+            if is_quantize(reader) and reader.inputs[0] == tensor:
+                found += self._dequantized(reader.outputs[0])
+            elif is_dequantize(reader):
+                found += self._as_read(reader.outputs[0])
+            else:
+                found.append(tensor)
+        return found
+
+    def _dequantized(self, codes: str) -> list[str]:
+        graph = self.graph
+        found: list[str] = [codes] if codes in graph.outputs else []
+        for reader in graph.consumers(codes):
+            if is_dequantize(reader):
+                found += self._as_read(reader.outputs[0]) or [reader.outputs[0]]
+            elif reader.is_op("Clip"):
+                found += self._dequantized(reader.outputs[0])
+        return found
+
+
+class Notes:
+    """What is known of the translation's doings, from its files and from the two graphs."""
+
+    def __init__(
+        self, network: ImplicitNetwork, explicit: ExplicitNetwork, stripped: Graph, simulated: Simulated
+    ) -> None:
+        self.network, self.stripped, self.simulated = network, stripped, simulated
+        self.explicit = explicit.graph
+        self.constants = Constants(explicit.graph)
+        self.names = _Names(stripped, explicit)
+        self.origins: dict[str, dict[str, str]] = network.config.get("scale_origins", {})
+        diagnostics = network.config.get("diagnostics", [])
+        self.diagnosed: dict[str, list[dict[str, Any]]] = {}
+        for item in diagnostics:
+            self.diagnosed.setdefault(item.get("tensor", ""), []).append(item)
+        self.weights = {row["node"]: row for row in network.report.get("weights", [])}
+        self.requantized = {node for node, _ in simulated.placement.weights}
+
+    def of(self, tensor: str) -> list[str]:
+        node = self.stripped.producer.get(tensor)
+        return [*self._scale(tensor), *(self._layer(node) if node is not None else [])]
+
+    def _quantizers(self, tensor: str) -> list[float]:
+        """Scales with which the explicit model quantizes the tensor, each once, ascending."""
+        base = self.names.base(tensor)
+        scales: set[float] = set()
+        stack = [base] if base else []
+        while stack:
+            for reader in self.explicit.consumers(stack.pop()):
+                if is_quantize(reader):
+                    value = self.constants.value(reader.inputs[1])
+                    if value is not None and value.size == 1:
+                        scales.add(float(value.reshape(-1)[0]))
+                    stack += [n.outputs[0] for n in self.explicit.consumers(reader.outputs[0]) if is_dequantize(n)]
+        return sorted(scales)
+
+    def _scale(self, tensor: str) -> list[str]:
+        scale, notes = self.simulated.placement.held.get(tensor), []
+        if tensor in self.network.unary:
+            applied = scale is not None
+            notes.append(
+                "unary scale 1.0 (rule S9), applied: values above 127 saturate"
+                if applied
+                else "unary scale 1.0 (rule S9), taken for fused and not applied"
+            )
+            return notes
+        given = self._quantizers(tensor)
+        if scale is None:
+            if tensor in self.simulated.placement.stay_float:
+                notes.append("has a scale and stays float: only layers of the layer argument read it")
+            elif given:
+                notes.append(f"the model quantizes it with {_numbers(given)}, the cache has no scale for it")
+            return notes
+        if len(given) > 1:
+            notes.append(
+                f"conflict (rule C1): the model quantizes it with {_numbers(given)}, the cache says {scale:.6g}"
+            )
+        elif len(given) == 1 and scale != given[0]:
+            factor = f", {scale / given[0]:.4g} times" if given[0] else ""
+            notes.append(f"the cache says {scale:.6g}, the model quantizes it with {given[0]:.6g}{factor}")
+        origin = self.origins.get(tensor, {})
+        if not given:
+            rule = origin.get("rule", "")
+            source = f" from '{origin['source']}'" if origin.get("source") else ""
+            at = f" at '{origin['node']}'" if origin.get("node") else ""
+            notes.append(
+                f"scale {scale:.6g} inferred by rule {rule}{at}{source}"
+                if rule and rule[0] == "S"
+                else f"scale {scale:.6g}, which the model does not state"
+            )
+        if tensor in self.stripped.outputs and not given:
+            notes.append("it is a graph output, which should have no scale of its own (rule S2)")
+        for item in self.diagnosed.get(tensor, []):
+            if item.get("code", "").endswith("-C2"):
+                readers = item.get("data", {}).get("float_readers", [])
+                notes.append(f"read as float by {', '.join(readers[:3])} in the model, rounded for them here (rule C2)")
+        return notes
+
+    def _layer(self, node: Node) -> list[str]:
+        notes = []
+        row = self.weights.get(node.name)
+        if node.name in self.requantized and row is not None and not row.get("exact", True):
+            notes.append(
+                f"weights requantized: {100 * row.get('share', 0):.4g}% of the codes come out as trained (rule W1)"
+            )
+        base = self.names.base(node.outputs[0])
+        twin = self.explicit.producer.get(base)
+        if twin is not None and twin.op_type == "BatchNormalization" and node.op_type != "BatchNormalization":
+            notes.append(f"BatchNormalization '{twin.name}' folded into it (rule F1)")
+        if node.name in self.simulated.placement.higher:
+            notes.append("runs above INT8")
+        return notes
+
+
+def _numbers(values: list[float]) -> str:
+    return ", ".join(f"{v:.6g}" for v in values)

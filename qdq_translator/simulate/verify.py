@@ -1,0 +1,252 @@
+"""`verify` from files to one plain object of results, and that object on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterator, Optional, TextIO
+
+from qdq_translator._version import __version__
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.io import load_model
+from qdq_translator.options import parse_shapes
+from qdq_translator.simulate.compare import (
+    EXPLICIT,
+    SIMULATED,
+    DeviceResults,
+    OutputComparison,
+    Progress,
+    compare_outputs,
+)
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples, random_samples
+from qdq_translator.simulate.per_layer import compare_layers
+from qdq_translator.simulate.run import ExplicitNetwork
+from qdq_translator.simulate.sensitivity import measure_sensitivity
+
+if TYPE_CHECKING:
+    from qdq_translator.commands.verify import Options
+
+SCHEMA_VERSION = 1
+KIND = "qdq-translator verification"
+
+
+def verify(options: Options, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
+    """Everything that was asked for, as JSON types. `failed`: sentences about missed thresholds.
+
+    Raises UserError for files that do not belong together or cannot be run.
+    """
+    files = TranslationFiles.locate(options.translation)
+    network = ImplicitNetwork.read(files)
+    model, source = load_model(options.model)
+    explicit = ExplicitNetwork.of(model)
+    float_model = load_model(options.float)[0] if options.float else None
+    target = str(network.option.get("target", "gpu"))
+    settings = SimulationOptions(
+        rounding=options.rounding,
+        fp16=options.fp16,
+        unary=options.apply_unary_scales,
+        sigmoid_fp16=options.sigmoid == "fp16" or (options.sigmoid == "auto" and target.endswith("dla")),
+    )
+    samples = _samples(options, network)
+    simulated = simulate(network, settings)
+    notes = list(samples.notes)
+    device = None
+    if options.device_results:
+        used = {"model": files.model, "cache": files.cache, "inputs": Path(options.inputs or "")}
+        device = DeviceResults.read(Path(options.device_results), used, [v.name for v in simulated.model.graph.output])
+        notes += device.notes
+    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress)
+    held, higher = simulated.placement.held, simulated.placement.higher
+    results: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "generator": f"qdq-translator {__version__}",
+        "model": {"file": source.file, "sha256": source.sha256},
+        "translation": files.name,
+        "stale": network.config.get("source", {}).get("sha256", source.sha256) != source.sha256,
+        "simulation": {
+            "rounding": settings.rounding,
+            "higher_layers": "fp16" if settings.fp16 else "fp32",
+            "sigmoid": "fp16" if settings.sigmoid_fp16 else "int8",
+            "unary_scales": "applied" if settings.unary else "fused",
+            "tensors_held_in_int8": len(held),
+            "layers_above_int8": len(higher),
+            "weights_rounded": len(simulated.placement.weights),
+        },
+        "inputs": {"source": samples.source, "samples": len(samples), "batch": samples.batch},
+        "outputs": outputs.as_dict(),
+        "notes": notes,
+    }
+    if device is not None:
+        results["device"] = {k: device.about.get(k) for k in ("device", "tensorrt", "target", "dla_core", "engines")}
+    if options.per_layer:
+        results["per_layer"] = compare_layers(network, explicit, simulated, samples, progress=progress).as_dict()
+    if options.sensitivity:
+        results["sensitivity"] = measure_sensitivity(
+            network, settings, samples, float_model, options.time_limit, progress
+        ).as_dict()
+    if results["stale"]:
+        notes.append(f"{source.file} is not the file that was translated (its SHA-256 differs)")
+    results["failed"] = _failed(options, outputs)
+    return results
+
+
+def _samples(options: Options, network: ImplicitNetwork) -> Samples:
+    shapes = parse_shapes(options.shapes or network.option.get("shapes", []))
+    specs = input_specs(network.model, shapes)
+    if options.inputs is None:
+        return random_samples(specs, network.scales, options.samples, options.seed)
+    images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
+    return load_samples(Path(options.inputs), specs, options.samples, images)
+
+
+def _failed(options: Options, outputs: OutputComparison) -> list[str]:
+    rows = outputs.pairs[EXPLICIT, SIMULATED]
+    failed: list[str] = []
+    for name, row in rows.items():
+        if options.min_cosine is not None and (row.cosine < options.min_cosine or row.non_finite):
+            failed.append(
+                f"Output '{name}' has the cosine {row.cosine:.6f}"
+                + (f" and {row.non_finite} values that are not finite" if row.non_finite else "")
+                + f"; --min_cosine wants {options.min_cosine:g}. --per_layer shows where it goes wrong."
+            )
+        agreement = row.top1_agreement
+        if options.min_top1_agreement is not None and agreement is not None and agreement < options.min_top1_agreement:
+            failed.append(
+                f"Output '{name}' agrees on {agreement:.2f}% of Top-1; --min_top1_agreement wants "
+                f"{options.min_top1_agreement:g}. --per_layer shows where it goes wrong."
+            )
+    if options.min_top1_agreement is not None and all(r.top1_agreement is None for r in rows.values()):
+        failed.append(
+            "No output looks like class scores (samples x classes), so --min_top1_agreement cannot be held; use --min_cosine."
+        )
+    return failed
+
+
+# -------------------------------------------------------------------- terminal
+
+
+@contextlib.contextmanager
+def progress_bar(stream: TextIO) -> Iterator[Progress]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not stream.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(file=stream), transient=True) as bar:
+        task = bar.add_task("starting", total=1)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def _db(value: Optional[float], identical: bool) -> str:
+    return "equal" if identical else "none" if value is None else f"{value:.1f}"
+
+
+def _percent(value: Optional[float]) -> str:
+    return "-" if value is None else f"{value:.2f}%"
+
+
+def print_results(results: dict[str, Any], verbose: bool) -> None:
+    """For a terminal of 80 columns."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    simulation, inputs = results["simulation"], results["inputs"]
+    console.print(
+        f"[bold]{escape(results['model']['file'])}[/bold] and the simulated INT8 engine of its translation, "
+        f"{inputs['samples']} samples ({escape(inputs['source'])})"
+    )
+    console.print(
+        f"  {simulation['tensors_held_in_int8']} tensors and {simulation['weights_rounded']} weights in INT8, "
+        f"{simulation['layers_above_int8']} layers above it ({simulation['higher_layers']}), ties to "
+        f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}, sigmoid in {simulation['sigmoid']}"
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for heading in ("reference", "other", "output"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("cosine", "SQNR dB", "max diff", "Top-1 same"):
+        table.add_column(heading, justify="right")
+    for pair in results["outputs"]["pairs"]:
+        for name, row in pair["outputs"].items():
+            table.add_row(
+                pair["reference"],
+                pair["other"],
+                escape(name),
+                f"{row['cosine']:.6f}",
+                _db(row["sqnr_db"], row["identical"]),
+                f"{row['max_abs']:.3g}",
+                _percent(row["top1_agreement"]),
+            )
+    console.print(table)
+    for stage, rows in results["outputs"]["accuracy"].items():
+        for name, value in rows.items():
+            console.print(f"  {stage}: {value:.2f}% of the labels right ({escape(name)})")
+    if "per_layer" in results:
+        _print_layers(console, results["per_layer"], verbose)
+    if "sensitivity" in results:
+        _print_sensitivity(console, results["sensitivity"])
+    for note in results["notes"]:
+        console.print(f"  note: {escape(note)}")
+
+
+def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    jumps = layers["jumps"]
+    if not jumps:
+        console.print(f"No layer stands out among {len(layers['layers'])} tensors.")
+    else:
+        console.print(f"The error jumps at {len(jumps)} places of {len(layers['layers'])} tensors; the first:")
+        largest = max(jumps, key=lambda j: float("inf") if j["lost_db"] is None else j["lost_db"])
+        for jump in [jumps[0]] + ([largest] if largest is not jumps[0] else []):
+            if jump is not jumps[0]:
+                console.print("the largest:")
+            what = "computes something else" if jump["where"] == "made" else "is rounded differently"
+            who = f"{jump['op']} '{escape(jump['node'])}'" if jump["node"] else "graph input"
+            console.print(
+                f"  [yellow]{who} {what}[/], tensor '{escape(jump['tensor'])}': SQNR {_db(jump['sqnr_db'], False)} dB"
+            )
+            for note in jump["notes"] or [
+                "the translation says nothing of it: look at its weights, bias and attributes"
+            ]:
+                console.print(f"    {escape(note)}")
+    if not verbose:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("layer", overflow="fold")
+    table.add_column("tensor", overflow="fold")
+    table.add_column("made dB", justify="right")
+    table.add_column("read dB", justify="right")
+    for row in layers["layers"]:
+        made = row["made"]
+        table.add_row(
+            escape(row["node"] or "(input)"),
+            escape(row["tensor"]),
+            "" if made is None else _db(made["sqnr_db"], made["identical"]),
+            _db(row["read"]["sqnr_db"], row["read"]["identical"]),
+        )
+    console.print(table)
+
+
+def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    base = found["baseline_db"]
+    console.print(f"Output SQNR against float: {_db(base, base is None)} dB. With one layer kept above INT8:")
+    for row in found["ranking"][:10]:
+        gain = "" if row["gain_db"] is None else f"{row['gain_db']:+.2f} dB"
+        console.print(f"  {gain:>10}  {escape(row['layer'])}")
+    if found["layers_left_out"]:
+        console.print(f"  {found['layers_left_out']} layers were left out by --time_limit")
+    if found["chosen"]:
+        best = found["chosen"][-1]["sqnr_db"]
+        console.print(f"Together {_db(best, best is None)} dB; add to --layerPrecisions:")
+        console.print(f"  {escape(found['layer_argument_addition'])}", soft_wrap=True)
+    else:
+        console.print("No single layer helps; the layer argument needs no addition.")
