@@ -10,6 +10,7 @@ from onnx import TensorProto, ValueInfoProto
 
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
+from qdq_translator.shape_arithmetic import complete_shapes
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 _MAKE_INTEGERS = frozenset(
@@ -45,6 +46,7 @@ class TensorTypes:
         self._values: dict[str, ValueInfoProto] = {
             v.name: v for v in (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
         }
+        complete_shapes(graph, self._values)
 
     def elem_type(self, name: str) -> int:
         """ONNX element type, 0 where unknown."""

@@ -1,0 +1,222 @@
+"""Shapes behind shape arithmetic, where ONNX's own inference gives up.
+
+Exporters write `x.chunk(2, 1)` as Shape, Gather, Add, Div, Mul, Slice. ONNX's inference does not follow a Div, so every
+tensor behind such a Slice has unknown sizes in a network whose inputs are all known. Here the integers are computed
+node by node, and ONNX's inference of one node is repeated with them where a shape was unknown. Linear in the number of
+nodes behind the first unknown shape.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Optional
+
+import numpy as np
+import onnx
+from onnx import TensorProto, TypeProto, ValueInfoProto, defs, numpy_helper, shape_inference
+
+from qdq_translator.graph import Graph, Node
+
+_MOST = 64
+"""Elements of the largest value that counts as shape arithmetic."""
+
+Array = np.ndarray
+"""Integers as objects; None for an element that is not known."""
+
+
+def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto]) -> None:
+    """Fills unknown sizes of node outputs into `values`, tensor name -> what is known of it."""
+    if all(_is_static(values.get(name)) for node in graph.nodes for name in node.outputs if name):
+        return
+    _Completion(graph, values).run()
+
+
+def _is_static(value: Optional[ValueInfoProto]) -> bool:
+    if value is None or not value.type.tensor_type.HasField("shape"):
+        return False
+    return all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+
+
+class _Completion:
+    def __init__(self, graph: Graph, values: dict[str, ValueInfoProto]) -> None:
+        self.graph, self.values = graph, values
+        self.known: dict[str, Array] = {}
+        self.changed: set[str] = set()
+        self.opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
+
+    def run(self) -> None:
+        for node in self.graph.nodes:
+            if not node.is_standard:
+                continue
+            self._compute(node)
+            unknown = any(name and not _is_static(self.values.get(name)) for name in node.outputs)
+            if unknown and (
+                any(name in self.changed or name in self.known for name in node.inputs)
+                or not any(name in self.values for name in node.outputs)
+            ):
+                self._infer(node)
+
+    # ------------------------------------------------------------ values
+
+    def value(self, name: str) -> Optional[Array]:
+        """The integers of a constant or of computed shape arithmetic."""
+        if name in self.known:
+            return self.known[name]
+        tensor = self.graph.initializers.get(name)
+        if tensor is not None and math.prod(tensor.dims) > _MOST:
+            return None
+        array = self.graph.array(name)
+        if array is None or array.size > _MOST or array.dtype.kind not in "iub":
+            return None
+        return array.astype(object)
+
+    def _compute(self, node: Node) -> None:
+        rule = _RULES.get(node.op_type)
+        if node.is_op("Shape"):
+            result = self._shape(node)
+        elif rule is None:
+            return
+        else:
+            inputs = [self.value(name) if name else None for name in node.inputs]
+            if any(value is None and name for value, name in zip(inputs, node.inputs)):
+                return
+            try:
+                result = rule(node, [value for value in inputs if value is not None])
+            except (
+                TypeError,
+                ValueError,
+                IndexError,
+                ZeroDivisionError,
+            ):  # an element is unknown, or shapes do not fit
+                return
+        if result is not None and result.size <= _MOST:
+            self.known[node.outputs[0]] = np.asarray(result, dtype=object)
+
+    def _shape(self, node: Node) -> Optional[Array]:
+        name = node.inputs[0]
+        value = self.values.get(name)
+        if name in self.graph.initializers:
+            sizes: list[Optional[int]] = list(self.graph.initializers[name].dims)
+        elif value is not None and value.type.tensor_type.HasField("shape"):
+            sizes = [d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim]
+        else:
+            return None
+        return np.array(sizes, dtype=object)[node.get("start", 0) : node.get("end")]
+
+    # ------------------------------------------------------------ types
+
+    def _infer(self, node: Node) -> None:
+        types: dict[str, TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
+        for index, name in enumerate(node.inputs):
+            if not name:
+                continue
+            tensor = self.graph.initializers.get(name)
+            if tensor is not None:
+                types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+                if index and math.prod(tensor.dims) <= _MOST:
+                    data[name] = tensor
+            elif name in self.values:
+                types[name] = self.values[name].type
+            else:
+                return
+            value = self.known.get(name) if index else None
+            if value is not None and all(v is not None for v in value.reshape(-1)):
+                kind = types[name].tensor_type.elem_type
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.int64)
+                data[name] = numpy_helper.from_array(value.astype(dtype), name)
+        try:
+            schema = defs.get_schema(node.op_type, self.graph.opset(), "")
+            found = shape_inference.infer_node_outputs(schema, node.to_proto(), types, data, None, self.opsets)
+        except (RuntimeError, ValueError, KeyError, defs.SchemaError):
+            return
+        for name, inferred in found.items():
+            if name and inferred.tensor_type.HasField("shape"):
+                self.values[name] = ValueInfoProto(name=name, type=inferred)
+                self.changed.add(name)
+
+
+# ---------------------------------------------------------------- integer operators
+
+
+def _axes(node: Node, values: list[Array], rank: int) -> list[int]:
+    axes = node.get("axes") if node.get("axes") is not None else [int(a) for a in values[1].reshape(-1)]
+    return [a + rank if a < 0 else a for a in axes]
+
+
+def _squeeze(node: Node, values: list[Array]) -> Array:
+    if node.get("axes") is None and len(values) < 2:
+        return values[0].reshape([d for d in values[0].shape if d != 1])
+    return np.squeeze(values[0], tuple(_axes(node, values, values[0].ndim)))
+
+
+def _unsqueeze(node: Node, values: list[Array]) -> Array:
+    count = len(node.get("axes")) if node.get("axes") is not None else values[1].size
+    return np.expand_dims(values[0], tuple(_axes(node, values, values[0].ndim + count)))
+
+
+def _slice(node: Node, values: list[Array]) -> Array:
+    data = values[0]
+    if node.get("starts") is not None:
+        starts, ends = node.get("starts"), node.get("ends")
+        axes, steps = node.get("axes") or list(range(len(starts))), [1] * len(starts)
+    else:
+        parts = [[int(v) for v in value.reshape(-1)] for value in values[1:]]
+        starts, ends = parts[0], parts[1]
+        axes = parts[2] if len(parts) > 2 else list(range(len(starts)))
+        steps = parts[3] if len(parts) > 3 else [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        index: list[slice] = [slice(None)] * data.ndim
+        index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
+        data = data[tuple(index)]
+    return data
+
+
+def _divide(node: Node, values: list[Array]) -> Array:
+    """ONNX divides integers towards zero."""
+    pairs = np.broadcast_arrays(*values)
+    quotients = [abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) for a, b in zip(pairs[0].flat, pairs[1].flat)]
+    return np.array(quotients, dtype=object).reshape(pairs[0].shape)
+
+
+def _reshape(node: Node, values: list[Array]) -> Array:
+    wanted = [int(v) for v in values[1].reshape(-1)]
+    return values[0].reshape([values[0].shape[i] if d == 0 else d for i, d in enumerate(wanted)])
+
+
+def _constant_of_shape(node: Node, values: list[Array]) -> Optional[Array]:
+    value = node.get("value")
+    fill = numpy_helper.to_array(value).reshape(-1)[0] if value is not None else np.float32(0)
+    if fill.dtype.kind not in "iub":
+        return None
+    return np.full([int(v) for v in values[0].reshape(-1)], int(fill), dtype=object)
+
+
+def _known(values: list[Array]) -> list[Array]:
+    if any(element is None for value in values for element in value.flat):
+        raise TypeError
+    return values
+
+
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+_RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
+    "Add": lambda node, v: v[0] + v[1],
+    "Sub": lambda node, v: v[0] - v[1],
+    "Mul": lambda node, v: v[0] * v[1],
+    "Div": _divide,
+    "Equal": lambda node, v: np.equal(*_known(v)),
+    "Where": lambda node, v: np.where(v[0].astype(bool), v[1], v[2]),
+    "Cast": lambda node, v: v[0] if node.get("to") in _INTEGERS else None,
+    "Identity": lambda node, v: v[0],
+    "Concat": lambda node, v: np.concatenate(v, axis=node.get("axis", 0)),
+    "Gather": lambda node, v: np.take(v[0], v[1].astype(np.int64), axis=node.get("axis", 0)),
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Slice": _slice,
+    "Reshape": _reshape,
+    "Expand": lambda node, v: v[0] * np.ones([int(d) for d in v[1].reshape(-1)], dtype=object),
+    "ConstantOfShape": _constant_of_shape,
+    "ReduceProd": lambda node, v: np.array([np.prod(v[0])], dtype=object) if len(v) == 1 else None,
+    "Min": lambda node, v: np.minimum.reduce(_known(v)),
+    "Max": lambda node, v: np.maximum.reduce(_known(v)),
+}
