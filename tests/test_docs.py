@@ -1,0 +1,78 @@
+"""Every command in the README and in docs/ does what the page says: shell blocks are run, links are followed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qdq_translator.commands.translate import EXAMPLE_MODEL
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?:<!-- (?P<mark>[a-z ]+) -->\s*)?```sh\n(?P<text>.*?)```", re.S)
+NOT_RUN = ("pip install",)
+"""What .ci/run does itself, in empty environments."""
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return [
+        (m["mark"] or "", "\n".join(line.strip() for line in m["text"].splitlines()))
+        for m in BLOCK.finditer(page.read_text())
+    ]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A working folder with the commands on the path, a model.onnx, and the checkout's models where the docs say."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, entry in (("qdq-translator", "main"), ("qdq_translator.py", "main_translate")):
+        script = tools / name
+        script.write_text(
+            f"#!{sys.executable}\nimport sys\nsys.path[0] = {str(ROOT)!r}\n"
+            f"from qdq_translator.cli import {entry}\nsys.exit({entry}())\n"
+        )
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    work = tmp_path / "work"
+    (work / "qdq_translator").mkdir(parents=True)
+    (work / "qdq_translator" / "models").symlink_to(EXAMPLE_MODEL.parent)
+    shutil.copy(EXAMPLE_MODEL, work / "model.onnx")
+    return work
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_run(page: Path, desk: Path) -> None:
+    env = {**os.environ, "PATH": f"{desk.parent / 'tools'}{os.pathsep}{os.environ['PATH']}"}
+    for mark, text in blocks(page):
+        if mark == "needs an engine" or any(word in text for word in NOT_RUN):
+            continue
+        done = subprocess.run(["bash", "-ec", text], cwd=desk, env=env, capture_output=True, text=True, timeout=300)
+        assert "Traceback" not in done.stderr
+        if mark == "fails":
+            assert done.returncode == 1 and done.stderr
+        else:
+            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_diagnostic_rule_is_documented() -> None:
+    """Rules named in the code stand in docs/rules.md."""
+    text = (ROOT / "docs" / "rules.md").read_text()
+    used = set()
+    for source in (ROOT / "qdq_translator").rglob("*.py"):
+        used |= set(re.findall(r"(?:info|warning)\)?\(\s*\"([A-Z]+\d+)\"", source.read_text()))
+    assert {"C1", "C2", "F6", "Q9", "W1"} <= used
+    assert [rule for rule in sorted(used) if not re.search(rf"\b{rule}\b", text)] == []
