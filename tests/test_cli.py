@@ -357,11 +357,13 @@ def test_byte_identical_with_any_hash_seed(tmp_path: Path) -> None:
     seen = set()
     for seed in ("0", "1", "4242"):
         out = tmp_path / seed
+        flags = ["--platform", "jetpack-6.2", "--infer_concat_scales", "--infer_mul_scales", "--target", "orin-dla"]
         subprocess.run(
-            [sys.executable, str(ROOT / "qdq_translator.py"), "--example", "-o", str(out), "--platform", "jetpack-6.2",
-             "--infer_concat_scales", "--infer_mul_scales", "--target", "orin-dla"],  # fmt: skip
-            check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
+            [sys.executable, str(ROOT / "qdq_translator.py"), "--example", "-o", str(out), *flags],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
         seen.add(json.dumps(contents(out)))
     assert len(seen) == 1
 
