@@ -325,7 +325,8 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
         console.print(table)
     fallbacks = [row for row in dla["layers"] if row["verdict"] == "gpu"]
     for row in fallbacks if everything else fallbacks[:_SHOWN]:
-        reasons = "; ".join(f"{f['text']}: {f['found']}" for f in row["findings"] if f["effect"] == "gpu")
+        findings = [finding for finding in row["findings"] if finding["effect"] == "gpu"]
+        reasons = "; ".join(f["text"] + (f": {f['found']}" if f["found"] != row["op"] else "") for f in findings)
         console.print(_indented(f"GPU  {escape(row['op'])} '{escape(row['name'])}': {escape(reasons)}"))
     if len(fallbacks) > _SHOWN and not everything:
         console.print(f"  ... and {len(fallbacks) - _SHOWN} more on the GPU", style="dim")

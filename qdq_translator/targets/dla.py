@@ -362,8 +362,9 @@ def _no_batch_axis(layer: Layer) -> Optional[str]:
 def _static_parameters(layer: Layer) -> Optional[str]:
     for name in layer.node.inputs[1:]:
         if name and not layer.context.graph.is_constant(name):
-            # shape arithmetic of a static network is folded by TensorRT; what depends on data is not
-            return None if layer.context.types.elem_type(name) else f"parameter '{name}' is computed"
+            # shape arithmetic of a static network is folded by TensorRT; then the output's shape is known here too
+            known = all(layer.context.types.static_shape(output) for output in layer.node.outputs if output)
+            return "" if known else None
     return ""
 
 
