@@ -7,6 +7,7 @@ Initializers stay ONNX `TensorProto`s until somebody asks for their values.
 from __future__ import annotations
 
 import heapq
+import math
 from typing import Any, Iterable, Iterator, Optional
 
 import numpy as np
@@ -15,6 +16,13 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 
 from qdq_translator.errors import ModelError
 
+_BITS = {
+    **dict.fromkeys((TensorProto.DOUBLE, TensorProto.INT64, TensorProto.UINT64), 64),
+    **dict.fromkeys((TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT32), 32),
+    **dict.fromkeys((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT16, TensorProto.UINT16), 16),
+    **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL), 8),
+}
+"""Bits of one element, for the types whose size is worth checking."""
 _SUBGRAPH_TYPES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 DEFAULT_DOMAINS = ("", "ai.onnx")
 PRODUCER_NAME = "qdq-translator"
@@ -169,11 +177,13 @@ class Graph:
 
             model = inliner.inline_local_functions(model)
         graph, proto = cls(), model.graph
-        graph.name, graph.doc, graph.ir_version = proto.name, proto.doc_string, model.ir_version
+        # IR 3 wants every initializer among the graph inputs too; they are none here, so IR 4 is the least
+        graph.name, graph.doc, graph.ir_version = proto.name, proto.doc_string, max(model.ir_version, 4)
         graph.opsets = {("" if o.domain in DEFAULT_DOMAINS else o.domain): o.version for o in model.opset_import}
         graph.model_metadata = {p.key: p.value for p in model.metadata_props}
         if len(proto.sparse_initializer):
             raise ModelError("The model has sparse initializers.", "Export it with dense weights.")
+        _check_tensors(proto)
         graph.initializers = {t.name: t for t in proto.initializer}
         # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (4.8)
         graph.inputs = {v.name: v for v in proto.input if v.name not in graph.initializers}
@@ -345,6 +355,16 @@ class Graph:
         if self._taken is not None:
             self._taken.add(new)
 
+    def detach(self, name: str) -> None:
+        """Takes a tensor from the node that makes it, so that something else can provide it."""
+        node = self.producer.pop(name)
+        if len(node.outputs) == 1:
+            self.remove(node)
+            return
+        unused = self.unique_name(f"{name}_unused")
+        node.outputs = [unused if n == name else n for n in node.outputs]
+        self.producer[unused] = node
+
     def rename_tensors(self, mapping: dict[str, str]) -> None:
         """Renames many tensors at once, so that new names may be old names of others. Graph inputs and outputs and
         initializers must not be among them."""
@@ -369,16 +389,18 @@ class Graph:
         """`wanted`, or `wanted_1`, `wanted_2` ...: free as a tensor and as a node name. Stable and amortised constant."""
         if self._taken is None:
             self._taken = set(self.inputs) | set(self.outputs) | set(self.initializers) | set(self.producer)
-            for node in self.nodes:
-                self._taken.add(node.name)
-                for subgraph in node.subgraphs():
-                    self._taken.update(_names_in(subgraph))
+            self._taken.update(node.name for node in self.nodes)
+            self._taken.update(self.body_names())
         name = wanted
         while not name or name in self._taken:
             self._suffix[wanted] = self._suffix.get(wanted, 0) + 1
             name = f"{wanted}_{self._suffix[wanted]}"
         self._taken.add(name)
         return name
+
+    def body_names(self) -> set[str]:
+        """Names of nodes and tensors inside the bodies of If, Loop and Scan."""
+        return {name for node in self.nodes for subgraph in node.subgraphs() for name in _names_in(subgraph)}
 
     # ---------------------------------------------------------------- constants
 
@@ -414,6 +436,17 @@ class Graph:
         self.initializers.pop(name, None)
         self._arrays.pop(name, None)
 
+    def rename_initializer(self, old: str, new: str) -> None:
+        """Everything that reads `old` reads `new`, which must be free; where `old` is a graph output, an Identity
+        makes it from `new`."""
+        tensor = self.initializers.pop(old)
+        tensor.name = new
+        self.initializers[new] = tensor
+        self._arrays.pop(old, None)
+        self.replace_uses(old, new)
+        if old in self.outputs:
+            self.append(Node("Identity", [new], [old], self.unique_name(f"{old}_identity")))
+
     def is_constant(self, name: str) -> bool:
         """True for initializers and outputs of `Constant` nodes."""
         if name in self.initializers:
@@ -441,6 +474,23 @@ def constant_value(node: Node) -> Optional[np.ndarray]:
                 return numpy_helper.to_array(value) if value.data_type != TensorProto.STRING else None
             return np.asarray(value, dtype=np.float32 if "float" in key else np.int64)
     return None
+
+
+def _check_tensors(graph: onnx.GraphProto) -> None:
+    """Raises ModelError where initializers share a name or hold more or fewer bytes than their shape needs."""
+    seen: set[str] = set()
+    for tensor in graph.initializer:
+        if tensor.name in seen:
+            raise ModelError(f"Two initializers are called '{tensor.name}'.", "Export the model again.")
+        seen.add(tensor.name)
+        bits = _BITS.get(tensor.data_type)
+        needed = -(-math.prod(tensor.dims) * bits // 8) if bits is not None else None
+        if tensor.HasField("raw_data") and needed is not None and len(tensor.raw_data) != needed:
+            raise ModelError(
+                f"Initializer '{tensor.name}' of shape {list(tensor.dims)} holds {len(tensor.raw_data)} bytes instead of "
+                f"{needed}.",
+                "The file is damaged or cut; export or copy it again.",
+            )
 
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:

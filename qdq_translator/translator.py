@@ -184,7 +184,9 @@ def translate(
     _fit_to_parser(graph, types, version, diagnostics)
     # nodes that the passes added are called after tensors, whose names may hold what a layer's must not
     names.name_nodes(graph, Diagnostics())
-    names.avoid_automatic_names(graph, diagnostics)
+    for old, new in names.avoid_automatic_names(graph, diagnostics).items():
+        if old in trained:
+            trained[new] = trained.pop(old)
     types = TensorTypes(graph, input_shapes)
 
     context = Context(graph, types, scales, options)

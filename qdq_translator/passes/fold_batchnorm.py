@@ -2,7 +2,7 @@
 
 1. `Conv -> BN`            -> `Conv'`         W' = W * f over output channels,  b' = (b - mean) * f + beta
 2. `ConvTranspose -> BN`   -> `ConvTranspose'`  the same; output channels are (group, axis 1)
-3. `Gemm -> BN`            -> `Gemm'`         axis 0 of B with transB, else axis 1; alpha and beta stay
+3. `Gemm -> BN`            -> `Gemm'`         axis 0 of B with transB, else axis 1; alpha stays, beta goes into b'
 4. `MatMul -> BN` (rank 2) -> `Gemm'`
 with `f = gamma / sqrt(variance + epsilon)` (ONNX BatchNormalization, inference).
 
@@ -57,14 +57,14 @@ def _fold(
     weight = graph.array(first.input(1)) if first.input(1) in graph.initializers else None
     if weight is None or weight.dtype.kind != "f" or any(s is None for s in statistics):
         return None
-    bias = None
-    if first.input(2):
-        bias = graph.array(first.input(2))
-        if bias is None:
-            return None
     gamma, beta, mean, variance = (np.asarray(s, np.float64) for s in statistics)
     factor = gamma / np.sqrt(variance + norm.get("epsilon", 1e-5))
     channels = factor.size
+    bias = None
+    if first.input(2):
+        bias = graph.array(first.input(2))
+        if bias is None or bias.shape not in ((), (1,), (1, 1), (channels,), (1, channels)):
+            return None
     if first.op_type == "MatMul":
         if weight.ndim != 2 or rank(first.inputs[0]) != 2:
             return None
@@ -82,21 +82,15 @@ def _fold(
         np.zeros(channels) if bias is None else np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), channels)
     )
     new_bias = (old_bias - mean) * factor + beta
-    if first.op_type == "Gemm" and first.input(2):
-        # the Gemm multiplies its C by beta; what is stored must make up for it
-        gain = float(first.get("beta", 1.0))
-        if gain == 0.0:
-            return None
-        if bias is not None and bias.size not in (1, channels):
-            return None
-        new_bias = (old_bias * gain - mean) * factor + beta
-        new_bias = new_bias / gain
+    if first.op_type == "Gemm":
+        new_bias = (old_bias * float(first.get("beta", 1.0)) - mean) * factor + beta
+        first.attributes.pop("beta", None)
     old = first.inputs[1]
-    new = old if graph.consumer_count(old) == 1 else graph.unique_name(f"{old}_{first.name or between}")
+    new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")
     graph.add_initializer(new, scaled)
     graph.set_input(first, 1, new)
     bias_name = first.input(2)
-    if not bias_name or graph.consumer_count(bias_name) > 1:
+    if not bias_name or not _only_here(graph, bias_name):
         bias_name = graph.unique_name(f"{first.name or between}.bias")
     graph.add_initializer(bias_name, new_bias.astype(weight.dtype))
     graph.set_input(first, 2, bias_name)
@@ -107,6 +101,10 @@ def _fold(
     graph.value_info.pop(between, None)
     graph.rename_output(first, between, output)
     return FoldedWeight(old, new)
+
+
+def _only_here(graph: Graph, initializer: str) -> bool:
+    return graph.consumer_count(initializer) == 1 and initializer not in graph.outputs
 
 
 def _times(weight: np.ndarray, factor: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,7 +5,7 @@
 3. `Pad(-inf) -> MaxPool`, and `Pad(0) -> MaxPool` of a tensor that cannot be negative
 Not: negative or batch/channel padding, auto_pad, another reader of the padded tensor, a graph output, a padded tensor
 with an explicit scale of its own that differs from its source's; pools whose padding would reach their kernel's size,
-and pools with ceil_mode.
+pools with ceil_mode or dilations (a window might lie in padding only), and pools that also give indices.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
     if scales.observed(padded) and (padded not in scales or scales.value(padded) != scales.value(source)):
         return False
     if reader.get("auto_pad", "NOTSET") not in ("NOTSET", "") or reader.get("ceil_mode", 0):
+        return False
+    if not reader.is_op("Conv") and (any(d != 1 for d in reader.get("dilations", [])) or len(reader.outputs) > 1):
         return False
     value = _pad_value(graph, pad)
     if reader.is_op("Conv"):

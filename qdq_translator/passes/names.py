@@ -51,18 +51,22 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
 
 def clean_tensor_names(graph: Graph) -> None:
     """Rule 2. Raises UnsupportedQuantizer where a graph input or output has such a name."""
-    for name in [n for n in (*graph.producer, *graph.inputs) if "\n" in n or "\r" in n]:
+    for name in [n for n in (*graph.producer, *graph.inputs, *graph.initializers) if "\n" in n or "\r" in n]:
         if graph.is_graph_tensor(name):
             raise UnsupportedQuantizer(
                 f"The graph input or output {name!r} has a line break in its name, which no calibration cache can hold.",
                 "Rename it before the export.",
             )
-        graph.rename_output(graph.producer[name], name, graph.unique_name(re.sub(r"[\r\n]+", "_", name)))
+        clean = graph.unique_name(re.sub(r"[\r\n]+", "_", name))
+        if name in graph.initializers:
+            graph.rename_initializer(name, clean)
+        else:
+            graph.rename_output(graph.producer[name], name, clean)
 
 
 def rename_node_outputs(graph: Graph) -> dict[str, str]:
     """Rule F5: every tensor is called like its node, further outputs `_1`, `_2` ...; returns old -> new names."""
-    fixed = set(graph.inputs) | set(graph.outputs) | set(graph.initializers)
+    fixed = set(graph.inputs) | set(graph.outputs) | set(graph.initializers) | graph.body_names()
     mapping: dict[str, str] = {}
     for node in graph.nodes:
         for index, old in enumerate(node.outputs):
@@ -79,8 +83,9 @@ def rename_node_outputs(graph: Graph) -> dict[str, str]:
     return mapping
 
 
-def avoid_automatic_names(graph: Graph, diagnostics: Diagnostics) -> None:
-    """Rule 3, for constants that become layers of their own and for Gemm and Softmax."""
+def avoid_automatic_names(graph: Graph, diagnostics: Diagnostics) -> dict[str, str]:
+    """Rule 3, for constants that become layers of their own and for Gemm and Softmax; returns old -> new initializers."""
+    renamed: dict[str, str] = {}
     nodes = {n.name: n for n in graph.nodes}
     operands = {
         name
@@ -92,10 +97,8 @@ def avoid_automatic_names(graph: Graph, diagnostics: Diagnostics) -> None:
     for name in [n for n in graph.initializers if n in operands]:
         if name in nodes or f"{name}_output" in graph.producer or f"{name}_output" in graph.inputs:
             new = graph.unique_name(f"{name}_const")
-            tensor = graph.initializers.pop(name)
-            tensor.name = new
-            graph.initializers[new] = tensor
-            graph.replace_uses(name, new)
+            graph.rename_initializer(name, new)
+            renamed[name] = new
             diagnostics.info(
                 "F6",
                 f"Initializer '{name}' is now '{new}': TensorRT's parser would make up a name that exists.",
@@ -112,3 +115,4 @@ def avoid_automatic_names(graph: Graph, diagnostics: Diagnostics) -> None:
                 node=node.name,
                 data={"renamed": {node.name: old}},
             )
+    return renamed

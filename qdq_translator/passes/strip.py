@@ -126,10 +126,10 @@ def strip(
     trained = {}
     for item in weights:
         result = baked.popleft()
-        _replace_constant(graph, item, result.values)
+        name = _replace_constant(graph, item, result.values)
         if item.kind == "weight":
             _report_weight(item, result, diagnostics, options)
-            trained[item.name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
+            trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
     _Stripper(graph, scales, diagnostics).apply(found)
     _fold_parameters(graph, constants)
     _remove_leftovers(graph)
@@ -207,19 +207,22 @@ def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
 # -------------------------------------------------------------------- constants
 
 
-def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray) -> None:
-    """Puts one initializer in the place of a constant expression, whose nodes become dead."""
-    producer = graph.producer[item.tensor]
-    if item.name == item.tensor:
-        graph.remove(producer)
-        graph.add_initializer(item.tensor, values)
-        if item.tensor in graph.outputs:
-            _free_graph_output_of_constant(graph, item.tensor)
-    else:
-        graph.replace_uses(item.tensor, item.name)
-        graph.remove(producer)
-        graph.add_initializer(item.name, values)
+def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray) -> str:
+    """Puts one initializer in the place of a constant expression, whose nodes become dead; returns its name.
+
+    A constant that is a graph output keeps that name behind an Identity: the parser wants a node there.
+    """
+    name = item.name
+    if name == item.tensor and name in graph.outputs:
+        name = graph.unique_name(f"{name}_value")
+    graph.detach(item.tensor)
+    graph.add_initializer(name, values)
     graph.value_info.pop(item.tensor, None)
+    if name != item.tensor:
+        graph.replace_uses(item.tensor, name)
+    if item.tensor in graph.outputs:
+        graph.append(Node("Identity", [name], [item.tensor], graph.unique_name(f"{item.tensor}_identity")))
+    return name
 
 
 def _report_weight(
@@ -245,17 +248,6 @@ def _report_weight(
         )
 
 
-def _free_graph_output_of_constant(graph: Graph, name: str) -> None:
-    """A constant that is a graph output: the parser wants a node there."""
-    source = graph.unique_name(f"{name}_value")
-    tensor = graph.initializers.pop(name)
-    tensor.name = source
-    graph.initializers[source] = tensor
-    for reader in graph.consumers(name):
-        graph.set_inputs(reader, [source if n == name else n for n in reader.inputs])
-    graph.append(Node("Identity", [source], [name], graph.unique_name(f"{name}_identity")))
-
-
 def _fold_parameters(graph: Graph, constants: Constants) -> None:
     """Rules F1, F6: parameters that are other constant expressions (an Identity that exporters share equal tensors
     through) become initializers too."""
@@ -265,8 +257,12 @@ def _fold_parameters(graph: Graph, constants: Constants) -> None:
             if not name or name in graph.initializers or not constants.is_constant(name) or name not in graph.producer:
                 continue
             values = constants.value(name)
-            if values is not None:
-                graph.remove(graph.producer[name])
+            if values is None:
+                continue
+            if name in graph.outputs:
+                graph.set_input(node, index, graph.add_initializer(graph.unique_name(f"{name}_value"), values))
+            else:
+                graph.detach(name)
                 graph.add_initializer(name, values)
 
 

@@ -147,8 +147,6 @@ def _name_for(graph: Graph, tensor: str, chain: list[Node]) -> str:
     Rule S10 and NVIDIA's translator name a weight after its initializer; a name with another shape or type behind it
     would mislead.
     """
-    if len(graph.producer[tensor].outputs) > 1:
-        return f"{tensor}_value"
     if len(chain) == 2 and is_quantize(chain[0]) and is_dequantize(chain[1]):
         source = chain[0].inputs[0]
         alone = graph.only_consumer(source) is chain[0] and graph.only_consumer(chain[0].outputs[0]) is chain[1]
