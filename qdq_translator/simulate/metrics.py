@@ -22,12 +22,13 @@ def class_scores(values: np.ndarray) -> Optional[np.ndarray]:
 
 
 class Comparison:
-    """Of `other` with `reference`, over everything that was added."""
+    """Of `other` with `reference`, over everything that was added. `peak`: largest magnitude in `other`."""
 
     def __init__(self) -> None:
         self.count = 0
         self.non_finite = 0
         self.max_abs = 0.0
+        self.peak = 0.0
         self._aa = self._bb = self._ab = self._dd = 0.0
         self._top1_same = 0
         self.top1_samples = 0
@@ -51,6 +52,7 @@ class Comparison:
         self._bb += float(np.dot(b, b))
         self._ab += float(np.dot(a, b))
         self._dd += float(np.dot(difference, difference))
+        self.peak = max(self.peak, float(np.abs(b).max(initial=0)))
         self.max_abs = max(self.max_abs, float(np.abs(difference).max(initial=0)))
 
     @property

@@ -5,9 +5,9 @@ Every tensor of the stripped model is compared twice: as its layer *makes* it (b
 to its readers in several ways (one scale each, or float to some), the worst pairing counts.
 
 Noise adds up along a network. A row is a *jump* where its noise-to-signal ratio is over four times (6 dB) what its inputs
-brought along, and worse than 45 dB; noise below 60 dB counts as 60 dB, because one code that tips over makes that much.
-A tensor whose noise is gone behind all its readers is no jump: a scale that was inferred through a Relu rounds twice to
-the same codes.
+brought along, and worse than 50 dB; noise below 60 dB counts as 60 dB, because one code that tips over makes that much.
+A scale that was inferred backward through a Relu or data movement, from where the explicit model rounds, is harmless: the
+same codes come out behind. Its noise is neither a jump nor inherited.
 Tensors are fetched in groups whose values of one run stay below a given number of bytes.
 """
 
@@ -19,7 +19,9 @@ from typing import Any, Iterator, Optional
 
 from qdq_translator.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.graph import Graph, Node
+from qdq_translator.inference import pass_through
 from qdq_translator.precision import float_activations
+from qdq_translator.qparams import INT8_MAX
 from qdq_translator.simulate.compare import Progress
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
@@ -28,17 +30,17 @@ from qdq_translator.simulate.run import ExplicitNetwork, Session
 from qdq_translator.types import TensorTypes
 
 JUMP_DB = 6.0
-JUMP_BELOW_DB = 45.0
+JUMP_BELOW_DB = 50.0
 FLOOR_NOISE = 1e-6
 """60 dB."""
-HEALED = 0.1
+_SAME_CODES = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "Cast", "Clip")
 GROUP_BYTES = 128 * 2**20
 
 
 @dataclasses.dataclass
 class Row:
-    """One tensor. inherited: noise of what its layer reads; passed_on: most noise behind its readers (infinite where it has
-    none that are compared); notes: what the translation did to the tensor or its layer."""
+    """One tensor. inherited: noise of what its layer reads; notes: what the translation did to the tensor or its layer.
+    harmless: see the module; behind_harmless: its layer reads such a tensor."""
 
     tensor: str
     node: str
@@ -47,14 +49,15 @@ class Row:
     read: Comparison
     scale: Optional[float]
     inherited: float = 0.0
-    passed_on: float = math.inf
+    harmless: bool = False
+    behind_harmless: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def drops(self) -> Iterator[tuple[str, float, float]]:
         """('made' or 'read', dB lost there, SQNR after it)."""
         before = self.inherited
         for where, row in (("made", self.made), ("read", self.read)):
-            if row is None:
+            if row is None or (where == "made" and self.behind_harmless) or (where == "read" and self.harmless):
                 continue
             lost = noise_to_db(max(before, FLOOR_NOISE)) - noise_to_db(max(row.noise, FLOOR_NOISE))
             yield where, lost, row.sqnr_db
@@ -111,7 +114,7 @@ class LayerComparison:
         found = []
         for row in self.rows:
             for where, lost, sqnr in row.drops():
-                if lost >= JUMP_DB and sqnr < JUMP_BELOW_DB and row.passed_on > HEALED * row.read.noise:
+                if lost >= JUMP_DB and sqnr < JUMP_BELOW_DB:
                     found.append(Jump(row.tensor, row.node, row.op, where, lost, sqnr, tuple(row.notes)))
         return found
 
@@ -143,7 +146,6 @@ def compare_layers(
     ]
     notes = Notes(network, explicit, stripped, simulated)
     rows: list[Row] = []
-    by_tensor: dict[str, Row] = {}
     groups = list(_groups(tensors, types, samples.batch, group_bytes))
     total = len(groups) * samples.runs
     for number, group in enumerate(groups):
@@ -163,20 +165,30 @@ def compare_layers(
                 read,
                 simulated.placement.held.get(name),
                 notes=notes.of(name),
+                harmless=notes.is_harmless(name),
             )
+            if name in network.unary and made is not None and made.peak > INT8_MAX:
+                row.notes.append(f"its values reach {made.peak:.4g}: where Conv and Add are not fused, 127 cuts them")
             rows.append(row)
-            by_tensor[name] = row
     progress("comparing layers", total, total)
-    for row in rows:
-        producer = stripped.producer.get(row.tensor)
-        if producer is not None:
-            inputs = float_activations(producer.reads(), stripped, types)
-            row.inherited = sum(by_tensor[n].read.noise for n in inputs if n in by_tensor)
-        readers = stripped.consumers(row.tensor)
-        behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
-        if readers and row.tensor not in stripped.outputs and len(behind) >= len(readers):
-            row.passed_on = max(behind)
+    _relate(rows, stripped, types)
     return LayerComparison(rows)
+
+
+def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
+    """Fills in what each row inherits and passes on."""
+    by_tensor = {row.tensor: row for row in rows}
+    for row in rows:
+        producer = graph.producer.get(row.tensor)
+        if producer is None:
+            continue
+        for name in float_activations(producer.reads(), graph, types):
+            source = by_tensor.get(name)
+            if source is not None and not source.harmless:
+                row.inherited += source.read.noise
+            elif source is not None:
+                row.behind_harmless = True
+                row.inherited += source.made.noise if source.made is not None else 0.0
 
 
 class _Step:
@@ -213,14 +225,13 @@ def _compare_group(
     simulated: Simulated,
     samples: Samples,
     progress: _Step,
-) -> dict[str, tuple[Comparison, Comparison]]:
-    ours = {n: (simulated.made[n], simulated.read[n]) for n in group}
+) -> dict[str, tuple[Optional[Comparison], Comparison]]:
+    ours = {n: (simulated.made[n], (simulated.made if names.is_moved(n) else simulated.read)[n]) for n in group}
     theirs = {n: (names.base(n), names.aliases(n)) for n in group}
     left = Session(explicit.model, "explicit", [t for base, aliases in theirs.values() for t in (base, *aliases)])
     right = Session(simulated.model, "simulated", [t for pair in ours.values() for t in pair])
-    made = {n: Comparison() for n in group}
+    made = {n: Comparison() for n in group if not names.is_clamped(n)}
     read = {n: [Comparison() for _ in theirs[n][1]] for n in group}
-    unlike: set[str] = set()
     for run in range(samples.runs):
         progress(run)
         feed = samples.feed(run)
@@ -228,13 +239,16 @@ def _compare_group(
         for name in group:
             base, aliases = theirs[name]
             raw, seen = b[ours[name][0]], b[ours[name][1]]
-            if a[base].shape != raw.shape or a[base].dtype.kind != "f":
-                unlike.add(name)
-                continue
-            made[name].add(a[base], raw)
-            for alias, comparison in zip(aliases, read[name]):
+            if a[base].dtype.kind != "f" or a[base].shape != raw.shape:  # codes on the way through data movement
+                made.pop(name, None)
+            elif name in made:
+                made[name].add(a[base], raw)
+            for alias, comparison in zip(aliases, read.get(name, ())):
+                if a[alias].dtype.kind != "f" or a[alias].shape != seen.shape:
+                    del read[name]
+                    break
                 comparison.add(a[alias], seen)
-    return {n: (made[n], max(read[n], key=lambda c: c.noise)) for n in group if n not in unlike}
+    return {n: (made.get(n), max(rows, key=lambda c: c.noise)) for n, rows in read.items()}
 
 
 class _Names:
@@ -252,10 +266,25 @@ class _Names:
             self._base[name] = self._find(name)
         return self._base[name]
 
+    def is_clamped(self, name: str) -> bool:
+        """True for the output of a clamp that stood in a quantizer (rule Q9): no node of the explicit model makes it."""
+        producer = self.stripped.producer.get(name)
+        return producer is not None and producer.name not in self.by_node and producer.is_op("Relu", "Clip")
+
+    def is_moved(self, name: str) -> bool:
+        """True where the explicit model's codes go into data movement (rule Q10), or readers get it clamped (Q9): nobody
+        there reads this tensor's rounded values as such."""
+        base = self.base(name)
+        readers = [r for r in self.graph.consumers(base) if is_quantize(r)]
+        clamped = any(self.is_clamped(o) for r in self.stripped.consumers(name) for o in r.outputs)
+        return bool(readers) and (clamped or not self._as_read(base))
+
     def _find(self, name: str) -> str:
         graph = self.graph
         if name not in graph.producer and name not in graph.inputs:
             producer = self.stripped.producer.get(name)
+            if producer is not None and self.is_clamped(name):
+                return self.base(producer.inputs[0])
             twin = self.by_node.get(producer.name) if producer is not None else None
             if producer is None or twin is None or twin.op_type != producer.op_type:
                 return ""
@@ -276,7 +305,7 @@ class _Names:
         """How the readers get it: behind DequantizeLinear, or as it is. Empty where it is not there."""
         if name not in self._aliases:
             base = self.base(name)
-            found = self._as_read(base) if base else []
+            found = self._as_read(base) if base and not self.is_moved(name) else []
             self._aliases[name] = list(dict.fromkeys(found)) or ([base] if base else [])
         return self._aliases[name]
 
@@ -325,6 +354,18 @@ class Notes:
         node = self.stripped.producer.get(tensor)
         return [*self._scale(tensor), *(self._layer(node) if node is not None else [])]
 
+    def is_harmless(self, tensor: str) -> bool:
+        """See the module."""
+        scale = self.simulated.placement.held.get(tensor)
+        readers = self.stripped.consumers(tensor)
+        if scale is None or not readers or tensor in self.stripped.outputs:
+            return False
+        outputs = [r.outputs[0] for r in readers]
+        return all(r.is_op(*_SAME_CODES) for r in readers) and all(
+            self._quantizers(o) == [scale] or (self.simulated.placement.held.get(o) == scale and self.is_harmless(o))
+            for o in outputs
+        )
+
     def _quantizers(self, tensor: str) -> list[float]:
         """Scales with which the explicit model quantizes the tensor, each once, ascending."""
         base = self.names.base(tensor)
@@ -334,8 +375,7 @@ class Notes:
             for reader in self.explicit.consumers(stack.pop()):
                 if is_quantize(reader):
                     value = self.constants.value(reader.inputs[1])
-                    if value is not None and value.size == 1:
-                        scales.add(float(value.reshape(-1)[0]))
+                    scales.update([] if value is None else [float(v) for v in value.reshape(-1)])
                     stack += [n.outputs[0] for n in self.explicit.consumers(reader.outputs[0]) if is_dequantize(n)]
         return sorted(scales)
 
@@ -358,7 +398,7 @@ class Notes:
             return notes
         if len(given) > 1:
             notes.append(
-                f"conflict (rule C1): the model quantizes it with {_numbers(given)}, the cache says {scale:.6g}"
+                f"conflict (rule C1): the model quantizes it with {_numbers(given)}; the cache says {scale:.6g}"
             )
         elif len(given) == 1 and scale != given[0]:
             factor = f", {scale / given[0]:.4g} times" if given[0] else ""
@@ -384,7 +424,9 @@ class Notes:
     def _layer(self, node: Node) -> list[str]:
         notes = []
         row = self.weights.get(node.name)
-        if node.name in self.requantized and row is not None and not row.get("exact", True):
+        if node.name in self.requantized and row is None and self.network.report:
+            notes.append("weights rounded to INT8, which the model leaves in float")
+        elif node.name in self.requantized and row is not None and not row.get("exact", True):
             notes.append(
                 f"weights requantized: {100 * row.get('share', 0):.4g}% of the codes come out as trained (rule W1)"
             )
@@ -398,4 +440,5 @@ class Notes:
 
 
 def _numbers(values: list[float]) -> str:
-    return ", ".join(f"{v:.6g}" for v in values)
+    shown = ", ".join(f"{v:.6g}" for v in values[:4])
+    return shown + (f" and {len(values) - 4} more" if len(values) > 4 else "")

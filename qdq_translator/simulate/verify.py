@@ -81,7 +81,9 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
     if device is not None:
         results["device"] = {k: device.about.get(k) for k in ("device", "tensorrt", "target", "dla_core", "engines")}
     if options.per_layer:
-        results["per_layer"] = compare_layers(network, explicit, simulated, samples, progress=progress).as_dict()
+        layers = compare_layers(network, explicit, simulated, samples, progress=progress)
+        results["per_layer"] = layers.as_dict()
+        notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in layers.rows if row.tensor in network.unary]
     if options.sensitivity:
         results["sensitivity"] = measure_sensitivity(
             network, settings, samples, float_model, options.time_limit, progress
