@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Iterable, Iterator, Union
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -58,7 +58,8 @@ def load_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, Source]:
         raise ModelError(f"{path} is not an ONNX model: it holds no graph.", "Export the model again.")
     if not model.opset_import:
         raise ModelError(f"{path} names no opset.", "Export the model again.")
-    external = [t for t in _tensors(model.graph) if t.data_location == TensorProto.EXTERNAL]
+    tensors = [*_tensors(model.graph), *(t for function in model.functions for t in _tensors_of(function.node))]
+    external = [t for t in tensors if t.data_location == TensorProto.EXTERNAL]
     for tensor in external:
         _load_external(tensor, path.parent)
     return model, Source(path.name, digest, bool(external))
@@ -66,16 +67,27 @@ def load_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, Source]:
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
-    for node in graph.node:
+    yield from _tensors_of(graph.node)
+
+
+def _tensors_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t
-            elif attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _tensors(attribute.g)
+            for subgraph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                yield from _tensors(subgraph)
 
 
 def _load_external(tensor: TensorProto, folder: Path) -> None:
-    info = external_data_helper.ExternalDataInfo(tensor)
+    try:
+        info = external_data_helper.ExternalDataInfo(tensor)
+    except ValueError:
+        info = None
+    if info is None or (info.offset or 0) < 0 or (info.length or 0) < 0:
+        raise ModelError(
+            f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
+        )
     place = (folder / info.location).resolve()
     if Path(info.location).is_absolute() or folder.resolve() not in place.parents:
         raise ModelError(

@@ -8,6 +8,7 @@ from typing import Optional
 import numpy as np
 
 INT8_MAX = 127
+FLOAT32: np.dtype = np.dtype(np.float32)
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}
 """Codes that a storage type can hold. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
 
@@ -16,13 +17,15 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)
 class QuantParams:
     """What a QuantizeLinear or DequantizeLinear does: `real = (code - zero_point) * scale`.
 
-    scale: float32, shape () or (C,) along `axis`; zero_point: int64, same shape; dtype: 'int8', 'uint8' or 'int32'.
+    scale: float32, shape () or (C,) along `axis`; zero_point: int64, same shape; dtype: 'int8', 'uint8' or 'int32';
+    real: the type of the real values, which the scale is stored in.
     """
 
     scale: np.ndarray
     zero_point: np.ndarray
     dtype: str
     axis: Optional[int] = None
+    real: np.dtype = FLOAT32
 
     @property
     def per_channel(self) -> bool:

@@ -50,6 +50,7 @@ class ScaleTable:
     def __init__(self) -> None:
         self._scales: dict[str, TensorScale] = {}
         self._observed: dict[str, list[TensorScale]] = {}
+        self._renamed: dict[str, str] = {}
 
     def observe(self, tensor: str, value: float, origin: Origin) -> None:
         """One quantizer's word about a tensor; several may differ until `settle`."""
@@ -60,6 +61,7 @@ class ScaleTable:
 
     def rename(self, old: str, new: str) -> None:
         """Moves what was observed of `old` to `new`."""
+        self._renamed[old] = new
         for scale in self._observed.pop(old, ()):
             self.observe(new, scale.value, scale.origin)
 
@@ -103,7 +105,13 @@ class ScaleTable:
                 )
                 usable = [chosen]
             if usable:
-                self._scales[tensor] = usable[0]
+                origin = dataclasses.replace(usable[0].origin, source=self._name_now(usable[0].origin.source))
+                self._scales[tensor] = TensorScale(usable[0].value, origin)
+
+    def _name_now(self, tensor: str) -> str:
+        while tensor in self._renamed:
+            tensor = self._renamed[tensor]
+        return tensor
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
         """Adds a scale where there is none (rule S1); unusable values are not taken. True if it was added."""

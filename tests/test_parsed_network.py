@@ -72,7 +72,9 @@ def test_every_tensor_is_covered_or_left_out_for_a_reason(stem: str) -> None:
             "no rule gives it a scale, the plan says so",
         }
         assert set(reasons) <= allowed
-        assert sum(reasons.values()) <= 3 + (6 if "motorch" in stem else 0)
+        # the SiLUs of yolo networks whose product nothing quantizes: a sigmoid of amax 1 has no inverse (rule S5)
+        silus = {"yolov5n": 14, "yolov8n": 28}.get(stem.split("__")[0], 0)
+        assert sum(reasons.values()) <= 3 + silus + (6 if "motorch" in stem else 0)
 
 
 @pytest.mark.parametrize("stem", CASES)

@@ -21,7 +21,8 @@ def rules_by_op(options: TranslateOptions) -> dict[str, ModuleType]:
     pass_ops = (*pass_through.DEFAULT_OPS, *pass_through.WHOLE_OPS, *pass_through.PART_OPS, *pass_through.RESIZE_OPS)
     by_op.update((op, pass_through) for op in pass_ops)
     for op in options.addtl_ops_to_infer_adjacent_scales:
-        by_op.setdefault(op, pass_through)
+        if op not in (*clip.OPS, *concat.OPS, *average_pool.OPS):  # these heed the list themselves
+            by_op[op] = pass_through
     return by_op
 
 

@@ -24,12 +24,27 @@ def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
 
 
 def _applies(node: Node, context: Context) -> bool:
+    if node.op_type in context.options.addtl_ops_to_infer_adjacent_scales:
+        return True
     if not context.options.infer_average_pool_scales:
         return False
     if not node.is_op("ReduceMean"):
         return True
     rank = context.types.rank(node.inputs[0])
-    return rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
+    spatial = rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
+    return spatial and not _normalizes(node, context)
+
+
+def _normalizes(node: Node, context: Context) -> bool:
+    """True for the means of a decomposed normalization: of x, which is then subtracted from x, and of a square."""
+    source = node.inputs[0]
+    if any(reader.is_op("Sub") and source in reader.inputs for reader in context.graph.consumers(node.outputs[0])):
+        return True
+    producer = context.graph.producer.get(source)
+    if producer is None:
+        return False
+    squares = producer.is_op("Mul") and len(set(producer.inputs)) == 1
+    return squares or (producer.is_op("Pow") and context.graph.scalar(producer.input(1)) == 2)
 
 
 def forward(node: Node, context: Context) -> bool:

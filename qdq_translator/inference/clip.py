@@ -1,8 +1,9 @@
-"""Rule S3 for Clip: forward, the output gets the narrower of the input's range and the bounds; backward, the input
-takes the output's scale, because int8 saturation and the clamp cut the same values."""
+"""Rule S3 for Clip: forward, the output gets the input's range after the clamp; backward, the input takes the output's
+scale, because int8 saturation and the clamp cut the same values."""
 
 from __future__ import annotations
 
+import math
 from typing import Optional
 
 from qdq_translator.graph import Node
@@ -12,21 +13,26 @@ from qdq_translator.qparams import INT8_MAX
 OPS = ("Clip",)
 
 
-def bounds(node: Node, context: Context) -> tuple[Optional[float], Optional[float]]:
-    """Constant bounds; None where there is none or it is not constant."""
+def bounds(node: Node, context: Context) -> Optional[tuple[float, float]]:
+    """Constant bounds, infinite where there is none; None where they are not constant."""
     found = []
-    for index, key in ((1, "min"), (2, "max")):
-        found.append(context.graph.scalar(node.input(index)) if node.input(index) else node.get(key))
-    return found[0], found[1]
+    for index, key, absent in ((1, "min", -math.inf), (2, "max", math.inf)):
+        found.append(context.graph.scalar(node.input(index)) if node.input(index) else float(node.get(key, absent)))
+    low, high = found
+    return None if low is None or high is None else (low, high)
 
 
 def forward(node: Node, context: Context) -> bool:
     value = context.scale(node.inputs[0])
     if value is None:
         return False
-    low, high = bounds(node, context)
-    if low is not None and high is not None and max(abs(low), abs(high)) > 0:
-        value = min(value, max(abs(low), abs(high)) / INT8_MAX)
+    limits = bounds(node, context)
+    if limits is None:
+        return False
+    ends = (-value * INT8_MAX, value * INT8_MAX)
+    clamped = max(abs(min(max(end, limits[0]), limits[1])) for end in ends)
+    if clamped != ends[1]:
+        value = clamped / INT8_MAX
     return context.give(node.outputs[0], value, "S3", node, node.inputs[0])
 
 

@@ -9,8 +9,13 @@ from qdq_translator.inference.context import Context
 OPS = ("Concat",)
 
 
+def _wanted(context: Context) -> bool:
+    options = context.options
+    return options.infer_concat_scales or "Concat" in options.addtl_ops_to_infer_adjacent_scales
+
+
 def forward(node: Node, context: Context) -> bool:
-    if not context.options.infer_concat_scales or not context.lacks(node.outputs[0]):
+    if not _wanted(context) or not context.lacks(node.outputs[0]):
         return False
     known = [(context.scale(name) or 0.0, name) for name in node.inputs if context.scale(name) is not None]
     if not known:
@@ -21,7 +26,7 @@ def forward(node: Node, context: Context) -> bool:
 
 def backward(node: Node, context: Context) -> bool:
     value = context.scale(node.outputs[0])
-    if not context.options.infer_concat_scales or value is None:
+    if not _wanted(context) or value is None:
         return False
     changed = False
     for name in node.inputs:

@@ -24,7 +24,10 @@ def _data_outputs(node: Node) -> list[str]:
 
 def applies(node: Node, context: Context) -> bool:
     if node.is_op(*RESIZE_OPS):
-        return bool(node.get("mode", "nearest") == "nearest")
+        inside = node.get("coordinate_transformation_mode", "") != "tf_crop_and_resize"
+        return bool(node.get("mode", "nearest") == "nearest") and inside
+    if node.is_op("Dropout") and node.input(2):  # in training mode it also multiplies
+        return context.graph.scalar(node.input(2)) == 0
     if node.is_op("Cast"):
         return context.types.is_float(node.inputs[0]) and context.types.is_float(node.outputs[0])
     if node.is_op("Pad"):

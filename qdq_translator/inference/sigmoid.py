@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
 from qdq_translator.qparams import INT8_MAX
@@ -25,7 +27,7 @@ def backward(node: Node, context: Context) -> bool:
     value = context.scale(node.outputs[0])
     if value is None or not context.lacks(node.inputs[0]):
         return False
-    amax = value * INT8_MAX
+    amax = float(np.float32(value * INT8_MAX))  # the float32 nearest to 1/127 means 1
     if not 0.5 < amax < 1:
         return False
     amax_in = math.log(amax / (1 - amax))

@@ -20,6 +20,15 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.types import TensorTypes
 
 TENSORRT_8_OPSET = 17
+_NEW_MEANINGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "Resize": {"coordinate_transformation_mode": ("half_pixel_symmetric",)},
+    "Pad": {"mode": ("wrap",)},
+    "ScatterElements": {"reduction": ("max", "min")},
+    "ScatterND": {"reduction": ("max", "min")},
+    "GridSample": {"mode": ("linear", "cubic")},
+    "DFT": {"its axis became an input": ()},
+}
+"""Attribute values that only newer versions know; an empty tuple: the whole operator changed."""
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
                "ReduceLogSumExp", "ReduceSumSquare")  # fmt: skip
 
@@ -27,21 +36,26 @@ _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1",
 def lower_opset(graph: Graph, types: TensorTypes, to: int = TENSORRT_8_OPSET) -> list[str]:
     """Brings the graph to opset `to` exactly; returns the names of the nodes that were rewritten.
 
-    Raises UserError naming the first node for which that is not possible; the graph is then half done.
+    Raises UserError naming the first node for which that is not possible; the graph is then as it was.
     """
     if graph.opset() <= to:
         return []
     rewritten = []
+    undo: list[tuple[Node, list[str], dict[str, onnx.AttributeProto]]] = []
     for node in graph.nodes:
         if not node.is_standard:
             continue
-        if node.captured or any(True for _ in node.subgraphs()):
-            raise _refusal(graph, node, to, "its body")
-        rewrite = _REWRITES.get(node.op_type)
-        if rewrite is not None and rewrite(graph, types, node):
-            rewritten.append(node.name)
-        problem = _why_not(node, graph.opset(), to)
+        undo.append((node, list(node.inputs), dict(node.attributes)))
+        problem: Optional[str] = "its body"
+        if not any(True for _ in node.subgraphs()):
+            rewrite = _REWRITES.get(node.op_type)
+            if rewrite is not None and rewrite(graph, types, node):
+                rewritten.append(node.name)
+            problem = _why_not(node, graph.opset(), to)
         if problem:
+            for changed, inputs, attributes in undo:
+                graph.set_inputs(changed, inputs)
+                changed.attributes = attributes
             raise _refusal(graph, node, to, problem)
     graph.opsets[""] = to
     return rewritten
@@ -64,6 +78,9 @@ def _why_not(node: Node, opset: int, to: int) -> Optional[str]:
         return f"{node.op_type} does not exist there"
     if new.since_version == old.since_version:
         return None
+    for key, values in _NEW_MEANINGS.get(node.op_type, {}).items():
+        if not values or node.get(key) in values:
+            return f"its attribute {key}" if values else key
     for key in list(node.attributes):
         if key not in old.attributes:
             default = new.attributes[key].default_value if key in new.attributes else None
@@ -106,11 +123,13 @@ def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
     size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if not isinstance(size, int):
         return False
-    del node.attributes["num_outputs"]
     if size % parts:
         chunk = -(-size // parts)
+        if size < chunk * (parts - 1):
+            return False
         sizes = np.array([chunk] * (parts - 1) + [size - chunk * (parts - 1)], np.int64)
         graph.set_inputs(node, [node.inputs[0], graph.add_initializer(graph.unique_name(f"{node.name}_split"), sizes)])
+    del node.attributes["num_outputs"]
     return True
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Optional
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import helper
 
 from qdq_translator.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.diagnostics import Diagnostics
@@ -287,7 +287,7 @@ class _Stripper:
             elif isinstance(step, Dequantize):
                 self._dequantize(step)
             elif isinstance(step, QuantizedInput):
-                self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
+                self.graph.inputs[step.name].type.tensor_type.elem_type = _element(step.real)
                 self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
             else:
                 self._output(step)
@@ -305,18 +305,26 @@ class _Stripper:
         if step.clamp is not None and not (
             step.clamp[1] is None and step.clamp[0] == 0 and is_non_negative(graph, source)
         ):
-            source = self._clamp(source, step.clamp, step.scale, node)
+            source = self._clamp(source, step.clamp, step.scale, node, step.params.real)
         else:
             self.scales.observe(source, step.scale, origin)
         self._replace(node.outputs[0], source)
 
-    def _clamp(self, source: str, clamp: tuple[Optional[float], Optional[float]], scale: float, quantizer: Node) -> str:
+    def _clamp(
+        self,
+        source: str,
+        clamp: tuple[Optional[float], Optional[float]],
+        scale: float,
+        quantizer: Node,
+        real: np.dtype,
+    ) -> str:
         """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared."""
         key = (source, *clamp)
         if key not in self.clamped:
             graph = self.graph
             name = graph.unique_name(f"{source}_clamp")
-            node = make_clamp(graph, source, name, clamp, graph.unique_name(f"{quantizer.name or source}_clamp"))
+            node_name = graph.unique_name(f"{quantizer.name or source}_clamp")
+            node = make_clamp(graph, source, name, clamp, node_name, real)
             producer = graph.producer.get(source)
             graph.insert_after(node, producer)
             self.clamped[key] = name
@@ -338,7 +346,7 @@ class _Stripper:
             step.clamp[0] == 0 and step.clamp[1] is None and is_non_negative(graph, source)
         )
         if keep and step.clamp is not None:
-            source = self._clamp(source, step.clamp, step.scale, node)
+            source = self._clamp(source, step.clamp, step.scale, node, step.real)
         self._replace(node.outputs[0], source)
 
     def _move(self, step: Move) -> None:
@@ -349,17 +357,23 @@ class _Stripper:
                 graph.set_inputs(node, [*node.inputs[:2], "", *node.inputs[3:]])
             else:
                 value = graph.add_initializer(
-                    graph.unique_name(f"{node.outputs[0]}_pad"), np.asarray(step.pad_value, np.float32)
+                    graph.unique_name(f"{node.outputs[0]}_pad"), np.asarray(step.pad_value, step.real)
                 )
                 graph.set_inputs(node, [*node.inputs[:2], value, *node.inputs[3:]])
-        for name in node.outputs:
-            if name:
-                graph.value_info.pop(name, None)
-                self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0]))
+        for name in step.moved:
+            graph.value_info.pop(name, None)
+            self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0]))
 
     def _dequantize(self, step: Dequantize) -> None:
         node = step.node
         source = self._alias(node.inputs[0])
+        if step.cast is not None:
+            before = node.prev
+            self.graph.remove(node)
+            cast = Node("Cast", [source], node.outputs, node.name, to=_element(step.cast))
+            self.graph.insert_after(cast, before)
+            self.scales.observe(node.outputs[0], step.scale, Origin("Q1", node.name, source))
+            return
         self.graph.remove(node)
         self._replace(node.outputs[0], source)
 
@@ -392,13 +406,23 @@ class _Stripper:
 
     def _output(self, step: QuantizedOutput) -> None:
         value = self.graph.outputs[step.name]
-        value.type.tensor_type.elem_type = TensorProto.FLOAT
+        value.type.tensor_type.elem_type = _element(step.real)
+
+
+def _element(real: np.dtype) -> int:
+    """The ONNX element type."""
+    return int(helper.np_dtype_to_tensor_dtype(real))
 
 
 def make_clamp(
-    graph: Graph, source: str, output: str, clamp: tuple[Optional[float], Optional[float]], name: str
+    graph: Graph,
+    source: str,
+    output: str,
+    clamp: tuple[Optional[float], Optional[float]],
+    name: str,
+    real: np.dtype,
 ) -> Node:
-    """Relu for [0, inf), else Clip with initializers as bounds."""
+    """Relu for [0, inf), else Clip with initializers of type `real` as bounds."""
     if clamp == (0.0, None):
         return Node("Relu", [source], [output], name)
     bounds = []
@@ -406,7 +430,7 @@ def make_clamp(
         if bound is None:
             bounds.append("")
         else:
-            bounds.append(graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, np.float32)))
+            bounds.append(graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, real)))
     while bounds and not bounds[-1]:
         bounds.pop()
     return Node("Clip", [source, *bounds], [output], name)

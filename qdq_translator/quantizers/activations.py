@@ -58,38 +58,46 @@ class ClampCodes:
     node: Node
     scale: float
     clamp: Optional[tuple[Optional[float], Optional[float]]]
+    real: np.dtype
 
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Data movement on codes, to be done on float values (rule Q10). `pad_value`: real value of a Pad's constant."""
+    """Data movement on codes, to be done on float values (rule Q10): `moved` are its outputs that hold codes.
+    `pad_value`: real value of a Pad's constant."""
 
     node: Node
     scale: float
+    moved: tuple[str, ...]
+    real: np.dtype
     pad_value: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Dequantize:
-    """Codes become real again."""
+    """Codes become real again. `cast`: the real type, where it is another than the quantizer's was."""
 
     node: Node
     source: str
+    scale: float
+    cast: Optional[np.dtype] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedInput:
-    """A graph input that arrives as codes (rule Q6)."""
+    """A graph input that arrives as codes (rule Q6); `real`: the float type that it becomes."""
 
     name: str
     scale: float
+    real: np.dtype
 
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedOutput:
-    """A graph output that leaves as codes (rule Q7)."""
+    """A graph output that leaves as codes (rule Q7); `real`: the float type that it becomes."""
 
     name: str
+    real: np.dtype
 
 
 Step = Union[Quantize, ClampCodes, Move, Dequantize, QuantizedInput, QuantizedOutput]
@@ -154,8 +162,9 @@ class _Finder:
             elif any(name in self.codes for name in node.reads()):
                 self._between(node)
         for name in self.graph.outputs:
-            if name in self.codes:
-                self.found.steps.append(QuantizedOutput(name))
+            codes = self.codes.get(name)
+            if codes is not None:
+                self.found.steps.append(QuantizedOutput(name, codes.params.real))
         return self.found
 
     def _reject(self, node: Node, tensor: str, what: str, mend: str) -> None:
@@ -257,7 +266,7 @@ class _Finder:
                         self.codes[name] = None
                         return
                     self.codes[name] = _Codes(params, scale, params.code_range, f"graph input '{name}'")
-                    self.found.steps.append(QuantizedInput(name, scale))
+                    self.found.steps.append(QuantizedInput(name, scale, params.real))
                     return
                 if node.is_op(*MOVEMENT_OPS, "Clip"):
                     fresh = [o for o in node.outputs if o and o not in seen]
@@ -291,7 +300,8 @@ class _Finder:
                 "Both must be equal; such a pair also multiplies, which one scale cannot say. Export again.",
             )
             return
-        self.found.steps.append(Dequantize(node, tensor))
+        cast = params.real if params.real != codes.params.real else None
+        self.found.steps.append(Dequantize(node, tensor, codes.scale, cast))
 
     def _between(self, node: Node) -> None:
         """A node that reads codes and is no DequantizeLinear."""
@@ -302,7 +312,8 @@ class _Finder:
             self.codes.update((name, None) for name in node.outputs)
             return
         first = known[0]
-        if node.is_op("Clip") and node.inputs[0] == read[0] and len(read) == 1:
+        fixed = all(not name or self.constants.is_constant(name) for name in node.inputs[1:])
+        if node.is_op("Clip") and node.inputs[0] == read[0] and len(read) == 1 and fixed:
             low, high = (self._bound(node, i) for i in (1, 2))
             bounds = (
                 first.bounds[0] if low is None else max(first.bounds[0], low),
@@ -310,11 +321,14 @@ class _Finder:
             )
             self.codes[node.outputs[0]] = dataclasses.replace(first, bounds=bounds)
             before, after = (self._clamp(first.params, first.scale, b) for b in (first.bounds, bounds))
-            self.found.steps.append(ClampCodes(node, first.scale, after if after != before else None))
+            self.found.steps.append(
+                ClampCodes(node, first.scale, after if after != before else None, first.params.real)
+            )
             return
         moves = node.is_op(*_ONE_DATA_INPUT) and read == [node.inputs[0]]
         if node.is_op("Resize"):
-            moves = moves and node.get("mode", "nearest") == "nearest"
+            cuts = node.get("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+            moves = moves and node.get("mode", "nearest") == "nearest" and not cuts
         if node.is_op("Concat"):
             moves = len(read) == len(set(node.inputs)) and all(_matches(first.params, c.params) for c in known)
         if not moves:
@@ -326,18 +340,26 @@ class _Finder:
             )
             return
         pad_value = None
-        if node.is_op("Pad"):
-            code = self.graph.scalar(node.input(2)) if node.input(2) else 0.0
-            if code is None:
-                code = 0.0
-            pad_value = float(
-                (code - int(first.params.zero_point.reshape(-1)[0])) * float(first.params.scale.reshape(-1)[0])
-            )
         bounds = (min(c.bounds[0] for c in known), max(c.bounds[1] for c in known))
-        for name in node.outputs:
-            if name:
-                self.codes[name] = dataclasses.replace(first, bounds=bounds)
-        self.found.steps.append(Move(node, first.scale, pad_value))
+        if node.is_op("Pad") and node.get("mode", "constant") == "constant":
+            code = self._bound(node, 2) if node.input(2) else 0
+            values = set() if code is None else set(((code - first.params.zero_point) * first.params.scale).flat)
+            if code is None or len(values) > 1:
+                why = "with a value that is not constant" if code is None else "to a different value in each channel"
+                self._reject(
+                    node,
+                    read[0],
+                    f"Pad {node.label} pads the integer tensor '{read[0]}' {why}.",
+                    "Pad before the QuantizeLinear, with a constant.",
+                )
+                return
+            pad_value = float(values.pop())
+            bounds = (min(bounds[0], code), max(bounds[1], code))
+        outputs = node.outputs if node.is_op("Split") else node.outputs[:1]
+        moved = tuple(name for name in outputs if name)
+        for name in moved:
+            self.codes[name] = dataclasses.replace(first, bounds=bounds)
+        self.found.steps.append(Move(node, first.scale, moved, first.params.real, pad_value))
 
     def _bound(self, node: Node, index: int) -> Optional[int]:
         value = self.constants.value(node.input(index)) if node.input(index) else None
@@ -350,14 +372,12 @@ class _Finder:
         """Real bounds that int8 saturation at `scale` does not already cut at, within one step (rule Q9).
 
         A lower bound of an asymmetric type counts only where it is 0: elsewhere it is plain saturation of the
-        calibrated range.
+        calibrated range. With one scale per channel the widest bounds count, as the largest scale does.
         """
-        if params.per_channel:
-            return None
-        step, zero = float(params.scale), int(params.zero_point)
         type_low, type_high = params.code_range
-        low: Optional[float] = (bounds[0] - zero) * step
-        high: Optional[float] = (bounds[1] - zero) * step
+        step = params.scale.astype(np.float64)
+        low: Optional[float] = float(np.min((bounds[0] - params.zero_point) * step))
+        high: Optional[float] = float(np.max((bounds[1] - params.zero_point) * step))
         assert low is not None and high is not None
         if low <= -127 * scale or (bounds[0] <= type_low and low < 0):
             low = None

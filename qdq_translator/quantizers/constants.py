@@ -165,12 +165,21 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
     float_off = 0
     is_weight = item.kind == "weight"
 
-    def parameters(node: Node, rank: int) -> QuantParams:
+    on_codes: list[QuantParams] = []
+    """Quantizers that `as_codes` has met."""
+
+    def parameters(node: Node, data: np.ndarray) -> QuantParams:
         params = read_parameters(graph, constants, node, missing, item.params.dtype)
         assert isinstance(params, QuantParams)
         if params.axis is None:
             return params
-        axis = params.axis + rank if params.axis < 0 else params.axis
+        axis = params.axis + data.ndim if params.axis < 0 else params.axis
+        if not 0 <= axis < data.ndim or data.shape[axis] != params.scale.size:
+            raise UnsupportedQuantizer(
+                f"{node.op_type} {node.label} on constant '{item.tensor}' has {params.scale.size} scales along axis "
+                f"{params.axis} of shape {list(data.shape)}.",
+                "Export with one scale for each channel along that axis.",
+            )
         return dataclasses.replace(params, axis=axis)
 
     def as_codes(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
@@ -178,13 +187,16 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
         nonlocal saturated, float_error, float_off
         data = inputs[0]
         assert data is not None
+        if is_quantize(node) or is_dequantize(node):
+            params = parameters(node, data)
+            if on_codes and is_quantize(node):
+                return data if params.same_grid(on_codes[-1]) else _hidden(data)
+            on_codes.append(params)
         if is_quantize(node):
-            params = parameters(node, data.ndim)
             if is_weight and params.dtype == "int8":
                 float_error, float_off = _scale_error(data, params)
             return quantize(data, params)
         if is_dequantize(node):
-            params = parameters(node, data.ndim)
             if params.zero_point.any():
                 return data.astype(np.int32) - along(params.zero_point, params.axis, data.ndim).astype(np.int32)
             if is_weight and params.dtype == "int8" and data.dtype == np.int8:
@@ -192,8 +204,10 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
                 if saturated:
                     return np.maximum(data, -127)
             return data
-        if node.is_op("Cast", "CastLike"):
+        if node.is_op("Cast", "CastLike") and on_codes:
             return data
+        if node.is_op("Clip") and any(i is not None and i.dtype.kind == "f" for i in inputs[1:]) and on_codes:
+            return _hidden(data)
         return None
 
     def as_real(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
@@ -201,9 +215,9 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
         data = inputs[0]
         assert data is not None
         if is_quantize(node):
-            return quantize(data, parameters(node, data.ndim))
+            return quantize(data, parameters(node, data))
         if is_dequantize(node):
-            params = parameters(node, data.ndim)
+            params = parameters(node, data)
             if is_weight and params.dtype == "int8" and not params.zero_point.any():
                 data = np.maximum(data, -127)
             scale = constants.value(node.inputs[1])
@@ -234,12 +248,18 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
     values: Optional[np.ndarray]
     if is_weight and layout_only:
         codes = constants.value(item.tensor, as_codes)
-    simple = len(item.chain) <= 2 and codes is not None and weights == "baked" and is_dequantize(item.chain[-1])
+    simple = (
+        len(item.chain) <= 2
+        and len(on_codes) <= 2
+        and codes is not None
+        and weights == "baked"
+        and is_dequantize(item.chain[-1])
+    )
     if simple and codes is not None:
         node = item.chain[-1]
         scale = constants.value(node.inputs[1])
         assert scale is not None
-        plain = dataclasses.replace(parameters(node, codes.ndim), zero_point=np.zeros((), np.int64))
+        plain = dataclasses.replace(parameters(node, codes), zero_point=np.zeros((), np.int64))
         values = dequantize(codes, plain, scale.dtype)
     else:
         values = constants.value(item.tensor, as_float if weights == "float" else as_real)
@@ -250,9 +270,16 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
             + ".",
             "Export with constant folding on.",
         )
+    if codes is not None and codes.dtype.kind == "f":
+        codes = None
     if codes is not None and codes.dtype != np.int8:
         codes = codes.astype(np.int8) if codes.min(initial=0) >= -127 and codes.max(initial=0) <= 127 else None
     return BakedConstant(values, codes, saturated, float_error, float_off)
+
+
+def _hidden(codes: np.ndarray) -> np.ndarray:
+    """Stands for codes that cannot be told any more: floats."""
+    return codes.astype(np.float32)
 
 
 def _scale_error(weight: np.ndarray, params: QuantParams) -> tuple[float, int]:

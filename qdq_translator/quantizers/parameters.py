@@ -88,12 +88,16 @@ def read_parameters(
             "A scale must be finite and above 0; calibrate that tensor again (is it always 0?).",
         )
     axis: Optional[int] = None
+    if zero_point.size not in (1, values.size):
+        return reject(
+            f"has {values.size} scales and {zero_point.size} zero points.", "Export with as many zero points as scales."
+        )
     if values.size == 1:
-        values, zero_point = values.reshape(()), zero_point.reshape(-1)[:1].reshape(())
+        values, zero_point = values.reshape(()), zero_point.reshape(())
     else:
         axis = int(node.get("axis", 1))
-        zero_point = np.broadcast_to(zero_point, values.shape)
-    return QuantParams(values, zero_point, dtype, axis)
+        zero_point = np.broadcast_to(zero_point.reshape(-1), values.shape)
+    return QuantParams(values, zero_point, dtype, axis, scale.dtype)
 
 
 def _constant(constants: Constants, name: str) -> Optional[np.ndarray]:
