@@ -291,8 +291,9 @@ def _flag(rule: str, node: Node, options: TranslateOptions) -> str:
 
 def command_line(flags: Iterable[str]) -> tuple[str, ...]:
     """Flag names as a user types them; several operators behind one --addtl_ops_to_infer_adjacent_scales."""
-    plain = sorted({flag for flag in flags if " " not in flag})
-    ops = sorted({flag.split(" ")[1] for flag in flags if " " in flag})
+    names = set(flags)
+    plain = sorted(flag for flag in names if " " not in flag)
+    ops = sorted(flag.split(" ")[1] for flag in names if " " in flag)
     extra = [f"--addtl_ops_to_infer_adjacent_scales {' '.join(ops)}"] if ops else []
     return (*(f"--{flag}" for flag in plain), *extra)
 
