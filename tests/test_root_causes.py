@@ -1,0 +1,216 @@
+"""Root causes: few tensors behind many missing scales, what each gains, why it has none and what cures it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.graph import Graph
+from qdq_translator.inference import Context, infer_scales
+from qdq_translator.precision import make_plan
+from qdq_translator.root_causes import command_line, find_root_causes
+from qdq_translator.scales import Origin, ScaleTable
+from qdq_translator.translator import Translation
+from qdq_translator.types import TensorTypes
+from tests.conftest import ZOO, need_shared
+from tests.small_models import model, pair, translated
+
+CONSTANTS = {"w": np.ones((4, 4, 1, 1), np.float32), "s": np.float32(0.05), "z": np.int8(0)}
+SHAPE = "float[1,4,8,8]"
+
+
+def causes_of(body: str, outputs: str = f"{SHAPE} y", **options: object) -> Translation:
+    text = f"g ({SHAPE} x) => ({outputs}) {{" + pair("x", "xq") + body + "}"
+    return translated(model(text, **CONSTANTS), **options)
+
+
+def test_one_tensor_behind_six_convolutions() -> None:
+    """Six convolutions read what was never quantized; its other reader's other operand is quantized."""
+    body = "m = Elu (xq)" + "".join(
+        f" c{i} = Conv (m, w) " + pair(f"c{i}", f"q{i}") + f" r{i} = Relu (q{i})" for i in range(6)
+    )
+    body += " a = Add (xq, m) " + pair("a", "aq") + "y = Sum (r0, r1, r2, r3, r4, r5, aq)"
+    made = causes_of(body)
+    (cause,) = made.causes.causes
+    assert cause.tensor == "m" and cause.op == "Elu"
+    assert len(cause.layers) == 8 and cause.shared == () and cause.macs == 6 * 64 * 4 * 4
+    assert cause.sentence == (
+        "6 Conv, 1 Elu and 1 Add run in FP16 because 'm', output of Elu 'Elu_m', was never quantized "
+        "(the other operand of its reader Add 'Add_a' is)."
+    )
+    assert cause.options == ("--addtl_ops_to_infer_adjacent_scales Elu",)
+    assert [layer.cause for layer in made.plan if layer.op == "Conv"] == ["m"] * 6
+    (tried,) = made.causes.what_if
+    assert (tried.int8_layers, tried.int8_macs, tried.scales) == (14, 6144, len(made.scales) + 1)
+
+
+def test_what_follows_is_no_cause_of_its_own() -> None:
+    made = causes_of(
+        "c = Conv (xq, w) r = Relu (c) t = Transpose <perm=[0,1,3,2]> (r) e = Exp (t)"
+        + pair("e", "eq")
+        + "y = Relu (eq)"
+    )
+    (cause,) = made.causes.causes
+    assert (cause.tensor, cause.follows, cause.options) == ("c", ("r", "t"), ())
+    assert cause.cure == "quantize 'c' in the model"
+    assert cause.why == "no rule follows a Conv forward, and its readers' operator (Relu) has none to hand back"
+    transpose = next(layer for layer in made.plan if layer.op == "Transpose")
+    assert transpose.cause == "c" and "it would follow from 'c'" in transpose.reason
+
+
+def test_a_later_tensor_can_be_the_cause_of_an_earlier_one() -> None:
+    """The inverse sigmoid (rule S5) hands a scale back, nothing hands it on: the Sigmoid's output is the root."""
+    made = causes_of("c = Conv (xq, w) g = Sigmoid (c) a = Add (xq, g)" + pair("a", "aq") + "y = Relu (aq)")
+    (cause,) = made.causes.causes
+    assert (cause.tensor, cause.follows) == ("g", ("c",))
+    assert set(cause.layers) == {"Conv_c", "Sigmoid_g", "Add_a"}
+
+
+def test_options_that_work_only_together() -> None:
+    """The Mul's output comes with concat scales, and only with it the Conv's output through the Mul."""
+    body = (
+        "c = Conv (xq, w) g = Sigmoid (c) m = Mul (c, g) k = Concat <axis=1> (m, xq)"
+        + pair("k", "kq")
+        + "y = Relu (kq)"
+    )
+    made = causes_of(body, "float[1,8,8,8] y")
+    tried = {row.options: row.int8_layers for row in made.causes.what_if}
+    both = ("--infer_concat_scales", "--infer_mul_scales")
+    assert set(tried) == {both[:1], both[1:], both}
+    assert tried[both] == 4 and tried[both[:1]] < 4 and tried[both[1:]] < 4
+    done = causes_of(body, "float[1,8,8,8] y", infer_concat_scales=True, infer_mul_scales=True)
+    assert done.causes.causes == [] and sum(layer.precision == "int8" for layer in done.plan) == 4
+
+
+def test_unary_scales_are_proposed_for_a_dla_only() -> None:
+    body = "c = Conv (xq, w) a = Add (c, xq)" + pair("a", "aq") + "y = Relu (aq)"
+    (on_gpu,) = causes_of(body).causes.causes
+    (on_dla,) = causes_of(body, target="orin-dla").causes.causes
+    assert (on_gpu.options, on_gpu.cure) == ((), "quantize 'c' in the model")
+    assert (on_dla.options, on_dla.rule) == (("--add_unary_ew_scales_for_dla",), "S9")
+
+
+def test_graph_input_and_graph_output_as_causes() -> None:
+    text = f"g ({SHAPE} x, {SHAPE} u) => ({SHAPE} y, {SHAPE} v) {{" + pair("x", "xq")
+    text += (
+        "a = Add (xq, u)" + pair("a", "aq") + "v = Conv (aq, w) b = Add (aq, v)" + pair("b", "bq") + "y = Relu (bq)}"
+    )
+    made = translated(model(text, **CONSTANTS))
+    why = {cause.tensor: (cause.op, cause.why) for cause in made.causes.causes}
+    assert why["u"] == (
+        "graph input", "the graph input was not quantized, and its readers' operator (Add) has none to hand back"
+    )  # fmt: skip
+    assert why["v"] == ("Conv", "it is a graph output, which no rule gives a scale (S2)")
+
+
+def test_branch_that_is_quantized_on_one_side_only() -> None:
+    made = translate(str(need_shared(ZOO / "edge" / "branch_one_side.onnx")))
+    assert [(c.tensor, c.macs) for c in made.causes.causes] == [("t10", 9216), ("t11", 0), ("t12", 0)]
+    assert made.causes.causes[0].cure == "quantize 't10' in the model"
+    assert made.causes.causes[1].options == made.causes.causes[2].options == ("--infer_mul_scales",)
+
+
+def test_detector_names_few_kinds_of_causes_and_the_options() -> None:
+    made = translate(str(need_shared(ZOO / "mini" / "yolov5n__nvpq13.onnx")))
+    groups = made.causes.groups
+    assert len(groups) <= 6 and {group.op for group in groups} <= {"Sigmoid", "Mul", "Add", "Conv", "Concat"}
+    assert sum(len(group.tensors) for group in groups) == len(made.causes.causes) < len(made.causes.root_of)
+    assert any("--infer_mul_scales" in group.options for group in groups)
+    assert groups[-1].total_macs == 753664 == made.report["coverage"]["macs"]["surprises"]
+    best = made.causes.what_if[-1]
+    real = translate(
+        str(ZOO / "mini" / "yolov5n__nvpq13.onnx"), TranslateOptions(infer_concat_scales=True, infer_mul_scales=True)
+    )
+    assert best.options == ("--infer_concat_scales", "--infer_mul_scales")
+    assert best.int8_layers == sum(layer.precision == "int8" for layer in real.plan)
+    assert best.int8_macs == real.report["coverage"]["macs"]["int8"]
+    assert best.scales == len(real.scales)
+
+
+def test_nothing_missing_nothing_found() -> None:
+    made = causes_of("c = Conv (xq, w)" + pair("c", "cq") + "y = Relu (cq)")
+    assert (made.causes.causes, made.causes.groups, made.causes.what_if) == ([], [], [])
+
+
+def test_words_of_a_command_line() -> None:
+    flags = ["infer_mul_scales", "addtl_ops_to_infer_adjacent_scales Elu", "addtl_ops_to_infer_adjacent_scales Abs"]
+    assert command_line(iter(flags)) == ("--infer_mul_scales", "--addtl_ops_to_infer_adjacent_scales Abs Elu")
+
+
+def _covers(context: Context, roots: tuple[str, ...], wanted: list[str]) -> bool:
+    table = context.scales.fork()
+    for tensor in roots:
+        table.infer(tensor, 0.9 / 127, Origin("try"))
+    infer_scales(Context(context.graph, context.types, table, context.options), Diagnostics())
+    return all(tensor in table for tensor in wanted)
+
+
+def _random_network(seed: int) -> onnx.ModelProto:
+    """Unary operators with and without rules, in a random tree of up to nine nodes."""
+    pick = random.Random(seed)
+    body, tensors = "", ["x"]
+    for index in range(pick.randint(4, 9)):
+        op = pick.choice(["Relu", "Sigmoid", "Exp", "Transpose <perm=[0,1,2,3]>", "Identity", "Erf"])
+        body += f" t{index} = {op} ({pick.choice(tensors)})"
+        tensors.append(f"t{index}")
+    leaves = [t for t in tensors if f"({t})" not in body]
+    body += f" y = Sum ({', '.join(leaves)})"
+    return model(f"g ({SHAPE} x) => ({SHAPE} y) {{{body}}}")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_set_is_the_smallest(seed: int) -> None:
+    """Held against trying every smaller set, on networks whose rules need one known tensor each."""
+    graph = Graph.from_model(_random_network(seed))
+    types = TensorTypes(graph)
+    context = Context(graph, types, ScaleTable(), TranslateOptions())
+    found = find_root_causes(context, make_plan(graph, types, context.scales))
+    wanted = list(found.root_of)
+    roots = tuple(cause.tensor for cause in found.causes)
+    assert wanted and _covers(context, roots, wanted)
+    assert not any(_covers(context, fewer, wanted) for fewer in itertools.combinations(wanted, len(roots) - 1))
+
+
+@pytest.mark.parametrize("path", sorted((ZOO / "mini").glob("*__nvpq1[37].onnx")), ids=lambda path: path.stem)
+def test_roots_bring_every_layer_of_the_zoo_to_int8(path: Path) -> None:
+    """With a scale on every root and the rules run again, no layer lacks a scale but what graph outputs keep."""
+    made = translate(str(path))
+    table = made.scales.fork()
+    for cause in made.causes.causes:
+        table.infer(cause.tensor, 0.9 / 127, Origin("try"))
+    infer_scales(Context(made.graph, made.types, table, made.options), Diagnostics())
+    after = make_plan(made.graph, made.types, table)
+    assert [layer.name for layer in after if layer.surprise] == []
+
+
+def test_cost_grows_with_the_network_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scales are looked up a bounded number of times for each node, whatever the size."""
+    calls = 0
+    plain = Context.scale
+
+    def counting(self: Context, tensor: str) -> Optional[float]:
+        nonlocal calls
+        calls += 1
+        return plain(self, tensor)
+
+    counts = []
+    for blocks in (50, 200):
+        block = "c{0} = Conv ({1}, w) g{0} = Sigmoid (c{0}) m{0} = Mul (c{0}, g{0}) "
+        made = causes_of(
+            "".join(block.format(i, f"m{i - 1}" if i else "xq") for i in range(blocks)) + f"y = Relu (m{blocks - 1})"
+        )
+        monkeypatch.setattr(Context, "scale", counting)
+        calls = 0
+        find_root_causes(Context(made.graph, made.types, made.scales, made.options), made.plan)
+        monkeypatch.setattr(Context, "scale", plain)
+        counts.append(calls)
+        assert len(made.causes.root_of) == 3 * blocks - 1
+    assert 0 < counts[1] < 5 * counts[0]
