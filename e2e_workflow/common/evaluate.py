@@ -16,6 +16,7 @@ def session(model: Model) -> onnxruntime.InferenceSession:
     """ONNX Runtime on one CPU thread, graph optimizations off: the Q/DQ model is computed as it is written."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -36,11 +36,13 @@ def run(name: str, variants: list[Variant], smoke: bool, folder: Path) -> list[l
         model = folder / f"{name}_{variant.name}.onnx"
         variant.quantize(float_model, task.calibration_images, model)
         score = task.score_of_model(model)
-        coverage = [str(outcome) for outcome in translation.outcomes(model, variant.asymmetric)]
-        row = [name, variant.name, task.metric, f"{float_score:.2f}", f"{score:.2f}", *coverage]
+        found = translation.outcomes(model, task.score_of_model, variant.asymmetric)
+        cells = [cell for outcome in found for cell in outcome.cells()]
+        row = [name, variant.name, task.metric, f"{float_score:.2f}", f"{score:.2f}", *cells]
         print(" | ".join(row), flush=True)
         lost = float_score - score
         assert lost <= task.tolerated_loss, f"{name}, {variant.name}: Q/DQ {score:.2f}, float {float_score:.2f}"
+        translation.hold(f"{name}, {variant.name}", score, found, task.tolerated_loss)
         rows.append(row)
     return rows
 

@@ -1,11 +1,16 @@
-"""What the translator makes of a Q/DQ model: files and coverage."""
+"""What the translator makes of a Q/DQ model: files, coverage, and the score of the simulated implicit engine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import onnx
+
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 
 OPTIONS = {
     "plain": TranslateOptions(),
@@ -17,26 +22,50 @@ OPTIONS = {
         add_unary_ew_scales_for_dla=True,
     ),
 }
-HEADER = [f"INT8 layers, {name}" for name in OPTIONS]
+HEADER = [f"{what}, {name}" for name in OPTIONS for what in ("INT8", "simulated")]
+ENGINE = SimulationOptions(fp16=True)
+"""As `trtexec --int8 --fp16` on a GPU or Orin builds it: layers above INT8 compute through float16, ties go to even."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Coverage counts the layers that compute on floats: those that may run in INT8, and all of them."""
+    """Coverage counts the layers that compute on floats: those that may run in INT8, and all of them.
+
+    score: of the simulated implicit engine, in percent.
+    """
 
     int8_layers: int
     layers: int
+    score: float
 
-    def __str__(self) -> str:
-        return f"{self.int8_layers}/{self.layers}"
+    def cells(self) -> list[str]:
+        """Its two columns of the table."""
+        return [f"{self.int8_layers}/{self.layers}", f"{self.score:.2f}"]
 
 
-def outcomes(model: Path, asymmetric: str = "error") -> list[Outcome]:
-    """Translate with each of OPTIONS into a folder of its own beside the model. Raises UserError where that fails."""
+def outcomes(model: Path, score: Callable[[onnx.ModelProto], float], asymmetric: str = "error") -> list[Outcome]:
+    """Translate with each of OPTIONS into a folder of its own beside the model; the engine is simulated from its files.
+
+    `score` of an ONNX model is what the workflow measures. Raises UserError where the translation fails.
+    """
     found = []
     for name, options in OPTIONS.items():
+        folder = model.parent / f"{model.stem}_{name.replace(', ', '_')}"
         translation = translate(model, replace(options, asymmetric=asymmetric))
-        translation.save(model.parent / f"{model.stem}_{name.replace(', ', '_')}")
+        translation.save(folder)
         layers = [layer for layer in translation.plan if layer.precision != "none"]
-        found.append(Outcome(sum(layer.precision == "int8" for layer in layers), len(layers)))
+        network = ImplicitNetwork.read(TranslationFiles.locate(folder))
+        found.append(
+            Outcome(
+                sum(layer.precision == "int8" for layer in layers), len(layers), score(simulate(network, ENGINE).model)
+            )
+        )
     return found
+
+
+def hold(name: str, qdq_score: float, found: list[Outcome], tolerated_loss: float) -> None:
+    """Raises AssertionError where a simulated engine loses more than that many points against the Q/DQ model."""
+    for options, outcome in zip(OPTIONS, found):
+        assert outcome.score >= qdq_score - tolerated_loss, (
+            f"{name}, {options}: simulated engine {outcome.score:.2f}, Q/DQ {qdq_score:.2f}"
+        )

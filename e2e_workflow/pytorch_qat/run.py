@@ -26,10 +26,13 @@ def run(name: str, smoke: bool, folder: Path) -> list[str]:
     tasks.quantize_aware(task, network)
     model = task.export(network, folder / f"{name}_qat.onnx", quantized=True)
     qdq_score = task.score_of_model(model)
-    row = [name, task.metric, f"{float_score:.2f}", f"{qdq_score:.2f}", *map(str, translation.outcomes(model))]
+    found = translation.outcomes(model, task.score_of_model)
+    cells = [cell for outcome in found for cell in outcome.cells()]
+    row = [name, task.metric, f"{float_score:.2f}", f"{qdq_score:.2f}", *cells]
     print(" | ".join(row), flush=True)
     assert float_score >= task.wanted_score, f"{name}: float {float_score:.2f} is below {task.wanted_score}"
     assert qdq_score >= float_score - task.tolerated_loss, f"{name}: Q/DQ {qdq_score:.2f}, float {float_score:.2f}"
+    translation.hold(name, qdq_score, found, task.tolerated_loss)
     return row
 
 
