@@ -212,5 +212,5 @@ def test_cost_grows_with_the_network_not_with_its_square(monkeypatch: pytest.Mon
         find_root_causes(Context(made.graph, made.types, made.scales, made.options), made.plan)
         monkeypatch.setattr(Context, "scale", plain)
         counts.append(calls)
-        assert len(made.causes.root_of) == 3 * blocks - 1
+        assert len(made.causes.root_of) == 3 * blocks
     assert 0 < counts[1] < 5 * counts[0]
