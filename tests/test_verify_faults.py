@@ -58,7 +58,7 @@ def test_nothing_is_found_where_nothing_is_wrong(clean: TranslationFiles) -> Non
     results = look(clean)
     row = results["outputs"]["pairs"][0]["outputs"]["logits"]
     assert results["per_layer"]["first_jump"] is None
-    assert row["sqnr_db"] > 120 and row["top1_agreement"] == 100
+    assert row["identical"] and row["top1_agreement"] == 100
 
 
 @pytest.mark.parametrize(("factor", "worst_db"), [(2.0, 42), (0.5, 25)])

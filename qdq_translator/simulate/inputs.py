@@ -319,7 +319,7 @@ def _image_layout(spec: InputSpec, layout: str) -> tuple[str, int, Optional[int]
     if len(spec.shape) != 4:
         raise UserError(f"Images cannot be fed to the input {spec}.", "They need an input of 4 dimensions.")
     if layout == "auto":
-        layout = "nchw" if spec.shape[1] in (1, 3, 4) or spec.shape[3] not in (1, 3, 4) else "nhwc"
+        layout = "nhwc" if spec.shape[3] in (1, 3) and spec.shape[1] not in (1, 3) else "nchw"
     channels = spec.shape[1] if layout == "nchw" else spec.shape[3]
     if channels not in (1, 3, 4):
         raise UserError(

@@ -7,7 +7,8 @@ to its readers in several ways (one scale each, or float to some), the worst pai
 Noise adds up along a network. A row is a *jump* where its noise-to-signal ratio is over four times (6 dB) what its inputs
 brought along, and worse than 50 dB; noise below 60 dB counts as 60 dB, because one code that tips over makes that much.
 A scale that was inferred backward through a Relu or data movement, from where the explicit model rounds, is harmless: the
-same codes come out behind. Its noise is neither a jump nor inherited.
+same codes come out behind. Its noise is neither a jump nor inherited. Nor is it a jump where all readers' outputs have
+30 dB less noise than the tensor.
 Tensors are fetched in groups whose values of one run stay below a given number of bytes.
 """
 
@@ -34,13 +35,15 @@ JUMP_BELOW_DB = 50.0
 FLOOR_NOISE = 1e-6
 """60 dB."""
 _SAME_CODES = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "Cast", "Clip")
+HEALED = 1e-3
 GROUP_BYTES = 128 * 2**20
 
 
 @dataclasses.dataclass
 class Row:
     """One tensor. inherited: noise of what its layer reads; notes: what the translation did to the tensor or its layer.
-    harmless: see the module; behind_harmless: its layer reads such a tensor."""
+    harmless: see the module; behind_harmless: its layer reads such a tensor; passed_on:
+    the most noise that a reader's output has."""
 
     tensor: str
     node: str
@@ -51,6 +54,7 @@ class Row:
     inherited: float = 0.0
     harmless: bool = False
     behind_harmless: bool = False
+    passed_on: float = math.inf
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def drops(self) -> Iterator[tuple[str, float, float]]:
@@ -114,7 +118,7 @@ class LayerComparison:
         found = []
         for row in self.rows:
             for where, lost, sqnr in row.drops():
-                if lost >= JUMP_DB and sqnr < JUMP_BELOW_DB:
+                if lost >= JUMP_DB and sqnr < JUMP_BELOW_DB and row.passed_on > HEALED * row.read.noise:
                     found.append(Jump(row.tensor, row.node, row.op, where, lost, sqnr, tuple(row.notes)))
         return found
 
@@ -179,6 +183,10 @@ def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
     """Fills in what each row inherits and passes on."""
     by_tensor = {row.tensor: row for row in rows}
     for row in rows:
+        readers = graph.consumers(row.tensor)
+        behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
+        if readers and row.tensor not in graph.outputs and len(behind) >= len(readers):
+            row.passed_on = max(behind)
         producer = graph.producer.get(row.tensor)
         if producer is None:
             continue
@@ -343,10 +351,6 @@ class Notes:
         self.constants = Constants(explicit.graph)
         self.names = _Names(stripped, explicit)
         self.origins: dict[str, dict[str, str]] = network.config.get("scale_origins", {})
-        diagnostics = network.config.get("diagnostics", [])
-        self.diagnosed: dict[str, list[dict[str, Any]]] = {}
-        for item in diagnostics:
-            self.diagnosed.setdefault(item.get("tensor", ""), []).append(item)
         self.weights = {row["node"]: row for row in network.report.get("weights", [])}
         self.requantized = {node for node, _ in simulated.placement.weights}
 
@@ -415,10 +419,11 @@ class Notes:
             )
         if tensor in self.stripped.outputs and not given:
             notes.append("it is a graph output, which should have no scale of its own (rule S2)")
-        for item in self.diagnosed.get(tensor, []):
-            if item.get("code", "").endswith("-C2"):
-                readers = item.get("data", {}).get("float_readers", [])
-                notes.append(f"read as float by {', '.join(readers[:3])} in the model, rounded for them here (rule C2)")
+        base = self.names.base(tensor)
+        if given and base in self.names.aliases(tensor) and not self.names.is_moved(tensor):
+            readers = [n.name for n in self.explicit.consumers(base) if not is_quantize(n)]
+            who = [*readers[:3], *(["whoever takes the graph output"] if base in self.explicit.outputs else [])]
+            notes.append(f"read as float by {', '.join(who)} in the model, rounded for them here (rule C2)")
         return notes
 
     def _layer(self, node: Node) -> list[str]:

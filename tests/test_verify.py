@@ -1,0 +1,366 @@
+"""verify from the command line: figures, thresholds, stages, device results, sensitivity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.commands.verify import Options
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph
+from qdq_translator.io import load_model
+from qdq_translator.simulate import per_layer
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.metrics import Comparison
+from qdq_translator.simulate.run import ExplicitNetwork
+from qdq_translator.simulate.verify import verify
+from tests.test_verify_faults import DIGITS, SAMPLES
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> TranslationFiles:
+    return translate(DIGITS, TranslateOptions()).save(tmp_path_factory.mktemp("t"))
+
+
+@pytest.fixture(scope="module")
+def float_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits model without its Q/DQ and without rounded weights: what it was before quantization."""
+    model = translate(DIGITS, TranslateOptions(weights="float", calibration_type="histogram")).model
+    path = tmp_path_factory.mktemp("f") / "float.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def args(files: TranslationFiles, *more: str) -> list[str]:
+    return ["verify", "-i", str(DIGITS), "-t", str(files.folder), "--inputs", str(SAMPLES), *more]
+
+
+# -------------------------------------------------------------------- figures
+
+
+def test_figures_by_hand() -> None:
+    row = Comparison()
+    row.add(np.array([[3.0, 4.0]]), np.array([[3.0, 5.0]]))
+    row.add(np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]]))
+    assert row.mse == 3 / 4 and row.max_abs == 1 and row.count == 4
+    assert row.sqnr_db == pytest.approx(10 * math.log10(26 / 3))
+    assert row.cosine == pytest.approx(29 / math.sqrt(26 * 35))
+    assert row.top1_agreement == 50 and row.top1_samples == 2 and not row.identical
+
+
+def test_figures_at_the_edges() -> None:
+    same = Comparison()
+    same.add(np.array([0.0, np.inf, np.nan]), np.array([-0.0, np.inf, np.nan]))
+    assert same.identical and same.cosine == 1 and same.as_dict()["sqnr_db"] is None
+    lost = Comparison()
+    lost.add(np.array([1.0, 2.0]), np.array([1.0, np.inf]))
+    assert lost.non_finite == 1 and lost.sqnr_db == -math.inf and not lost.identical
+    silent = Comparison()
+    silent.add(np.zeros(3), np.ones(3))
+    assert silent.cosine == 0 and silent.sqnr_db == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("shape", "scores"),
+    [((2, 10), True), ((2, 10, 1, 1), True), ((2, 1), False), ((2, 84, 100), False), ((10,), False)],
+)
+def test_what_looks_like_class_scores(shape: tuple[int, ...], scores: bool) -> None:
+    row = Comparison()
+    row.add(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+    assert (row.top1_agreement is not None) == scores
+
+
+# -------------------------------------------------------------------- item 5: passes what is right
+
+
+def test_the_trained_network_agrees_on_every_test_image(files: TranslationFiles, tmp_path: Path) -> None:
+    digits = pytest.importorskip("e2e_workflow.common.digits").load()
+    np.savez(tmp_path / "test.npz", input=digits.test_images, labels=digits.test_labels)
+    results = verify(Options(model=str(DIGITS), translation=str(files.folder), inputs=str(tmp_path / "test.npz")))
+    row = results["outputs"]["pairs"][0]["outputs"]["logits"]
+    assert row["top1_samples"] == 450 and row["top1_agreement"] >= 99.5
+    assert row["identical"] or row["sqnr_db"] > 60  # a folded BatchNormalization (rule F1) moves a code now and then
+    accuracy = results["outputs"]["accuracy"]
+    assert accuracy["simulated"]["logits"] == accuracy["explicit"]["logits"] > 99
+
+
+@pytest.mark.parametrize("more", [{"fp16": True}, {"rounding": "away"}, {"fp16": True, "sigmoid": "fp16"}])
+def test_other_hardware_agrees_too(files: TranslationFiles, more: dict[str, Any]) -> None:
+    results = verify(Options(model=str(DIGITS), translation=str(files.folder), inputs=str(SAMPLES), **more))
+    row = results["outputs"]["pairs"][0]["outputs"]["logits"]
+    assert row["top1_agreement"] >= 99.5 and row["cosine"] > 0.999
+
+
+# -------------------------------------------------------------------- command line
+
+
+def test_json_and_save(files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "v.json"
+    command = args(files, "--samples", "4", "--json", "--save", str(saved), "--per-layer", "--min_cosine", "0.999")
+    assert main([*command, "--min_top1_agreement", "99.5"]) == 0
+    out = capsys.readouterr().out
+    results = json.loads(out)
+    assert json.loads(saved.read_text()) == results
+    assert results["kind"] == "qdq-translator verification" and results["inputs"]["samples"] == 4
+    assert results["simulation"] == {
+        "rounding": "even",
+        "higher_layers": "fp32",
+        "sigmoid": "int8",
+        "unary_scales": "fused",
+        "tensors_held_in_int8": 19,
+        "layers_above_int8": 3,
+        "weights_rounded": 10,
+    }
+    assert [row["tensor"] for row in results["per_layer"]["layers"]][:2] == [
+        "input",
+        "/stem/stem.1/BatchNormalization_output_0",
+    ]
+    assert results["failed"] == [] and results["stale"] is False
+
+
+def test_text_and_three_stages(files: TranslationFiles, float_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args(files, "--float", str(float_model), "--samples", "8", "--per_layer", "--verbose")) == 0
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines() if "logits" in line and line.split()[0] in ("explicit", "float")]
+    assert [r[:2] for r in rows] == [["explicit", "simulated"], ["float", "explicit"], ["float", "simulated"]]
+    assert rows[0][4] == "equal" and rows[1][3:] == rows[2][3:] and 20 < float(rows[1][4]) < 60
+    assert "No layer stands out among 23 tensors." in out and "/layer3/conv2/Conv" in out
+
+
+def test_a_missed_threshold_is_status_1(
+    files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoiled = tmp_path / "t"
+    spoiled.mkdir()
+    for path in files.folder.iterdir():
+        (spoiled / path.name).write_bytes(path.read_bytes())
+    copy = TranslationFiles(spoiled, files.name)
+    cache = copy.read_cache()
+    cache.scales["logits"] = 100.0
+    copy.cache.write_text(cache.to_text())
+    command = ["verify", "-i", str(DIGITS), "-t", str(spoiled), "--inputs", str(SAMPLES)]
+    assert main([*command, "--min_cosine", "0.9"]) == 1
+    assert "Output 'logits' has the cosine 0.0000" in capsys.readouterr().err
+    assert main([*command, "--min_top1_agreement", "50"]) == 1
+    assert main(command) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "message"),
+    [
+        (["--min_cosine", "2"], 2, "--min_cosine 2 is out of range"),
+        (["--samples", "0"], 2, "--samples 0 is not a number of samples"),
+        (["--image_std", "0"], 2, "--image_std must be positive"),
+        (["--inputs", "nowhere.npz"], 1, "do not exist. The model wants 'input': float32 ?x1x16x16"),
+    ],
+)
+def test_wrong_usage(
+    files: TranslationFiles, more: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(args(files, *more)) == status
+    assert message in capsys.readouterr().err
+
+
+def test_models_that_do_not_belong_together(files: TranslationFiles, tmp_path: Path) -> None:
+    model = onnx.load(DIGITS)
+    model.graph.input[0].name = "picture"
+    for node in model.graph.node:
+        for index, name in enumerate(node.input):
+            if name == "input":
+                node.input[index] = "picture"
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(UserError, match="The explicit model has the inputs picture; the translation has input"):
+        verify(Options(model=str(tmp_path / "other.onnx"), translation=str(files.folder)))
+
+
+def test_without_onnxruntime(
+    files: TranslationFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(args(files)) == 1
+    assert "pip install 'qdq-translator[verify]'" in capsys.readouterr().err
+
+
+def test_renamed_outputs_are_matched_by_node(tmp_path: Path) -> None:
+    renamed = translate(DIGITS, TranslateOptions(rename_node_outputs=True)).save(tmp_path)
+    results = verify(
+        Options(model=str(DIGITS), translation=str(renamed.folder), inputs=str(SAMPLES), samples=4, per_layer=True)
+    )
+    assert results["outputs"]["pairs"][0]["outputs"]["logits"]["identical"]
+    assert len(results["per_layer"]["layers"]) >= 19 and results["per_layer"]["first_jump"] is None
+
+
+def test_other_translators_files_are_taken(files: TranslationFiles, tmp_path: Path) -> None:
+    """Model and cache alone, without config and report."""
+    for path in (files.model, files.cache):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    results = verify(Options(model=str(DIGITS), translation=str(tmp_path), inputs=str(SAMPLES), samples=4))
+    assert results["outputs"]["pairs"][0]["outputs"]["logits"]["identical"]
+
+
+def test_int8_ends_are_fed_and_read(zoo: Path, tmp_path: Path) -> None:
+    for name in ("int8_graph_input", "q_at_output"):
+        path = zoo / "edge" / f"{name}.onnx"
+        translate(path, TranslateOptions()).save(tmp_path / name)
+        results = verify(Options(model=str(path), translation=str(tmp_path / name), per_layer=True))
+        assert all(row["identical"] for row in results["outputs"]["pairs"][0]["outputs"].values())
+
+
+def test_groups_bound_the_memory_and_change_nothing(files: TranslationFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = ImplicitNetwork.read(files)
+    explicit = ExplicitNetwork.of(load_model(DIGITS)[0])
+    simulated = simulate(network)
+    samples = random_samples(input_specs(network.model, {}), network.scales, 2, 0)
+    made: list[int] = []
+    original = per_layer.Session
+
+    def counting(model: onnx.ModelProto, what: str, fetch: Any) -> Any:
+        made.append(len(fetch))
+        return original(model, what, fetch)
+
+    monkeypatch.setattr(per_layer, "Session", counting)
+    whole = per_layer.compare_layers(network, explicit, simulated, samples)
+    assert len(made) == 2
+    small = per_layer.compare_layers(network, explicit, simulated, samples, group_bytes=4 * 4 * 16 * 16 * 16)
+    assert len(made) > 10 and max(made[2:]) < max(made[:2])
+    assert small.as_dict() == whole.as_dict()
+
+
+# -------------------------------------------------------------------- sensitivity
+
+
+def test_sensitivity_finds_the_costly_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two Convs; the input of the second is quantized far too coarsely."""
+    rng = np.random.default_rng(0)
+    nodes, tensors = [], []
+    zero = onnx.numpy_helper.from_array(np.asarray(0, np.int8), "z")
+    tensors.append(zero)
+    name = "x"
+    for layer, scale in (("fine", 0.02), ("coarse", 1.0)):
+        weight = rng.normal(size=(4, 4, 1, 1)).astype(np.float32)
+        tensors.append(onnx.numpy_helper.from_array(np.float32(scale), f"{layer}_s"))
+        tensors.append(onnx.numpy_helper.from_array(weight, f"{layer}_w"))
+        tensors.append(
+            onnx.numpy_helper.from_array(np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127), f"{layer}_ws")
+        )
+        tensors.append(onnx.numpy_helper.from_array(np.zeros(4, np.int8), f"{layer}_wz"))
+        for source, step, z, more in (
+            (name, f"{layer}_s", "z", {}),
+            (f"{layer}_w", f"{layer}_ws", f"{layer}_wz", {"axis": 0}),
+        ):
+            nodes.append(helper.make_node("QuantizeLinear", [source, step, z], [f"{source}_q"], f"{source}_Q", **more))
+            nodes.append(
+                helper.make_node("DequantizeLinear", [f"{source}_q", step, z], [f"{source}_d"], f"{source}_D", **more)
+            )
+        nodes.append(
+            helper.make_node("Conv", [f"{name}_d", f"{layer}_w_d"], [f"{layer}_out"], layer, kernel_shape=[1, 1])
+        )
+        name = f"{layer}_out"
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in ("x", name)]
+    graph = helper.make_graph(nodes, "two", infos[:1], infos[1:], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    translate(tmp_path / "m.onnx", TranslateOptions()).save(tmp_path / "t")
+    command = ["verify", "-i", str(tmp_path / "m.onnx"), "-t", str(tmp_path / "t"), "--samples", "2", "--sensitivity"]
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["sensitivity"]
+    assert [row["layer"] for row in found["ranking"]] == ["coarse", "fine"]
+    assert found["ranking"][0]["gain_db"] > 10 > 1 > found["ranking"][1]["gain_db"]
+    assert found["layer_argument_addition"].startswith("coarse:fp16") and found["layers_left_out"] == 0
+    assert main([*command, "--time_limit", "0"]) == 0
+    assert "2 layers were left out by --time_limit" in capsys.readouterr().out
+
+
+# -------------------------------------------------------------------- results from a device
+
+
+def device_folder(tmp_path: Path, files: TranslationFiles, values: dict[str, np.ndarray], **changes: Any) -> Path:
+    """What run_on_device.py writes (its README), with one engine and one that failed."""
+    tmp_path.mkdir(exist_ok=True)
+    np.savez(tmp_path / "implicit_outputs.npz", **values)
+
+    def of(path: Path) -> dict[str, str]:
+        return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+    content = {
+        "schema_version": 1,
+        "kind": "qdq-translator device results",
+        "model": of(files.model),
+        "cache": of(files.cache),
+        "inputs": {**of(SAMPLES), "samples": 64},
+        "device": {"machine": "aarch64", "python": "3.10.12"},
+        "tensorrt": "10.3.0",
+        "target": "orin-dla",
+        "dla_core": 0,
+        "engines": {
+            "implicit": {"status": "ok", "precision": "int8", "outputs": "implicit_outputs.npz", "batch": 1},
+            "fp16": {"status": "failed", "precision": "fp16", "error": "no memory"},
+        },
+        **changes,
+    }
+    (tmp_path / "device_results.json").write_text(json.dumps(content))
+    return tmp_path / "device_results.json"
+
+
+def logits(files: TranslationFiles) -> np.ndarray:
+    from qdq_translator.simulate.run import Session
+
+    session = Session(simulate(ImplicitNetwork.read(files)).model, "simulated")
+    with np.load(SAMPLES) as data:
+        return np.concatenate([session.run({"input": data["input"][i : i + 1]})["logits"] for i in range(64)])
+
+
+def test_device_results_are_compared(
+    files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = logits(files)
+    values[5] = -values[5]
+    path = device_folder(tmp_path / "d", files, {"logits": values})
+    assert main(args(files, "--device_results", str(path), "--json")) == 0
+    results = json.loads(capsys.readouterr().out)
+    pair = results["outputs"]["pairs"][2]
+    assert (pair["reference"], pair["other"]) == ("simulated", "device implicit")
+    assert pair["outputs"]["logits"]["top1_agreement"] == pytest.approx(100 * 63 / 64)
+    assert results["device"]["tensorrt"] == "10.3.0"
+    assert "engine 'fp16' failed on the device: no memory" in results["notes"]
+    assert results["outputs"]["accuracy"]["device implicit"]["logits"] == pytest.approx(100 * 63 / 64)
+
+
+def test_device_results_of_something_else_are_refused(files: TranslationFiles, tmp_path: Path) -> None:
+    values = logits(files)
+
+    def check(path: Path, message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            verify(
+                Options(model=str(DIGITS), translation=str(files.folder), inputs=str(SAMPLES), device_results=str(path))
+            )
+
+    check(device_folder(tmp_path / "a", files, {"logits": values}, cache={"file": "c", "sha256": "0"}), "another cache")
+    check(device_folder(tmp_path / "b", files, {"logits": values}, kind="other"), "holds no device results")
+    check(device_folder(tmp_path / "c", files, {"logits": values}, schema_version=9), "schema_version 9")
+    check(device_folder(tmp_path / "d", files, {"other": values}), "has no output 'logits'")
+    check(device_folder(tmp_path / "e", files, {"logits": values[:10]}), "has no output 'logits' for sample 10")
+    check(tmp_path / "gone.json", "cannot be read")
+
+
+def test_the_stripped_graph_is_left_alone(files: TranslationFiles) -> None:
+    network = ImplicitNetwork.read(files)
+    before = network.model.SerializeToString(deterministic=True)
+    simulate(network)
+    assert network.model.SerializeToString(deterministic=True) == before
+    assert len(Graph.from_model(network.model)) == 22

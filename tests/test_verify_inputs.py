@@ -1,0 +1,143 @@
+"""Inputs of verify: what is taken, and what is said of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qdq_translator.errors import UserError
+from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, random_samples
+
+IMAGE = InputSpec("image", (1, 3, 4, 6), np.dtype(np.float32))
+TWO = [InputSpec("a", (None, 4), np.dtype(np.float32)), InputSpec("ids", (None, 2), np.dtype(np.int64))]
+
+
+def feeds(samples: Samples) -> list[dict[str, np.ndarray]]:
+    return list(samples)
+
+
+def test_npz_with_labels(tmp_path: Path) -> None:
+    data = np.arange(5 * 72, dtype=np.float64).reshape(5, 3, 4, 6)
+    np.savez(tmp_path / "x.npz", image=data, labels=np.arange(5))
+    samples = load_samples(tmp_path / "x.npz", [IMAGE], 3)
+    assert len(samples) == 3 and samples.labels is not None and samples.labels.tolist() == [0, 1, 2]
+    assert feeds(samples)[2]["image"].dtype == np.float32
+    np.testing.assert_array_equal(feeds(samples)[2]["image"], data[2:3])
+
+
+def test_several_inputs_and_a_fixed_batch(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=np.ones((7, 4), np.float32), ids=np.zeros((7, 2), np.int32))
+    samples = load_samples(tmp_path / "x.npz", TWO, None)
+    assert samples.runs == 7 and feeds(samples)[0]["ids"].dtype == np.int64
+    fixed = [InputSpec("a", (3, 4), np.dtype(np.float32)), InputSpec("ids", (3, 2), np.dtype(np.int64))]
+    samples = load_samples(tmp_path / "x.npz", fixed, None)
+    assert (samples.runs, samples.batch, len(samples)) == (2, 3, 6)
+    assert samples.notes == ["1 samples were left out: the model takes 3 at a time"]
+    assert [f["a"].shape for f in feeds(samples)] == [(3, 4), (3, 4)]
+
+
+def test_npy_and_folders(tmp_path: Path) -> None:
+    np.save(tmp_path / "0.npy", np.zeros((2, 3, 4, 6), np.float32))
+    np.save(tmp_path / "1.npy", np.ones((3, 4, 6), np.float32))  # one sample without batch axis
+    assert len(load_samples(tmp_path / "0.npy", [IMAGE], None)) == 2
+    samples = load_samples(tmp_path, [IMAGE], None)
+    assert [float(f["image"].mean()) for f in samples] == [0.0, 0.0, 1.0]
+    assert len(load_samples(tmp_path, [IMAGE], 1)) == 1
+    named = tmp_path / "named"
+    named.mkdir()
+    np.save(named / "a.npy", np.zeros((4, 4), np.float32))
+    np.save(named / "ids.npy", np.zeros((4, 2), np.int64))
+    assert load_samples(named, TWO, None).runs == 4
+
+
+def test_images(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.zeros((8, 12, 3), np.uint8)
+    pixels[:, :, 0], pixels[:, :, 2] = 255, 51
+    image.fromarray(pixels).save(tmp_path / "a.png")
+    image.fromarray(pixels[:, :, 0]).save(tmp_path / "b.png")
+    options = ImageOptions(mean=(0.5, 0.0, 0.0), std=(0.5, 1.0, 2.0))
+    samples = load_samples(tmp_path, [IMAGE], None, options)
+    values = feeds(samples)[0]["image"]
+    assert values.shape == (1, 3, 4, 6) and len(samples) == 2
+    np.testing.assert_allclose(values[0, :, 1, 1], [1.0, 0.0, 0.1], rtol=1e-6)
+    last = InputSpec("image", (1, 4, 6, 3), np.dtype(np.float32))
+    np.testing.assert_allclose(feeds(load_samples(tmp_path / "a.png", [last], None))[0]["image"][0, 1, 1], [1, 0, 0.2])
+
+
+def test_random_inputs_fill_the_range_and_repeat() -> None:
+    big = InputSpec("x", (4, 1000), np.dtype(np.float32))
+    flag = InputSpec("flag", (4,), np.dtype(bool))
+    samples = random_samples([big, flag], {"x": 2.0}, 5, seed=3)
+    assert (samples.runs, samples.batch) == (2, 4)
+    x = feeds(samples)[0]["x"]
+    assert 70 < x.std() < 100 and np.array_equal(x, feeds(samples)[0]["x"])
+    assert not np.array_equal(x, feeds(samples)[1]["x"])
+    assert feeds(samples)[0]["flag"].dtype == np.bool_
+    assert 0.9 < random_samples([big], {}, 1, 0).feed(0)["x"].std() < 1.1
+
+
+def save(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path / "x.npz", **arrays)
+    return path / "x.npz"
+
+
+WANTS = r"The model wants 'image': float32 1x3x4x6"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "specs", "message"),
+    [
+        ({"img": np.zeros((1, 3, 4, 6), np.float32)}, [IMAGE], rf"has no array 'image' \(it has img\). {WANTS}"),
+        (
+            {"image": np.zeros((1, 3, 4, 6), np.uint8)},
+            [IMAGE],
+            "holds uint8; the model wants float32. Convert it first",
+        ),
+        ({"image": np.zeros((1, 4, 6, 3), np.float32)}, [IMAGE], rf"has the shape 1x4x6x3. {WANTS}, with the samples"),
+        ({"a": np.zeros((2, 4), np.float32), "ids": np.zeros((3, 2), np.int64)}, TWO, "different numbers of samples"),
+        (
+            {"a": np.zeros((2, 4), np.float32), "ids": np.zeros((2, 2))},
+            TWO,
+            "'ids' holds float64; the model wants int64",
+        ),
+        ({"x": np.zeros((0, 4), np.float32)}, [InputSpec("x", (2, 4), np.dtype(np.float32))], "holds 0 samples"),
+    ],
+)
+def test_wrong_arrays_are_explained(
+    tmp_path: Path, arrays: dict[str, np.ndarray], specs: list[InputSpec], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        load_samples(save(tmp_path, **arrays), specs, None)
+
+
+def test_wrong_files_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="do not exist"):
+        load_samples(tmp_path / "gone.npz", [IMAGE], None)
+    for name, message in (
+        ("a.npz", "is not an .npz file"),
+        ("a.npy", "is not a NumPy array"),
+        ("a.txt", "are neither"),
+    ):
+        (tmp_path / name).write_text("text")
+        with pytest.raises(UserError, match=message):
+            load_samples(tmp_path / name, [IMAGE], None)
+    with pytest.raises(UserError, match="holds both npz and npy"):
+        load_samples(tmp_path, [IMAGE], None)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"holds no .npy, .npz or image"):
+        load_samples(tmp_path / "empty", [IMAGE], None)
+    (tmp_path / "bad.png").write_text("text")
+    with pytest.raises(UserError, match="is not an image"):
+        load_samples(tmp_path / "bad.png", [IMAGE], None).feed(0)
+    np.save(tmp_path / "one.npy", np.zeros((2, 4), np.float32))
+    with pytest.raises(UserError, match="holds one array and the model has 2 inputs"):
+        load_samples(tmp_path / "one.npy", TWO, None)
+
+
+def test_open_sizes_are_asked_for() -> None:
+    open_ = InputSpec("image", (None, 3, None, None), np.dtype(np.float32))
+    with pytest.raises(UserError, match="--shapes image:1x3xSIZExSIZE"):
+        random_samples([open_], {}, 1, 0)

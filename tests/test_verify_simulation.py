@@ -1,0 +1,170 @@
+"""The simulated implicit engine, number by number against NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper, parser
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.commands.verify import Options
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, rounded_weight, simulate
+from qdq_translator.simulate.restore import restore
+from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.verify import verify
+
+pytest.importorskip("onnxruntime")
+
+
+def network(
+    text: str, scales: dict[str, float], precisions: dict[str, str] | None = None, **arrays: np.ndarray
+) -> ImplicitNetwork:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}')
+    for name, value in arrays.items():
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    return ImplicitNetwork(model, scales, precisions or {}, frozenset())
+
+
+def run(net: ImplicitNetwork, options: SimulationOptions, **feed: np.ndarray) -> dict[str, np.ndarray]:
+    return Session(simulate(net, options).model, "simulated").run(feed)
+
+
+IDENTITY = "net (float[n] x) => (float[n] y) { [relu] a = Relu(x) [neg] y = Neg(a) }"
+
+
+@pytest.mark.parametrize("rounding", ["even", "away"])
+def test_rounding_of_ties_and_ends(rounding: str) -> None:
+    net = network("net (float[n] x) => (float[n] y) { [neg] y = Neg(x) }", {"x": 0.5})
+    codes = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5, 127.5, 400, -127.5, -128.5, -400, 0.49], np.float32)
+    expected = {
+        "even": [0, 2, 2, -0.0, -2, -2, 126, 127, 127, -128, -128, -128, 0],
+        "away": [1, 2, 3, -1, -2, -3, 127, 127, 127, -128, -128, -128, 0],
+    }[rounding]
+    y = run(net, SimulationOptions(rounding=rounding), x=codes * np.float32(0.5))["y"]
+    np.testing.assert_array_equal(y, -np.asarray(expected, np.float32) * np.float32(0.5))
+
+
+@given(st.floats(2.0**-20, 2.0**10, width=32), st.integers(0, 2**31))
+@settings(max_examples=25, deadline=None)
+def test_rounding_is_that_of_quantizelinear(scale: float, seed: int) -> None:
+    x = (np.random.default_rng(seed).normal(size=500) * scale * 60).astype(np.float32)
+    net = network("net (float[n] x) => (float[n] y) { [neg] y = Neg(x) }", {"x": scale})
+    expected = np.clip(np.rint(x / np.float32(scale)), -128, 127) * np.float32(scale)
+    np.testing.assert_array_equal(run(net, SimulationOptions(), x=x)["y"], -expected.astype(np.float32))
+
+
+def test_one_scale_for_every_reader_and_the_output() -> None:
+    net = network(
+        "net (float[n] x) => (float[n] y, float[n] z, float[n] a) { [relu] a = Relu(x) [neg] y = Neg(a) [abs] z = Abs(a) }",
+        {"a": 0.25},
+    )
+    x = np.array([0.1, 0.13, 7.7, 99], np.float32)
+    values = run(net, SimulationOptions(), x=x)
+    held = np.array([0, 0.25, 7.75, 31.75], np.float32)
+    np.testing.assert_array_equal(values["a"], held)
+    np.testing.assert_array_equal(values["y"], -held)
+    np.testing.assert_array_equal(values["z"], held)
+
+
+CONV = "net (float[1,2,2,2] x) => (float[1,2,2,2] y) { [conv] y = Conv<kernel_shape=[1,1]>(x, w) }"
+WEIGHT = np.array([[0.3, -1.27], [0.101, 0.002]], np.float32).reshape(2, 2, 1, 1)
+
+
+def test_weights_of_int8_layers_only() -> None:
+    x = np.zeros((1, 2, 2, 2), np.float32)
+    x[0, 1] = 1
+    int8 = run(network(CONV, {"x": 1.0}, w=WEIGHT), SimulationOptions(), x=x)["y"]
+    step = np.float32(0.101) / np.float32(127)
+    assert int8[0, 1, 0, 0] == np.rint(np.float32(0.002) / step) * step != np.float32(0.002)
+    for net in (network(CONV, {}, w=WEIGHT), network(CONV, {"x": 1.0}, {"conv": "fp16"}, w=WEIGHT)):
+        assert run(net, SimulationOptions(), x=x)["y"][0, 1, 0, 0] == np.float32(0.002)
+    assert run(network(CONV, {"x": 1.0}, {"*": "fp16"}, w=WEIGHT), SimulationOptions(), x=x / 3)["y"][0, 1, 0, 0] == (
+        np.float32(0.002) * (x / np.float32(3))[0, 1, 0, 0]
+    )
+
+
+def test_float16_above_int8() -> None:
+    x = np.full((1, 2, 2, 2), 1 / 3, np.float32)
+    net = network(CONV, {}, w=WEIGHT)
+
+    def half(v: np.ndarray) -> np.ndarray:
+        return v.astype(np.float16).astype(np.float32)
+
+    expected = half((half(WEIGHT)[:, :, 0, 0] * half(x)[0, :, 0, 0]).sum(axis=1))
+    y = run(net, SimulationOptions(fp16=True), x=x)["y"]
+    np.testing.assert_array_equal(y[0, :, 0, 0], expected)
+    assert not np.array_equal(y, run(net, SimulationOptions(), x=x)["y"])
+    int8 = network(CONV, {"x": 1.0}, w=WEIGHT)
+    np.testing.assert_array_equal(
+        run(int8, SimulationOptions(fp16=True), x=x)["y"], run(int8, SimulationOptions(), x=x)["y"]
+    )
+
+
+def test_sigmoid_in_float16_takes_no_codes() -> None:
+    text = "net (float[n] x) => (float[n] y) { [s] a = Sigmoid(x) [m] y = Mul(a, x) }"
+    net = network(text, {"x": 0.05, "a": 0.05})
+    x = np.array([1.23, -0.77, 3.1], np.float32)
+    held = (np.rint(x / np.float32(0.05)) * np.float32(0.05)).astype(np.float32)
+    half = x.astype(np.float16).astype(np.float32)
+    sigmoid = (1 / (1 + np.exp(-half))).astype(np.float16).astype(np.float32)
+    y = run(net, SimulationOptions(sigmoid_fp16=True), x=x)["y"]
+    np.testing.assert_allclose(y, sigmoid * held, rtol=1e-3)
+    coarse = run(net, SimulationOptions(), x=x)["y"]
+    rounded = np.rint(1 / (1 + np.exp(-held)) / 0.05) * 0.05
+    np.testing.assert_allclose(coarse, rounded * held, rtol=1e-5)
+
+
+def test_grouped_transposed_convolution_has_a_scale_per_group_and_channel() -> None:
+    weight = np.random.default_rng(0).normal(size=(4, 3, 2, 2)).astype(np.float32)
+    got = rounded_weight(weight, 1, 2, "even")
+    for group in range(2):
+        for channel in range(3):
+            part = weight[2 * group : 2 * group + 2, channel]
+            step = np.abs(part).max() / np.float32(127)
+            np.testing.assert_allclose(got[2 * group : 2 * group + 2, channel], np.rint(part / step) * step, rtol=1e-6)
+    np.testing.assert_allclose(rounded_weight(weight, 1, 1, "even"), rounded_weight(weight, 1, 2, "even"), atol=0.02)
+    flat = weight[:, :, 0, 0]
+    np.testing.assert_array_equal(rounded_weight(flat, 1, 1, "even"), rounded_weight(flat.T.copy(), 0, 1, "even").T)
+
+
+def test_half_models_are_simulated() -> None:
+    text = "net (float16[1,2,2,2] x) => (float16[1,2,2,2] y) { [conv] a = Conv<kernel_shape=[1,1]>(x, w) [relu] y = Relu(a) }"
+    net = network(text, {"x": 0.1, "a": 0.03}, w=WEIGHT.astype(np.float16))
+    for rounding in ("even", "away"):
+        y = run(net, SimulationOptions(rounding=rounding), x=np.full((1, 2, 2, 2), 0.31, np.float16))["y"]
+        assert y.dtype == np.float16
+        codes = y.astype(np.float32) / np.float32(0.03)
+        np.testing.assert_allclose(codes, np.rint(codes), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp__ort_s8", "resnet18__ort_s8_dedicated", "yolov5n__ort_s8", "yolov5n__mo_dla_fp32"]
+)
+def test_fully_quantized_models_are_equal_bit_for_bit(zoo: Path, tmp_path: Path, name: str) -> None:
+    path = zoo / "mini" / f"{name}.onnx"
+    translate(path, TranslateOptions()).save(tmp_path)
+    results = verify(Options(model=str(path), translation=str(tmp_path), samples=2, per_layer=True))
+    rows = results["outputs"]["pairs"][0]["outputs"]
+    assert rows and all(row["identical"] for row in rows.values())
+    assert results["per_layer"]["first_jump"] is None and len(results["per_layer"]["layers"]) >= 7
+
+
+def test_a_restored_model_is_its_own_simulation(tmp_path: Path) -> None:
+    """Stripped model and cache, made explicit again and translated again: equal bit for bit, without BatchNormalization
+    or a second rounding in between."""
+    from tests.test_verify_faults import DIGITS, SAMPLES
+
+    first = translate(DIGITS, TranslateOptions(infer_average_pool_scales=True, infer_concat_scales=True))
+    explicit = restore(copy_model(first.model), first.cache.scales).model
+    onnx.save(explicit, tmp_path / "explicit.onnx")
+    translate(tmp_path / "explicit.onnx", TranslateOptions()).save(tmp_path / "t")
+    results = verify(
+        Options(model=str(tmp_path / "explicit.onnx"), translation=str(tmp_path / "t"), inputs=str(SAMPLES), samples=8)
+    )
+    assert results["outputs"]["pairs"][0]["outputs"]["logits"]["identical"]
+    assert results["outputs"]["pairs"][0]["outputs"]["logits"]["sqnr_db"] is None
