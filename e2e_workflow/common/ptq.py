@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from . import results, tasks, translation
+from .variant import Variant
 
 HEADER = ["network", "variant", "metric", "float", "Q/DQ", *translation.HEADER]
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "scikit-learn"]
 SMOKE_NETWORKS = ("resnet", "mobilenet_silu")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """`quantize(float model, calibration images, Q/DQ model to write)`; asymmetric: how to translate it."""
-
-    name: str
-    quantize: Callable[[Path, np.ndarray, Path], None]
-    asymmetric: str = "error"
 
 
 def run(name: str, variants: list[Variant], smoke: bool, folder: Path) -> list[list[str]]:

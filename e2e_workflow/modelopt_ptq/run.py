@@ -13,6 +13,7 @@ import numpy as np
 from modelopt.onnx.quantization import quantize as modelopt_quantize
 
 from e2e_workflow.common import ptq
+from e2e_workflow.common.variant import Variant
 
 
 def _quantizer(method: str, target_dla: bool) -> Callable[[Path, np.ndarray, Path], None]:
@@ -33,10 +34,10 @@ def _quantizer(method: str, target_dla: bool) -> Callable[[Path, np.ndarray, Pat
 
 
 VARIANTS = [
-    ptq.Variant("default_entropy", _quantizer("entropy", target_dla=False)),
-    ptq.Variant("default_max", _quantizer("max", target_dla=False)),
-    ptq.Variant("dla_entropy", _quantizer("entropy", target_dla=True)),
-    ptq.Variant("dla_max", _quantizer("max", target_dla=True)),
+    Variant("default_entropy", _quantizer("entropy", target_dla=False)),
+    Variant("default_max", _quantizer("max", target_dla=False)),
+    Variant("dla_entropy", _quantizer("entropy", target_dla=True)),
+    Variant("dla_max", _quantizer("max", target_dla=True)),
 ]
 
 

@@ -1,0 +1,115 @@
+"""The workflows end to end: what needs neither PyTorch nor TensorFlow always runs, the smoke modes run where those are.
+
+.ci/run installs PyTorch and TensorFlow into environments of their own and runs this file there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qdq_translator.commands.translate import EXAMPLE_MODEL
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
+
+
+def run(*argv: str, cwd: Path = ROOT, seconds: int = 300) -> str:
+    """Standard output of a Python process that must succeed."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *argv], cwd=cwd, env=env, capture_output=True, text=True, timeout=seconds)
+    assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_example_translate_verify_report(tmp_path: Path) -> None:
+    """The model that ships: trained, translated, and its simulated engine classifies the shipped samples alike."""
+    cli = (sys.executable, "-c", "import sys; from qdq_translator.cli import main; sys.exit(main())")[1:]
+    run(*cli, "translate", "-i", str(EXAMPLE_MODEL), "-o", str(tmp_path), "--add_unary_ew_scales_for_dla")
+    out = run(
+        *cli, "verify", "-i", str(EXAMPLE_MODEL), "-t", str(tmp_path), "--inputs", str(SAMPLES), "--json",
+        "--min_top1_agreement", "98", "--min_cosine", "0.999",
+    )  # fmt: skip
+    results = json.loads(out)
+    assert results["inputs"]["samples"] == 64 and not results["stale"] and results["failed"] == []
+    report = json.loads(run(*cli, "report", "-t", str(tmp_path), "--json"))
+    assert report["coverage"]["layers"]["int8"] >= 20
+
+
+def test_onnxruntime_ptq_without_torch(tmp_path: Path) -> None:
+    """The shipped network without its Q/DQ, through all four variants of quantize_static, on 450 test images."""
+    pytest.importorskip("sklearn", reason="LOUDLY: scikit-learn is missing, no digits to calibrate and score with")
+    pytest.importorskip("sympy", reason="LOUDLY: sympy is missing, which quant_pre_process imports")
+    from e2e_workflow.common import digits, evaluate, translation
+    from e2e_workflow.onnxruntime_ptq.quantizers import VARIANTS
+    from qdq_translator import translate
+
+    data = digits.load()
+
+    def score(model: evaluate.Model) -> float:
+        return evaluate.top1_of(evaluate.outputs(model, data.test_images)[0], data.test_labels)
+
+    translate(EXAMPLE_MODEL).save(tmp_path)
+    float_model = tmp_path / f"{EXAMPLE_MODEL.stem}_noqdq.onnx"
+    float_score = score(float_model)
+    assert float_score >= 98.5
+    for variant in VARIANTS:
+        model = tmp_path / f"{variant.name}.onnx"
+        variant.quantize(float_model, data.train_images[:256], model)
+        qdq_score = score(model)
+        assert qdq_score >= float_score - 1.0, variant.name
+        found = translation.outcomes(model, score, variant.asymmetric)
+        translation.hold(variant.name, qdq_score, found, 1.0)
+        assert [outcome.int8_layers for outcome in found] == [found[0].layers] * 3, variant.name
+
+
+def test_a_bad_translation_is_noticed() -> None:
+    """`hold` is what the workflows assert with."""
+    from e2e_workflow.common.translation import OPTIONS, Outcome, hold
+
+    good, bad = Outcome(1, 1, 97.0), Outcome(1, 1, 93.9)
+    hold("net", 98.0, [good] * len(OPTIONS), 4.0)
+    with pytest.raises(AssertionError, match=r"net, inferred: simulated engine 93\.90, Q/DQ 98\.00"):
+        hold("net", 98.0, [good, bad, good], 4.0)
+
+
+WORKFLOWS = {
+    "pytorch_qat": (("torch", "onnxscript"), 4),
+    "onnxruntime_ptq": (("torch", "onnxscript", "sympy"), 8),
+    "modelopt_ptq": (("torch", "onnxscript", "modelopt"), 8),
+    "tensorflow_qat": (("tensorflow", "tf2onnx"), 2),
+}
+"""Workflow -> (modules it needs, rows of its smoke table)."""
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_smoke_mode(workflow: str) -> None:
+    """`--smoke` asserts on its scores itself; here the table that it prints is held to the same."""
+    modules, rows = WORKFLOWS[workflow]
+    missing = [name for name in ("sklearn", *modules) if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"LOUDLY: {workflow} --smoke is not run here, for lack of {', '.join(missing)}")
+    out = run("-m", f"e2e_workflow.{workflow}.run", "--smoke", seconds=600)
+    lines = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in out.splitlines() if line[:1] == "|"]
+    header, table = lines[0], [dict(zip(lines[0], line)) for line in lines[2:]]
+    assert len(table) == rows, out
+    for row in table:
+        loss = 8.0 if row["network"] == "detector" else 5.0
+        least = 10.0 if row["network"] == "detector" else 85.0
+        assert float(row["float"]) >= least
+        scores = [row["Q/DQ"], *(row[name] for name in header if name.startswith("simulated"))]
+        assert len(scores) == 4
+        assert np.ptp([float(score) for score in scores]) <= loss, row
+        int8 = [row[name] for name in header if name.startswith("INT8")]
+        counts = [re.fullmatch(r"(\d+)/(\d+)", cell) for cell in int8]
+        assert all(counts)
+        covered = [int(c[1]) for c in counts if c]
+        assert covered == sorted(covered) and covered[-1] > 0, f"options only add scales: {row}"
