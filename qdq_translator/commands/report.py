@@ -27,7 +27,7 @@ class Options:
         "--verify",
         default=None,
         metavar="FILE",
-        help="the JSON that 'qdq-translator verify --json' printed, to show on the page of --html",
+        help="results of 'qdq-translator verify --save', to show on the page of --html",
     )
     verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
 

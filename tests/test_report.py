@@ -1,0 +1,230 @@
+"""NAME_report.json against its documented schema, the drawing in 80 columns, and thresholds for pipelines."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main, main_translate
+from qdq_translator.report.data import format_report
+from qdq_translator.report.terminal import amount, percent, print_report
+from tests.conftest import ZOO, need_shared
+from tests.small_models import model, pair
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "report_schema.md"
+MODELS = ("yolov5n__nvpq13", "yolov8n__mo_dla_fp32", "vit__nvpq13", "resnet18__nvpq13", "unet__nvpq13")
+
+
+def zoo(name: str) -> str:
+    return str(need_shared(ZOO / "mini" / f"{name}.onnx"))
+
+
+def small(tmp_path: Path, text: str = "", **arrays: np.ndarray) -> str:
+    """A Conv and an Elu that was not quantized, dynamic unless `text` says otherwise."""
+    text = text or "g (float[n,4,h,w] x) => (float[n,4,i,j] y) {" + pair("x", "xq") + (
+        "c = Conv (xq, w) e = Elu (c)" + pair("e", "eq") + "y = Conv (eq, w) }"
+    )
+    constants = {"w": np.ones((4, 4, 3, 3), np.float32), "s": np.float32(0.05), "z": np.int8(0), **arrays}
+    path = tmp_path / "small.onnx"
+    onnx.save(model(text, **constants), str(path))
+    return str(path)
+
+
+def documented(section: str) -> set[str]:
+    """Names in the first column of the tables of one section of the schema."""
+    text = re.split(r"^## ", DOCS.read_text(encoding="utf-8"), flags=re.M)
+    part = next(p for p in text if p.startswith(section))
+    rows = [line.split("|")[1] for line in part.splitlines() if line.startswith("|")]
+    return {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.fixture(scope="module")
+def dla_report() -> dict[str, Any]:
+    options = TranslateOptions(target="orin-dla", infer_mul_scales=True, platform="jetpack-6.0")
+    report: dict[str, Any] = json.loads(format_report(translate(zoo("yolov5n__nvpq13"), options).report))
+    return report
+
+
+def test_schema_is_documented(dla_report: dict[str, Any]) -> None:
+    head = DOCS.read_text(encoding="utf-8").split("## ")[0].splitlines()
+    assert set(dla_report) == {
+        n for line in head if line.startswith("| `") for n in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert set(dla_report["plan"][0]) == documented("`plan`")
+    assert set(dla_report["inputs"][0]) == documented("`inputs`")
+    assert set(dla_report["root_causes"]["causes"][0]) == documented("`root_causes`")
+    assert set(dla_report["dla"]) == documented("`dla`")
+    assert set(dla_report["weights"][0]) == documented("`weights`")
+    prose = DOCS.read_text(encoding="utf-8")
+    for row in (
+        dla_report["root_causes"]["groups"][0],
+        dla_report["root_causes"]["what_if"][0],
+        dla_report["scales"][0],
+    ):
+        assert all(f"`{key}`" in prose for key in row)
+    finding = next(layer["findings"][0] for layer in dla_report["dla"]["layers"] if layer["findings"])
+    for row in (
+        finding,
+        dla_report["dla"]["layers"][0],
+        dla_report["shared_ranges"][0],
+        dla_report["coverage"]["macs"],
+    ):
+        assert all(f"`{key}`" in prose or f".{key}`" in prose for key in row)
+
+
+def test_report_holds_what_the_translation_found(dla_report: dict[str, Any]) -> None:
+    made = translate(
+        zoo("yolov5n__nvpq13"), TranslateOptions(target="orin-dla", infer_mul_scales=True, platform="jetpack-6.0")
+    )
+    assert dla_report == made.report
+    assert dla_report["schema_version"] == 1
+    (first,) = dla_report["inputs"]
+    assert first["shape"] == [1, 3, 64, 64] and first["hex"] == "3cde03d4"
+    assert np.frombuffer(bytes.fromhex(first["hex"]), ">f4")[0] == np.float32(first["scale"])
+    assert [row["scale"] for row in dla_report["outputs"]] == [None, None, None]
+    assert len(dla_report["plan"]) == len(dla_report["dla"]["layers"]) == 199
+    assert sum(dla_report["dla"]["counts"].values()) == 199
+    assert {row["tensor"] for row in dla_report["scales"]} == set(made.tensor_scales)
+    assert {row["rule"] for row in dla_report["scales"] if not row["explicit"]} >= {"S5", "S8"}
+
+
+def test_report_has_a_line_for_every_row(dla_report: dict[str, Any]) -> None:
+    text = format_report(dla_report)
+    assert json.loads(text) == dla_report
+    lines = text.splitlines()
+    row = json.dumps(next(row for row in dla_report["scales"] if row["tensor"] == "/b0/act/Sigmoid_output_0"))
+    assert sum(line.strip().rstrip(",") == row for line in lines) == 1
+    assert len(lines) > len(dla_report["plan"]) + len(dla_report["scales"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("everything", [False, True])
+def test_drawing_fits_80_columns(
+    name: str, everything: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    report = translate(zoo(name), TranslateOptions(target="orin-dla")).report
+    print_report(report, everything)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    for words in ("INT8", "surprises", "DLA (orin), predicted", "Scales and weights", "Graph inputs and outputs"):
+        assert words in out
+    for row in (*report["inputs"], *report["outputs"]):
+        assert row["name"] in out and (row["hex"] or "float") in out
+
+
+def test_drawing_names_causes_options_and_gains(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_report(translate(zoo("yolov5n__nvpq13")).report)
+    out = capsys.readouterr().out
+    assert (
+        re.search(r"\d+ Sigmoid outputs +\d+", out) and "--infer_concat_scales" in out and "--infer_mul_scales" in out
+    )
+    assert "+97.2%" in out and "196   98.5%" in out
+    assert "was never quantized" in out and "--all shows every layer" in out
+
+
+def test_names_with_markup_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = onnx.load(small(tmp_path))
+    made.graph.node[3].name = "[red]conv[/red]"
+    print_report(translate(made).report, everything=True)
+    assert "[red]conv[/red]" in capsys.readouterr().out
+
+
+def test_command_draws_from_the_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main_translate(["-i", small(tmp_path), "-o", str(out)]) == 0
+    short = capsys.readouterr().out
+    assert "MACs unknown" in short and "--shapes NAME:DIMS for x" in short
+    assert "1 Conv output without scale holds back 2 layers" in short
+    for path in out.iterdir():
+        if not path.name.endswith(("_report.json", "_noqdq.onnx")):
+            path.unlink()
+    assert main(["report", "-t", str(out)]) == 0
+    drawn = capsys.readouterr().out
+    assert "MACs of 2 layers are unknown: dynamic shapes. Translate with --shapes NAME:DIMS for x." in " ".join(
+        drawn.split()
+    )
+    assert main(["report", "-t", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((out / "small_report.json").read_text(encoding="utf-8"))
+
+
+def test_unknown_schema_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_translate(["-i", small(tmp_path), "-o", str(tmp_path)]) == 0
+    path = tmp_path / "small_report.json"
+    path.write_text(
+        json.dumps({**json.loads(path.read_text(encoding="utf-8")), "schema_version": 99}), encoding="utf-8"
+    )
+    assert main(["report", "-t", str(tmp_path)]) == 1
+    assert "schema version 99" in capsys.readouterr().err
+
+
+def test_page_gets_reports_and_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+    fake = types.ModuleType("qdq_translator.report.html")
+    fake.write_page = lambda *arguments: calls.append(arguments)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "qdq_translator.report.html", fake)
+    source = small(tmp_path)
+    for folder in ("a", "b"):
+        assert main_translate(["-i", source, "-o", str(tmp_path / folder)]) == 0
+    results = tmp_path / "verify.json"
+    results.write_text('{"per_layer": []}', encoding="utf-8")
+    page = tmp_path / "page.html"
+    one = ["report", "-t", str(tmp_path / "a"), "--html", str(page)]
+    assert main([*one, "--against", str(tmp_path / "b"), "--verify", str(results)]) == 0
+    report, path, against, verify = calls[0]
+    assert report["model"] == against["model"] == "small" and path == page and verify == {"per_layer": []}
+    assert main(one) == 0 and calls[1][2:] == (None, None)
+    assert main([*one[:3], "--against", str(tmp_path / "b")]) == 2
+    assert "Name the page with --html" in capsys.readouterr().err
+
+
+def test_threshold_of_int8_macs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["-i", small(tmp_path), "-o", str(tmp_path / "out"), "--fail_under_int8_macs", "50"]
+    assert main_translate(command) == 1
+    assert "unknown because shapes are dynamic; give them with --shapes" in capsys.readouterr().err
+    assert main_translate([*command, "--shapes", "x:1x4x8x8"]) == 1
+    assert "0.0% of the MACs are planned in INT8, below --fail_under_int8_macs 50" in capsys.readouterr().err
+    cured = [*command, "--shapes", "x:1x4x8x8", "--addtl_ops_to_infer_adjacent_scales", "Elu"]
+    assert main_translate(cured) == 0  # 36 of 52 parts: the other Conv makes the graph output
+    assert "69.2% of MACs" in capsys.readouterr().out
+    assert (tmp_path / "out" / "small_report.json").exists()
+
+
+def test_threshold_of_gpu_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["-i", small(tmp_path), "-o", str(tmp_path / "out"), "--fail_on_gpu_fallback"]
+    assert main_translate(command) == 2
+    assert "--target orin-dla" in capsys.readouterr().err
+    assert main_translate([*command, "--target", "orin-dla"]) == 1
+    assert "Elu 'Elu_e' cannot run on the DLA (operator is not native through TensorRT)" in capsys.readouterr().err
+    text = "g (float[1,4,8,8] x) => (float[1,4,6,6] y) {" + pair("x", "xq") + "y = Conv (xq, w) }"
+    fine = ["-i", small(tmp_path, text), "-o", str(tmp_path / "out"), "--fail_on_gpu_fallback", "--target", "orin-dla"]
+    assert main_translate(fine) == 0
+
+
+def test_summary_as_json_names_the_missed_threshold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["-i", small(tmp_path), "-o", str(tmp_path), "--target", "orin-dla", "--fail_on_gpu_fallback", "--json"]
+    assert main_translate(command) == 1
+    result = json.loads(capsys.readouterr().out)
+    (summary,) = result["translated"]
+    assert result["status"] == 1 and "cannot run on the DLA" in summary["failed"]
+    assert summary["dla"]["counts"] == {"dla-int8": 0, "dla-fp16": 2, "gpu": 1, "folded": 0}
+    assert summary["root_causes"]["groups"][0]["op"] == "Conv"
+
+
+def test_numbers() -> None:
+    assert [amount(n) for n in (None, 7, 1234, 1234567, 2.5e9)] == ["unknown", "7", "1.23 k", "1.23 M", "2.5 G"]
+    assert (percent(1, 3), percent(1, 0)) == ("33.3%", "-")
