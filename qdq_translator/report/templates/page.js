@@ -1,0 +1,477 @@
+"use strict";
+/* The page stands without this; it adds theme, search, sorting, copying, and a graph that moves.
+   Names only ever reach the page as text. */
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
+
+function make(tag, text, className) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+/* ---- theme ---- */
+const themes = ["system", "light", "dark"];
+function setTheme(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = `Theme: ${theme}`;
+  try { localStorage.setItem("theme", theme); } catch (_) { /* a page from a file may have no storage */ }
+}
+let theme = "system";
+try { theme = themes.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "system"; } catch (_) { /* as above */ }
+setTheme(theme);
+byId("theme").addEventListener("click", () => {
+  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+  setTheme(theme);
+});
+
+/* ---- copying ---- */
+function copyByHand(text) {
+  const area = make("textarea", text, "quiet");
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  return done;
+}
+async function copy(button) {
+  const text = button.dataset.copy;
+  let done = false;
+  try {
+    await navigator.clipboard.writeText(text);
+    done = true;
+  } catch (_) {
+    done = copyByHand(text);
+  }
+  button.textContent = done ? "copied" : "not copied";
+  byId("said").textContent = done ? `Copied ${text}` : "Could not copy";
+  setTimeout(() => { button.textContent = "copy"; }, 1500);
+}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  event.preventDefault();
+  copy(button);
+});
+function copyButton(text, what) {
+  const button = make("button", "copy", "copy");
+  button.type = "button";
+  button.dataset.copy = text;
+  button.setAttribute("aria-label", `Copy ${what}`);
+  return button;
+}
+
+/* ---- tables ---- */
+function setUpTable(table) {
+  const body = table.tBodies[0];
+  const rows = Array.from(body.rows);
+  const search = document.querySelector(`[data-filter="${table.id}"]`);
+  const count = document.querySelector(`[data-count="${table.id}"]`);
+  const chips = all(".chip", table.closest("section"));
+  if (rows.length < 12) table.parentElement.classList.add("few");
+  let texts = null;
+  function filter() {
+    texts = texts || rows.map((row) => row.textContent.toLowerCase());
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const kinds = chips.filter((c) => c.getAttribute("aria-pressed") === "true").map((c) => c.dataset.kind);
+    let shown = 0;
+    rows.forEach((row, i) => {
+      const keep = (!kinds.length || kinds.includes(row.dataset.kind)) && words.every((w) => texts[i].includes(w));
+      if (row.hidden === keep) row.hidden = !keep;
+      shown += keep;
+    });
+    count.textContent = shown === rows.length ? `${shown} rows` : `${shown} of ${rows.length} rows`;
+  }
+  search.addEventListener("input", filter);
+  for (const chip of chips) {
+    chip.addEventListener("click", () => {
+      chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true"));
+      filter();
+    });
+  }
+  Array.from(table.tHead.rows[0].cells).forEach((head, column) => {
+    const button = make("button", head.textContent);
+    button.type = "button";
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const number = head.classList.contains("num");
+      const before = head.getAttribute("aria-sort");
+      const down = before ? before === "ascending" : number && column > 0;
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const keys = new Map(rows.map((row) => {
+        const cell = row.cells[column];
+        return [row, number ? Number(cell.dataset.v ?? cell.textContent) : cell.textContent.toLowerCase()];
+      }));
+      const order = rows.slice().sort((a, b) => {
+        const [x, y] = [keys.get(a), keys.get(b)];
+        return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
+      });
+      body.append(...order);
+    });
+  });
+}
+all("table.sortable").forEach(setUpTable);
+
+/* ---- the graph: moving ---- */
+const graph = byId("graph");
+const whole = graph.getAttribute("viewBox").split(" ").map(Number);
+let view = { x: 0, y: 0, scale: 1 }; /* scale: screen pixels for each pixel of the drawing */
+const size = { width: 0, height: 0 };
+const farBelow = 0.42;
+
+function show() {
+  view.scale = Math.min(Math.max(view.scale, 0.02), 4);
+  graph.setAttribute("viewBox", `${view.x} ${view.y} ${size.width / view.scale} ${size.height / view.scale}`);
+  graph.classList.toggle("far", view.scale < farBelow);
+}
+function fit() {
+  view.scale = Math.min(size.width / whole[2], size.height / whole[3], 1.25);
+  view.x = (whole[2] - size.width / view.scale) / 2;
+  view.y = (whole[3] - size.height / view.scale) / 2;
+  show();
+}
+function zoom(factor, x = size.width / 2, y = size.height / 2) {
+  const before = view.scale;
+  view.scale = Math.min(Math.max(view.scale * factor, 0.02), 4);
+  view.x += x / before - x / view.scale;
+  view.y += y / before - y / view.scale;
+  show();
+}
+function measure() {
+  const box = graph.getBoundingClientRect();
+  const first = !size.width;
+  const middle = { x: view.x + size.width / view.scale / 2, y: view.y + size.height / view.scale / 2 };
+  size.width = box.width || 1;
+  size.height = box.height || 1;
+  if (first) return fit();
+  view.x = middle.x - size.width / view.scale / 2;
+  view.y = middle.y - size.height / view.scale / 2;
+  show();
+}
+new ResizeObserver(measure).observe(graph);
+measure();
+
+const pointers = new Map();
+let moved = 0;
+graph.addEventListener("pointerdown", (event) => {
+  pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+  moved = 0;
+});
+graph.addEventListener("pointermove", (event) => {
+  const last = pointers.get(event.pointerId);
+  if (!last) return;
+  const now = { x: event.clientX, y: event.clientY };
+  moved += Math.hypot(now.x - last.x, now.y - last.y);
+  if (moved > 4 && !graph.hasPointerCapture(event.pointerId)) {
+    graph.setPointerCapture(event.pointerId);
+    graph.classList.add("drag");
+  }
+  const others = Array.from(pointers).filter(([id]) => id !== event.pointerId);
+  if (others.length) {
+    const other = others[0][1];
+    const box = graph.getBoundingClientRect();
+    const factor = Math.hypot(now.x - other.x, now.y - other.y) / Math.max(1, Math.hypot(last.x - other.x, last.y - other.y));
+    zoom(factor, (now.x + other.x) / 2 - box.left, (now.y + other.y) / 2 - box.top);
+  } else if (moved > 4) {
+    view.x -= (now.x - last.x) / view.scale;
+    view.y -= (now.y - last.y) / view.scale;
+    show();
+  }
+  pointers.set(event.pointerId, now);
+});
+for (const kind of ["pointerup", "pointercancel"]) {
+  graph.addEventListener(kind, (event) => {
+    pointers.delete(event.pointerId);
+    graph.classList.remove("drag");
+  });
+}
+graph.addEventListener("wheel", (event) => {
+  const stage = graph.parentElement;
+  if (!event.ctrlKey && !event.metaKey && !stage.classList.contains("full")) return;
+  event.preventDefault();
+  const box = graph.getBoundingClientRect();
+  zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.002)), event.clientX - box.left, event.clientY - box.top);
+}, { passive: false });
+for (const button of all("[data-zoom]")) {
+  button.addEventListener("click", () => {
+    const what = button.dataset.zoom;
+    if (what === "in") zoom(1.4);
+    else if (what === "out") zoom(1 / 1.4);
+    else if (what === "fit") fit();
+    else setFull(!graph.parentElement.classList.contains("full"));
+  });
+}
+function setFull(full) {
+  const stage = graph.parentElement;
+  stage.classList.toggle("full", full);
+  const button = document.querySelector('[data-zoom="full"]');
+  button.setAttribute("aria-pressed", String(full));
+  if (full) graph.focus();
+  else button.focus();
+}
+
+/* ---- the graph: what is selected ---- */
+const boxes = new Map(all(".b[data-i]", graph).map((box) => [Number(box.dataset.i), box]));
+const edges = new Map();
+for (const edge of all("[data-t]", graph)) {
+  const tensor = Number(edge.dataset.t);
+  if (!edges.has(tensor)) edges.set(tensor, []);
+  edges.get(tensor).push(edge);
+}
+const panel = byId("panel");
+let current = null; /* {layer} or {tensor} */
+
+function link(name, hash) {
+  const anchor = make("a", name, "name");
+  anchor.href = hash;
+  return anchor;
+}
+function scaleText(tensor) {
+  return tensor.s === null ? "no scale" : `${tensor.s}`;
+}
+function tensorItem(index) {
+  const tensor = data.tensors[index];
+  const item = make("li");
+  item.append(link(tensor.n, `#tensor-${index}`), make("br"), make("span", scaleText(tensor), "dim"));
+  if (tensor.h) item.append(make("span", "  "), make("code", tensor.h), copyButton(tensor.h, "the hex"));
+  return item;
+}
+function list(title, items) {
+  if (!items.length) return [];
+  const ul = make("ul");
+  ul.append(...items);
+  return [make("h4", title), ul];
+}
+function layerItem(index) {
+  const item = make("li");
+  item.append(link(data.layers[index].n, `#layer-${index}`), make("span", `  ${data.layers[index].l}`, "dim"));
+  return item;
+}
+function showLayer(index) {
+  const layer = data.layers[index];
+  const parts = [make("h3", layer.o), make("p", layer.n, "name")];
+  parts.push(make("p", layer.d && layer.d !== layer.l ? `${layer.l} \u00b7 ${layer.d}` : layer.l));
+  parts.push(make("p", layer.r, `why ${layer.k}`));
+  if (layer.c) parts.push(make("p", `Cure: ${layer.c}.`));
+  if (layer.t >= 0) {
+    const cause = make("p", "Root cause: ");
+    cause.append(link(data.tensors[layer.t].n, `#tensor-${layer.t}`));
+    parts.push(cause);
+  }
+  parts.push(make("p", `${layer.m} MACs${layer.s ? ` (${layer.s})` : ""}, ${layer.w} weights`, "dim"));
+  if (layer.b !== null) parts.push(make("p", `Verify: ${layer.b === "equal" ? "equal" : `SQNR ${layer.b} dB`}`));
+  parts.push(...list("DLA limits", layer.f.map(([text, found, source, status]) => {
+    const item = make("li", `${text}: ${found}`);
+    item.append(make("br"), make("span", status === "documented" ? source : `${source} [${status}]`, "dim"));
+    return item;
+  })));
+  parts.push(...list("Reads", layer.i.map(tensorItem)), ...list("Makes", layer.u.map(tensorItem)));
+  panel.replaceChildren(...parts);
+}
+function showTensor(index) {
+  const tensor = data.tensors[index];
+  const parts = [make("h3", "Tensor"), make("p", tensor.n, "name")];
+  if (tensor.q) parts.push(make("p", tensor.z ? `${tensor.q}, ${tensor.z}` : tensor.q));
+  if (tensor.s === null) parts.push(make("p", "No scale.", "why surprise"));
+  else {
+    const value = make("p", "Scale ");
+    value.append(make("code", tensor.s), copyButton(tensor.s, "the scale"));
+    const hex = make("p", "Hex ");
+    hex.append(make("code", tensor.h), copyButton(tensor.h, "the hex"));
+    const rule = tensor.w ? `${tensor.r}, ${tensor.w}` : tensor.r;
+    parts.push(value, hex, make("p", `${tensor.e ? "From the model" : "Inferred"} (${rule})`));
+    if (tensor.a) parts.push(make("p", `at ${tensor.a}`, "name dim"));
+    if (tensor.f && tensor.f !== tensor.n) parts.push(make("p", `from ${tensor.f}`, "name dim"));
+  }
+  if (tensor.p >= 0) parts.push(...list("Made by", [layerItem(tensor.p)]));
+  parts.push(...list("Read by", tensor.d.map(layerItem)));
+  panel.replaceChildren(...parts);
+}
+function mark(elements) {
+  for (const old of all(".on")) old.classList.remove("on");
+  for (const element of elements) element.classList.add("on");
+}
+function bring(element) {
+  const box = element.getBBox();
+  const at = element.transform.baseVal.consolidate();
+  const x = box.x + box.width / 2 + (at ? at.matrix.e : 0);
+  const y = box.y + box.height / 2 + (at ? at.matrix.f : 0);
+  if (view.scale < 0.8) view.scale = 1;
+  view.x = x - size.width / view.scale / 2;
+  view.y = y - size.height / view.scale / 2;
+  show();
+}
+function select(kind, index, centre) {
+  const rows = kind === "layer" ? data.layers : data.tensors;
+  if (!rows[index]) return;
+  current = { kind, index };
+  let target;
+  if (kind === "layer") {
+    const layer = data.layers[index];
+    target = boxes.get(index);
+    mark([target, ...[...layer.i, ...layer.u].flatMap((t) => edges.get(t) || [])].filter(Boolean));
+    showLayer(index);
+  } else {
+    const tensor = data.tensors[index];
+    mark(edges.get(index) || []);
+    target = boxes.get(tensor.p) || (edges.get(index) || []).find((e) => e.matches(".b")) || boxes.get(tensor.d[0]);
+    showTensor(index);
+  }
+  if (target) {
+    all('.b[tabindex="0"]', graph).forEach((box) => box.setAttribute("tabindex", "-1"));
+    target.setAttribute("tabindex", "0");
+    if (centre) bring(target);
+  }
+}
+function fromHash(scroll) {
+  const found = /^#(layer|tensor)-(\d+)$/.exec(location.hash);
+  if (!found) return;
+  select(found[1], Number(found[2]), true);
+  if (scroll) byId("network").scrollIntoView({ block: "start" });
+}
+function go(hash) {
+  history.pushState(null, "", hash);
+  fromHash(false);
+}
+document.addEventListener("click", (event) => {
+  const anchor = event.target.closest('a[href^="#layer-"], a[href^="#tensor-"]');
+  if (!anchor) return;
+  event.preventDefault();
+  history.pushState(null, "", anchor.getAttribute("href"));
+  fromHash(!graph.parentElement.contains(anchor));
+});
+window.addEventListener("popstate", () => fromHash(true));
+graph.addEventListener("click", (event) => {
+  if (moved > 4) return;
+  const box = event.target.closest(".b[data-i]");
+  const line = event.target.closest("[data-t]");
+  if (!box && !line) return;
+  const [kind, index] = box ? ["layer", box.dataset.i] : ["tensor", line.dataset.t];
+  history.replaceState(null, "", `#${kind}-${index}`);
+  select(kind, Number(index), false);
+});
+graph.addEventListener("dblclick", (event) => {
+  const box = graph.getBoundingClientRect();
+  zoom(view.scale < farBelow ? 1 / view.scale : 1.6, event.clientX - box.left, event.clientY - box.top);
+});
+
+/* ---- the graph: keys ---- */
+function neighbour(key) {
+  if (!current) return boxes.keys().next().value;
+  if (current.kind === "tensor") {
+    const tensor = data.tensors[current.index];
+    return key === "ArrowUp" ? tensor.p : tensor.d[0];
+  }
+  const layer = data.layers[current.index];
+  if (key === "ArrowDown") return layer.u.flatMap((t) => data.tensors[t].d)[0];
+  if (key === "ArrowUp") return layer.i.map((t) => data.tensors[t].p).find((p) => p >= 0);
+  const order = Array.from(boxes.keys());
+  return order[order.indexOf(current.index) + (key === "ArrowRight" ? 1 : -1)];
+}
+graph.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  if (event.key.startsWith("Arrow")) {
+    const next = neighbour(event.key);
+    if (boxes.has(next)) {
+      go(`#layer-${next}`);
+      boxes.get(next).focus({ preventScroll: true });
+    }
+  } else if (event.key === "+" || event.key === "=") zoom(1.4);
+  else if (event.key === "-") zoom(1 / 1.4);
+  else if (event.key === "0") fit();
+  else if (event.key === "Enter" || event.key === " ") {
+    const box = event.target.closest(".b");
+    if (!box) return;
+    if (box.dataset.i) go(`#layer-${box.dataset.i}`);
+    else go(`#tensor-${box.dataset.t}`);
+  } else if (event.key === "Escape" && graph.parentElement.classList.contains("full")) setFull(false);
+  else return;
+  event.preventDefault();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.target.closest("input")) return;
+  event.preventDefault();
+  byId("find-layer").focus();
+});
+const find = byId("find-layer");
+let found = -1;
+find.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return;
+  const places = [
+    ...data.layers.map((x, i) => [`#layer-${i}`, `${x.n} ${x.o}`]),
+    ...data.tensors.map((x, i) => [`#tensor-${i}`, x.n]),
+  ].filter(([, text]) => words.every((w) => text.toLowerCase().includes(w)));
+  found = places.length ? (found + 1) % places.length : -1;
+  byId("said").textContent = places.length ? `${found + 1} of ${places.length}` : "Nothing found";
+  find.setAttribute("aria-invalid", String(!places.length));
+  if (places.length) go(places[found][0]);
+});
+find.addEventListener("input", () => { found = -1; });
+byId("next-surprise").addEventListener("click", () => {
+  const places = data.layers.map((x, i) => [x.k, i]).filter(([k]) => k === "surprise").map(([, i]) => i);
+  if (!places.length) {
+    byId("said").textContent = "There is none";
+    return;
+  }
+  const at = current && current.kind === "layer" ? current.index : -1;
+  go(`#layer-${places.find((i) => i > at) ?? places[0]}`);
+});
+
+/* ---- the scale of an edge under the pointer ---- */
+const tip = byId("tip");
+graph.addEventListener("pointerover", (event) => {
+  const line = event.target.closest(".e, .l");
+  tip.hidden = !line;
+  if (!line) return;
+  const tensor = data.tensors[Number(line.dataset.t)];
+  tip.textContent = `${tensor.n}\n${scaleText(tensor)}${tensor.h ? `  ${tensor.h}` : ""}${tensor.r ? `  (${tensor.r})` : ""}`;
+  tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 430)}px`;
+  tip.style.top = `${Math.min(event.clientY + 14, innerHeight - 70)}px`;
+});
+graph.addEventListener("pointerleave", () => { tip.hidden = true; });
+
+/* ---- the chart of verify ---- */
+const chart = byId("chart");
+if (chart) {
+  const points = JSON.parse(byId("points").textContent);
+  let at = 0;
+  const point = (index) => {
+    at = Math.min(Math.max(index, 0), points.length - 1);
+    const [x, , , text] = points[at];
+    const cursor = byId("cursor");
+    cursor.setAttribute("x1", x);
+    cursor.setAttribute("x2", x);
+    cursor.setAttribute("visibility", "visible");
+    byId("chart-at").textContent = text;
+  };
+  const follow = () => {
+    const [, layer, tensor] = points[at];
+    if (layer < 0 && tensor < 0) return;
+    history.pushState(null, "", layer >= 0 ? `#layer-${layer}` : `#tensor-${tensor}`);
+    fromHash(true);
+  };
+  chart.addEventListener("pointermove", (event) => {
+    const box = chart.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * 1000;
+    let near = 0;
+    points.forEach(([px], i) => { if (Math.abs(px - x) < Math.abs(points[near][0] - x)) near = i; });
+    point(near);
+  });
+  chart.addEventListener("click", follow);
+  chart.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowRight") point(at + 1);
+    else if (event.key === "ArrowLeft") point(at - 1);
+    else if (event.key === "Enter") follow();
+    else return;
+    event.preventDefault();
+  });
+}
+
+fromHash(true);
+performance.mark("usable");
