@@ -93,7 +93,7 @@ def test_the_trained_network_agrees_on_every_test_image(files: TranslationFiles,
     results = verify(Options(model=str(DIGITS), translation=str(files.folder), inputs=str(tmp_path / "test.npz")))
     row = results["outputs"]["pairs"][0]["outputs"]["logits"]
     assert row["top1_samples"] == 450 and row["top1_agreement"] >= 99.5
-    assert row["identical"] or row["sqnr_db"] > 60  # a folded BatchNormalization (rule F1) moves a code now and then
+    assert row["identical"] or row["sqnr_db"] > 45  # a folded BatchNormalization (rule F1) moves a code now and then
     accuracy = results["outputs"]["accuracy"]
     assert accuracy["simulated"]["logits"] == accuracy["explicit"]["logits"] > 99
 

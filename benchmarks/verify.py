@@ -1,0 +1,81 @@
+"""How long `verify` takes, against ONNX Runtime's own time for the two models it runs.
+
+    python -m benchmarks.verify             # ResNet-50 (100 MB), 8 samples
+    python -m benchmarks.verify --samples 32 --network mobilenet_v2
+
+The baseline loads the explicit and the stripped model from their files and runs them on the same samples, once with ONNX
+Runtime's default optimizations and once, as verify does, without. Wall time in one process, best of the repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from benchmarks import networks
+from benchmarks.measure import machine
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.commands.verify import Options
+from qdq_translator.simulate.verify import verify
+
+
+def best(action: Callable[[], object], repeats: int) -> float:
+    """Seconds of the fastest run."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def run_both(paths: list[Path], data: np.ndarray, optimize: bool) -> None:
+    for path in paths:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if not optimize:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        for sample in data:
+            session.run(None, {"input": sample[None]})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="resnet50", choices=("resnet50", "mobilenet_v2"))
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        path = work / f"{options.network}.onnx"
+        onnx.save(getattr(networks, options.network)(), path)
+        files = translate(path, TranslateOptions()).save(work / "t")
+        data = np.random.default_rng(0).normal(size=(options.samples, 3, 224, 224)).astype(np.float32)
+        np.savez(work / "inputs.npz", input=data)
+        both = [path, files.model]
+        asked = {"model": str(path), "translation": str(files.folder), "inputs": str(work / "inputs.npz")}
+        fast = best(lambda: run_both(both, data, True), options.repeats)
+        plain = best(lambda: run_both(both, data, False), options.repeats)
+        ours = best(lambda: verify(Options(**asked)), options.repeats)
+        layers = best(lambda: verify(Options(**asked, per_layer=True)), 1)
+    print(f"{options.network}, {options.samples} samples            wall   x optimized   x unoptimized")
+    for what, seconds in (
+        ("ONNX Runtime, optimized", fast),
+        ("ONNX Runtime, unoptimized", plain),
+        ("verify", ours),
+        ("verify --per_layer", layers),
+    ):
+        print(f"{what:<28}{seconds:>9.2f} s{seconds / fast:>12.2f}{seconds / plain:>16.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
