@@ -477,7 +477,13 @@ def constant_value(node: Node) -> Optional[np.ndarray]:
 
 
 def _check_tensors(graph: onnx.GraphProto) -> None:
-    """Raises ModelError where initializers share a name or hold more or fewer bytes than their shape needs."""
+    """Raises ModelError where initializers, inputs or outputs share a name, and where an initializer holds more or fewer
+    bytes than its shape needs."""
+    for values, what in ((graph.input, "inputs"), (graph.output, "outputs")):
+        names = [v.name for v in values]
+        if len(set(names)) < len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise ModelError(f"Two graph {what} are called '{twice}'.", "Export the model again.")
     seen: set[str] = set()
     for tensor in graph.initializer:
         if tensor.name in seen:

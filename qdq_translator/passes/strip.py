@@ -495,6 +495,9 @@ def is_non_negative(graph: Graph, name: str) -> bool:
             continue
         if node.op_type == "Clip":
             low = graph.scalar(node.input(1)) if node.input(1) else node.get("min")
+            high = graph.scalar(node.input(2)) if node.input(2) else node.get("max", 0.0)
+            if high is None or high < 0:
+                return False
             if low is None or low < 0:
                 stack.append(node.inputs[0])
         elif node.op_type == "Pad":

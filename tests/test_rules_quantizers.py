@@ -1,0 +1,825 @@
+"""Rules Q1 to Q12, W1 to W3, C1, C2: what is recognised, what it becomes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.errors import UserError
+from tests.explicit_reference import bypassed, random_inputs, run
+from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
+
+S = {"s": np.float32(0.05), "z": np.int8(0)}
+TWO_BY_THREE = {"x": (np.array([[-3, -2, -1], [0, 1, 2]]) * np.float32(0.05)).astype(np.float32)}
+"""On the grid of scale 0.05: quantizing changes nothing."""
+RNG = np.random.default_rng(5)
+
+
+def weights(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def full_codes(*shape: int, axis: int = 0, seed: int = 0) -> np.ndarray:
+    """int8 codes that reach +-127 in every channel along `axis`."""
+    rng = np.random.default_rng(seed)
+    codes = np.moveaxis(rng.integers(-127, 128, shape).astype(np.int8), axis, 0)
+    for index, channel in enumerate(codes):
+        channel.flat[index % channel.size] = 127 if index % 2 else -127
+    return np.ascontiguousarray(np.moveaxis(codes, 0, axis))
+
+
+def refusal(explicit: onnx.ModelProto, **options: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        translate(explicit, TranslateOptions(**options))
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------ Q1: the pair
+
+
+def test_q1_pair() -> None:
+    t = same_function(model(f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}", **S))
+    assert ops(t) == ["Exp"] and t.model.graph.node[0].input[0] == "x"
+    assert scales_of(t) == {"x": f32(0.05)} and t.scales["x"].origin.rule == "Q1"
+
+
+def test_q1_one_q_many_dq_one_dq_many_consumers() -> None:
+    text = """g (float[2,3] x) => (float[2,3] y) {
+        q = QuantizeLinear(x, s, z)
+        a = DequantizeLinear(q, s, z)
+        b = DequantizeLinear(q, s, z)
+        e = Exp(a) f = Sin(a) g = Cos(b) h = Sum(e, f, g) y = Abs(h) }"""
+    t = same_function(model(text, **S))
+    assert ops(t) == ["Exp", "Sin", "Cos", "Sum", "Abs"] and scales_of(t) == {"x": f32(0.05)}
+
+
+def test_q1_clip_between_that_cuts_nothing_belongs_to_the_pair() -> None:
+    for low, high in [(-128, 127), (-127, 127)]:
+        text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd', extra='d_c = Clip(d_q, lo, hi)')} y = Exp(d) }}"
+        t = same_function(model(text, lo=np.int8(low), hi=np.int8(high), **S))
+        assert ops(t) == ["Exp"] and scales_of(t) == {"x": f32(0.05)}
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "sc = Cast<to=1>(s0)  s = Identity(sc)",
+        "s1 = Mul(s0, two)  s = Div(s1, two)",
+        "s1 = Reshape(s0, one)  s2 = Unsqueeze(s1, zero)  s3 = Squeeze(s2, zero)  s = Squeeze(s3)",
+        "c = Constant<value = float {0.05}>()  c1 = Cast<to=1>(c)  c2 = Identity(c1)  c3 = Div(c2, one_f)  "
+        "s = Reshape(c3, one)",
+    ],
+)
+def test_q1_scale_behind_constant_expressions(chain: str) -> None:
+    text = (
+        f"g (float[2,3] x) => (float[2,3] y) {{ {chain} zf = Cast<to=3>(z0) {pair('x', 'd', zero='zf')} y = Exp(d) }}"
+    )
+    more = {"one": np.array([1]), "zero": np.array([0]), "one_f": np.float32(1)}
+    t = translated(model(text, s0=np.float32(0.05), z0=np.float32(0), two=np.float32(2), **more))
+    assert ops(t) == ["Exp"] and scales_of(t) == {"x": f32(0.05)}
+
+
+def test_q1_missing_zero_point_is_uint8() -> None:
+    text = "g (float[2,3] x) => (float[2,3] y) { q = QuantizeLinear(x, s)  d = DequantizeLinear(q, s)  y = Exp(d) }"
+    explicit = model(text, s=S["s"])
+    message = refusal(explicit)
+    assert "uint8" in message and "--missing_zero_point int8" in message and "QuantizeLinear_q" in message
+    assert scales_of(translated(explicit, missing_zero_point="int8")) == {"x": f32(0.05)}
+    widened = same_function(explicit, asymmetric="widen")
+    assert ops(widened) == ["Relu", "Exp"]
+
+
+def test_q1_output_dtype_says_int8() -> None:
+    text = "g (float[2,3] x) => (float[2,3] y) { q = QuantizeLinear<output_dtype=3>(x, s)  d = DequantizeLinear(q, s)  y = Exp(d) }"
+    assert scales_of(translated(model(text, opset=21, ir=10, s=S["s"]))) == {"x": f32(0.05)}
+
+
+def test_q1_microsoft_domain() -> None:
+    text = """g (float[2,3] x) => (float[2,3] y) { q = com.microsoft.QuantizeLinear(x, s, z)
+        d = com.microsoft.DequantizeLinear(q, s, z)  y = Exp(d) }"""
+    t = same_function(model(text, domains=("com.microsoft",), **S))
+    assert ops(t) == ["Exp"] and [o.domain for o in t.model.opset_import] == [""]
+
+
+def test_q1_inside_local_functions() -> None:
+    """As PyTorch's dynamo exporter writes them: Q/DQ in a function of the model, called twice."""
+    explicit = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "pkg" : 1]>
+        g (float[2,3] x) => (float[2,3] y) <float s = {0.05}, float t = {0.1}, int8 z = {0}> {
+            a = pkg.fake(x, s, z)  b = Exp(a)  c = pkg.fake(b, t, z)  y = Sin(c) }
+        <domain: "pkg", opset_import: ["" : 17]>
+        fake (v, scale, zero) => (w) { q = QuantizeLinear(v, scale, zero)  w = DequantizeLinear(q, scale, zero) }"""
+    )
+    t = translated(explicit)
+    reference = bypassed(onnx.inliner.inline_local_functions(explicit))
+    np.testing.assert_array_equal(run(t.model, TWO_BY_THREE)[0], run(reference, TWO_BY_THREE)[0])
+    assert ops(t) == ["Exp", "Sin"] and not t.model.functions
+    assert scales_of(t) == {"x": f32(0.05), t.model.graph.node[0].output[0]: f32(0.1)}
+
+
+def test_q1_unsorted_nodes() -> None:
+    explicit = model(f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} a = Exp(d) y = Sin(a) }}", **S)
+    nodes = list(explicit.graph.node)[::-1]
+    del explicit.graph.node[:]
+    explicit.graph.node.extend(nodes)
+    t = translated(explicit)
+    assert ops(t) == ["Exp", "Sin"] and scales_of(t) == {"x": f32(0.05)}
+
+
+def test_q1_dq_that_only_a_body_reads() -> None:
+    """A body that captures a dequantized tensor reads the float tensor afterwards, and its own names stay."""
+    then = onnx.parser.parse_graph("t () => (float[2,3] to) { inner = Relu(d)  to = Exp(inner) }")
+    other = onnx.parser.parse_graph("e () => (float[2,3] eo) { eo = Sin(d) }")
+    explicit = model(f"g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair('x', 'd')} y = Abs(b) }}", **S)
+    explicit.graph.node.insert(2, helper.make_node("If", ["c"], ["b"], "inner", then_branch=then, else_branch=other))
+    for renamed in (False, True):
+        for condition in (True, False):
+            feed = {**TWO_BY_THREE, "c": np.array(condition)}
+            t = same_function(explicit, feed, exact=True, rename_node_outputs=renamed)
+        assert scales_of(t) == {"x": f32(0.05)}
+        bodies = {a.name: [n.input[0] for n in a.g.node] for a in t.model.graph.node[0].attribute}
+        assert bodies == {"then_branch": ["x", "inner"], "else_branch": ["x"]}
+        if renamed:  # the node is called like a tensor inside its body: the new tensor name must not be
+            assert t.model.graph.node[0].output[0] != "inner"
+
+
+def test_q1_empty_optional_input() -> None:
+    text = f'g (float[1,2,4,4] x) => (float[1,2,8,8] y) {{ {pair("x", "d")} y = Resize<mode="nearest">(d, , sizes) }}'
+    t = same_function(model(text, sizes=np.array([1, 1, 2, 2], np.float32), **S))
+    assert list(t.model.graph.node[0].input) == ["x", "", "sizes"]
+
+
+def test_q1_initializers_listed_as_inputs() -> None:
+    """IR 3 lists every initializer as a graph input; they are constants, and IR 4 lists them no more."""
+    text = f"g (float[2,3] x, float s, int8 z) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}"
+    explicit = model(text, opset=13, ir=7, **S)
+    reference = run(explicit, TWO_BY_THREE)
+    explicit.ir_version = 3
+    t = translated(explicit)
+    assert [v.name for v in t.model.graph.input] == ["x"] and t.model.ir_version == 4
+    np.testing.assert_array_equal(run(t.model, TWO_BY_THREE)[0], reference[0])
+    assert scales_of(t) == {"x": f32(0.05)}
+
+
+# ------------------------------------------------------------------ Q2 to Q5, Q11: constants
+
+
+@pytest.mark.parametrize("axis", [0, 1, -4])
+def test_q2_float_weight_is_baked(axis: int) -> None:
+    weight = weights(4, 3, 3, 3)
+    channel = axis % 4
+    scale = (np.abs(np.moveaxis(weight, channel, 0)).reshape(weight.shape[channel], -1).max(1) / 127).astype(np.float32)
+    text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")}
+        wq = QuantizeLinear<axis={axis}>(w, ws, wz)  wd = DequantizeLinear<axis={axis}>(wq, ws, wz)  y = Conv(d, wd) }}"""
+    t = same_function(model(text, w=weight, ws=scale, wz=np.zeros(len(scale), np.int8), **S))
+    shape = [-1 if i == channel else 1 for i in range(4)]
+    codes = np.clip(np.rint(weight / scale.reshape(shape)), -127, 127).astype(np.float32)
+    np.testing.assert_array_equal(initializer(t, "w"), codes * scale.reshape(shape))
+    (row,) = t.weights
+    assert row.exact == (channel == 0)
+
+
+def test_q2_with_clip_in_the_pair() -> None:
+    extra = "wd_c = Clip(wd_q, lo, hi)"
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} {pair('w', 'wd', extra=extra)} y = Conv(d, wd) }}"
+    t = translated(model(text, w=weights(4, 3, 3, 3), lo=np.int8(-7), hi=np.int8(7), **S))
+    made = initializer(t, t.model.graph.node[0].input[1])
+    np.testing.assert_array_equal(
+        made, np.clip(np.rint(weights(4, 3, 3, 3) / S["s"]), -7, 7).astype(np.float32) * S["s"]
+    )
+
+
+def test_q3_int8_weight() -> None:
+    codes = full_codes(4, 3, 3, 3)
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} w = DequantizeLinear<axis=0>(wq, ws, wz) y = Conv(d, w) }}"
+    scale = np.array([0.1, 0.02, 3.0, 1e-3], np.float32)
+    t = same_function(model(text, wq=codes, ws=scale, wz=np.zeros(4, np.int8), **S))
+    np.testing.assert_array_equal(initializer(t, "w"), codes.astype(np.float32) * scale.reshape(-1, 1, 1, 1))
+    assert t.weights[0].exact and t.weights[0].codes == 108
+
+
+def test_q4_int32_bias() -> None:
+    text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")}
+        w = DequantizeLinear(wq, s, z)  b = DequantizeLinear<axis=0>(bq, bs, bz)  y = Conv(d, w, b) }}"""
+    codes, scale = np.array([5, -1000, 2**24 + 1, 0], np.int32), np.array([0.1, 0.01, 1e-6, 1], np.float32)
+    t = same_function(model(text, wq=full_codes(4, 3, 3, 3), bq=codes, bs=scale, bz=np.zeros(4, np.int32), **S))
+    np.testing.assert_array_equal(initializer(t, "b"), codes.astype(np.float32) * scale)
+    assert [w.weight for w in t.weights] == ["w"]
+
+
+def test_q5_layout_nodes_between_dq_and_conv() -> None:
+    text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")}
+        w0 = DequantizeLinear<axis=1>(wq, ws, wz)  w1 = Reshape(w0, shape)  w = Transpose<perm=[3,2,0,1]>(w1)  y = Conv(d, w) }}"""
+    codes = full_codes(27, 4, axis=1)
+    scale = np.array([0.1, 0.02, 3.0, 1e-3], np.float32)
+    t = same_function(model(text, wq=codes, ws=scale, wz=np.zeros(4, np.int8), shape=np.array([3, 3, 3, 4]), **S))
+    assert ops(t) == ["Conv"] and t.weights[0].exact
+    np.testing.assert_array_equal(initializer(t, "w"), (codes * scale).reshape(3, 3, 3, 4).transpose(3, 2, 0, 1))
+
+
+def test_q5_one_dq_for_a_conv_and_transposed_for_a_gemm() -> None:
+    text = f"""g (float[1,3,1,1] x, float[1,3] v) => (float[1,4,1,1] y, float[1,4] u) {{ {pair("x", "d")} {pair("v", "e")}
+        w = DequantizeLinear(wq, s, z)  y = Conv(d, w)  flat = Reshape(w, shape)  wt = Transpose(flat)  u = Gemm(e, wt) }}"""
+    t = same_function(model(text, wq=full_codes(4, 3, 1, 1), shape=np.array([4, 3]), **S))
+    assert sorted(ops(t)) == ["Conv", "Gemm"] and [w.exact for w in t.weights] == [True, True]
+
+
+@pytest.mark.parametrize("quantized", [True, False])
+def test_q5_constants_split_for_several_readers(quantized: bool) -> None:
+    """Each output of a Split of a constant becomes an initializer of its own."""
+    before = pair("k", "c") if quantized else "c = Identity(k)"
+    text = f"""g (float[2,3] x) => (float[2,2] y, float[2,2] v) {{ {pair("x", "d")} {before}
+        a, b = Split<axis=1>(c)  y = MatMul(d, a)  v = MatMul(d, b) }}"""
+    t = same_function(model(text, k=weights(3, 4), **S))
+    assert ops(t) == ["MatMul", "MatMul"] and len(t.weights) == (2 if quantized else 0)
+
+
+def test_q11_constants_that_are_no_weights() -> None:
+    text = f"""g (float[2,3] x) => (float[2,3] y) {{ {pair("x", "d")} {pair("pos", "p")}
+        sc = DequantizeLinear(code, s, z)  a = Add(d, p)  y = Mul(a, sc) }}"""
+    explicit = model(text, pos=weights(2, 3), code=np.int8(-128), **S)
+    t = translated(explicit)
+    reference = bypassed(explicit, saturate_weights=False)
+    np.testing.assert_array_equal(run(t.model, TWO_BY_THREE)[0], run(reference, TWO_BY_THREE)[0])
+    assert ops(t) == ["Add", "Mul"] and t.weights == []
+    np.testing.assert_array_equal(initializer(t, "pos"), np.rint(weights(2, 3) / S["s"]) * S["s"])
+    assert initializer(t, "sc") == np.float32(-128) * S["s"]  # no weight: nothing saturates
+    assert "pos" not in t.tensor_scales and "sc" not in t.tensor_scales
+
+
+@pytest.mark.parametrize("source", ["{pair}", "c = DequantizeLinear(codes, s, z)"])
+def test_q11_quantized_constant_that_is_a_graph_output(source: str) -> None:
+    made = source.replace("{pair}", pair("k", "c"))
+    text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] c) {{ {pair('x', 'd')} {made} y = Add(d, c) }}"
+    codes = full_codes(2, 3)
+    t = same_function(model(text, k=codes * S["s"], codes=codes, **S))
+    assert ops(t) == ["Add", "Identity"]
+
+
+def test_q11_constant_graph_output_that_a_body_captures() -> None:
+    then = onnx.parser.parse_graph("t () => (float[2,3] to) { to = Relu(c) }")
+    other = onnx.parser.parse_graph("e () => (float[2,3] eo) { eo = Exp(c) }")
+    text = f"""g (float[2,3] x, bool p) => (float[2,3] y, float[2,3] c) {{ {pair("x", "d")}
+        c = DequantizeLinear(codes, s, z)  y = Add(d, b) }}"""
+    explicit = model(text, codes=full_codes(2, 3), **S)
+    explicit.graph.node.insert(3, helper.make_node("If", ["p"], ["b"], "if", then_branch=then, else_branch=other))
+    same_function(explicit, {**TWO_BY_THREE, "p": np.array(False)}, exact=True)
+
+
+def test_q2_scales_that_do_not_fit_the_weight() -> None:
+    """Broadcasting must not hide a wrong number of scales."""
+    for shape, axis, count, zeros in [((4, 3, 3, 3), 0, 3, 3), ((4, 3, 3, 3), 7, 4, 4), ((4, 1, 3, 3), 1, 4, 4)]:
+        text = f"""g (float[1,{shape[1]},6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")}
+            wq = QuantizeLinear<axis={axis}>(w, ws, wz)  wd = DequantizeLinear<axis={axis}>(wq, ws, wz)  y = Conv(d, wd) }}"""
+        message = refusal(
+            model(text, w=weights(*shape), ws=np.ones(count, np.float32), wz=np.zeros(zeros, np.int8), **S)
+        )
+        assert f"{count} scales along axis {axis} of shape {list(shape)}" in message and "'wd'" in message
+
+
+@pytest.mark.parametrize("count, zeros", [((), 3), ((3,), 2)])
+def test_zero_points_that_do_not_fit_the_scales(count: tuple[int, ...], zeros: int) -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}"
+    message = refusal(model(text, s=np.ones(count, np.float32), z=np.zeros(zeros, np.int8)))
+    assert f"{zeros} zero points" in message and "'x'" in message
+
+
+# ------------------------------------------------------------------ Q6, Q7: graph inputs and outputs
+
+
+def test_q6_int8_graph_input() -> None:
+    explicit = model("g (int8[2,3] x) => (float[2,3] y) { d = DequantizeLinear(x, s, z)  y = Exp(d) }", **S)
+    t = translated(explicit)
+    assert t.model.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
+    assert scales_of(t) == {"x": f32(0.05)} and t.scales["x"].origin.rule == "Q6"
+    codes = np.array([[-128, 0, 1], [2, 127, -1]], np.int8)
+    np.testing.assert_allclose(run(t.model, {"x": codes * S["s"]})[0], run(explicit, {"x": codes})[0], rtol=1e-6)
+
+
+def test_q6_int8_input_moved_before_it_is_dequantized() -> None:
+    text = "g (int8[2,3] x) => (float[3,2] y) { m = Transpose(x)  d = DequantizeLinear(m, s, z)  y = Exp(d) }"
+    t = translated(model(text, **S))
+    assert ops(t) == ["Transpose", "Exp"] and scales_of(t) == {"x": f32(0.05), "m": f32(0.05)}
+
+
+def test_q6_uint8_image_that_is_no_code() -> None:
+    """An integer input without DequantizeLinear stays what it is."""
+    text = f"g (uint8[2,3] i) => (float[2,3] y) {{ x = Cast<to=1>(i) {pair('x', 'd')} y = Exp(d) }}"
+    t = translated(model(text, **S))
+    assert t.model.graph.input[0].type.tensor_type.elem_type == TensorProto.UINT8
+    assert scales_of(t) == {"x": f32(0.05)}
+
+
+def test_q7_dequantized_graph_output() -> None:
+    t = same_function(model(f"g (float[2,3] x) => (float[2,3] y) {{ a = Exp(x) {pair('a', 'y')} }}", **S))
+    assert list(t.model.graph.node[0].output) == ["y"]
+    assert scales_of(t) == {"y": f32(0.05)} and t.scales["y"].origin.source == "y"
+
+
+def test_q7_int8_graph_output() -> None:
+    explicit = model("g (float[2,3] x) => (int8[2,3] y) { a = Sin(x)  y = QuantizeLinear(a, s, z) }", **S)
+    t = translated(explicit)
+    assert t.model.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
+    assert ops(t) == ["Sin"] and scales_of(t) == {"y": f32(0.05)}
+
+
+def test_q7_output_that_is_also_a_graph_input() -> None:
+    t = same_function(model(f"g (float[2,3] x) => (float[2,3] y, float[2,3] x) {{ {pair('x', 'y')} }}", **S))
+    assert ops(t) == ["Identity"] and scales_of(t) == {"x": f32(0.05), "y": f32(0.05)}
+
+
+def test_q7_two_outputs_of_one_tensor_and_codes_too() -> None:
+    text = f"""g (float[2,3] x) => (float[2,3] y, float[2,3] v, int8[2,3] q) {{ a = Sin(x) {pair("a", "y")} {pair("a", "v")}
+        q = QuantizeLinear(a, s, z) }}"""
+    t = translated(model(text, **S))
+    assert sorted(ops(t)) == ["Identity", "Identity", "Sin"] and scales_of(t) == dict.fromkeys("yvq", f32(0.05))
+    y, v, q = run(t.model, TWO_BY_THREE)
+    np.testing.assert_array_equal(y, v)
+    np.testing.assert_array_equal(y, q)
+
+
+def test_q7_dq_that_is_output_and_read() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] v) {{ a = Sin(x) {pair('a', 'y')} b = Exp(y) {pair('b', 'v')} }}"
+    t = same_function(model(text, **S))
+    assert ops(t) == ["Sin", "Exp"] and scales_of(t) == {"y": f32(0.05), "v": f32(0.05)}
+
+
+# ------------------------------------------------------------------ Q8, C1, C2
+
+
+def test_q8_chain_of_equal_pairs_counts_once() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'a')} {pair('a', 'b')} {pair('b', 'c')} y = Exp(c) }}"
+    t = same_function(model(text, **S))
+    assert ops(t) == ["Exp"] and scales_of(t) == {"x": f32(0.05)} and not t.diagnostics.of_rule("C1")
+
+
+@pytest.mark.parametrize("policy, scale", [("max", 0.2), ("min", 0.05), ("first", 0.05)])
+@pytest.mark.parametrize("chain", [True, False])
+def test_c1_conflicting_scales(policy: str, scale: float, chain: bool) -> None:
+    second = pair("a" if chain else "x", "b", scale="big")
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'a')} {second} c = Exp(a) d = Sin(b) y = Add(c, d) }}"
+    explicit = model(text, big=np.float32(0.2), **S)
+    t = same_function(explicit, on_conflict=policy)
+    assert scales_of(t) == {"x": f32(scale)}
+    (told,) = t.diagnostics.of_rule("C1")
+    assert told.code == "W-C1" and told.tensor == "x" and told.data["chosen"] == f32(scale)
+    message = refusal(explicit, on_conflict="error")
+    assert "'x'" in message and "QuantizeLinear_a_q" in message and "QuantizeLinear_b_q" in message
+    with pytest.raises(UserError):
+        translate(explicit, TranslateOptions(on_conflict=policy, strict=True))
+
+
+def test_c2_mixed_readers_are_reported() -> None:
+    t = same_function(model(f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} a = Exp(d) y = Add(a, x) }}", **S))
+    (told,) = t.diagnostics.of_rule("C2")
+    assert told.tensor == "x" and told.data["float_readers"] == ["Add_y"] and scales_of(t)["x"] == f32(0.05)
+
+
+# ------------------------------------------------------------------ Q9: clamping pairs
+
+
+@pytest.mark.parametrize(
+    "relu_before, expected", [(True, ["Relu", "Exp"]), (False, ["Sin", "Relu", "Exp"])], ids=["relu", "no relu"]
+)
+def test_q9_uint8_with_zero_point_0(relu_before: bool, expected: list[str]) -> None:
+    before = "a = Relu(x)" if relu_before else "a = Sin(x)"
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {before} {pair('a', 'd')} y = Exp(d) }}"
+    explicit = model(text, s=np.float32(0.05), z=np.uint8(0))
+    assert "--asymmetric widen" in refusal(explicit)
+    t = same_function(explicit, asymmetric="widen")
+    assert ops(t) == expected
+    clamped = t.model.graph.node[-1].input[0]
+    assert scales_of(t)[clamped] == f32(np.float64(np.float32(0.05)) * 255 / 127)
+
+
+@pytest.mark.parametrize(
+    "low, high, expected",
+    [(0, 127, "Relu"), (-8, 7, "Clip"), (10, 127, "Clip"), (-128, -5, "Clip"), (-127, 0, "Clip")],
+)
+def test_q9_clip_on_codes_stays(low: int, high: int, expected: str) -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd', extra='d_c = Clip(d_q, lo, hi)')} y = Exp(d) }}"
+    explicit = model(text, lo=np.int8(low), hi=np.int8(high), **S)
+    t = same_function(
+        explicit, {"x": (np.array([[-100, -9, -8], [7, 8, 100]]) * S["s"]).astype(np.float32)}, exact=True
+    )
+    assert ops(t) == [expected, "Exp"]
+    assert t.diagnostics.of_rule("Q9")[0].tensor in t.tensor_scales
+
+
+def test_q9_relu_before_makes_the_clamp_needless() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ r = Relu(x) {pair('r', 'd', extra='d_c = Clip(d_q, lo, hi)')} y = Exp(d) }}"
+    t = same_function(model(text, lo=np.int8(0), hi=np.int8(127), **S))
+    assert ops(t) == ["Relu", "Exp"] and scales_of(t)["r"] == f32(0.05)
+
+
+def test_q9_a_clip_to_negative_values_is_no_relu() -> None:
+    """Relu, then Clip(max = -1), is -1: the pair's lower bound 0 still works."""
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ r = Relu(x)  c = Clip(r, , hi) {pair('c', 'd')} y = Exp(d) }}"
+    t = same_function(model(text, hi=np.float32(-1), s=S["s"], z=np.uint8(0)), asymmetric="widen")
+    assert ops(t) == ["Relu", "Clip", "Relu", "Exp"]
+
+
+def test_q9_int8_with_zero_point_at_the_end() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}"
+    explicit = model(text, s=np.float32(0.05), z=np.int8(-128))
+    t = same_function(explicit, TWO_BY_THREE, exact=True, asymmetric="widen")
+    assert ops(t) == ["Relu", "Exp"]
+
+
+def test_q9_one_scale_repeated_per_channel_clips_too() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd', extra='d_c = Clip(d_q, lo, hi)')} y = Exp(d) }}"
+    explicit = model(text, lo=np.int8(0), hi=np.int8(127), s=np.full(3, 0.05, np.float32), z=np.zeros(3, np.int8))
+    assert ops(same_function(explicit, TWO_BY_THREE, exact=True)) == ["Relu", "Exp"]
+
+
+def test_q9_two_readers_of_codes_one_clipped() -> None:
+    text = """g (float[2,3] x) => (float[2,3] y, float[2,3] v) { q = QuantizeLinear(x, s, z)  c = Clip(q, lo, hi)
+        a = DequantizeLinear(q, s, z)  b = DequantizeLinear(c, s, z)  y = Exp(a)  v = Exp(b) }"""
+    t = same_function(model(text, lo=np.int8(0), hi=np.int8(127), **S), TWO_BY_THREE, exact=True)
+    assert sorted(ops(t)) == ["Exp", "Exp", "Relu"]
+
+
+def test_q9_clip_bounds_must_be_constant() -> None:
+    text = f"g (float[2,3] x, int8 lo) => (float[2,3] y) {{ {pair('x', 'd', extra='d_c = Clip(d_q, lo, hi)')} y = Exp(d) }}"
+    assert "Clip_d_c" in refusal(model(text, hi=np.int8(127), **S))
+
+
+# ------------------------------------------------------------------ Q10: movement on codes
+
+
+@pytest.mark.parametrize(
+    "shape, op, arrays",
+    [
+        ("2,2,2,3", "Transpose<perm=[0,2,3,1]>(q)", {}),
+        ("2,2,3,2", "Reshape(q, k)", {"k": [2, 2, 3, 2]}),
+        ("2,12", "Squeeze(q, k)", {"k": [1]}),
+        ("2,1,12,1", "Unsqueeze(q, k)", {"k": [3]}),
+        ("2,12", "Flatten(q)", {}),
+        ("2,3,1,1", "MaxPool<kernel_shape=[2,2]>(q)", {}),
+        ("2,1,2,2", "Slice(q, k, l, k)", {"k": [1], "l": [2]}),
+        ("2,2,2,2", "Gather<axis=1>(q, k)", {"k": [2, 0]}),
+        ("2,3,2,2", "Expand(q, k)", {"k": [2, 3, 2, 2]}),
+        ("2,3,4,2", "Tile(q, k)", {"k": [1, 1, 2, 1]}),
+        ("2,3,2,4", "Pad(q, k)", {"k": [0, 0, 0, 1, 0, 0, 0, 1]}),
+        ("2,3,2,4", "Pad(q, k, five)", {"k": [0, 0, 0, 1, 0, 0, 0, 1]}),
+        ("2,3,2,4", 'Pad<mode="edge">(q, k)', {"k": [0, 0, 0, 1, 0, 0, 0, 1]}),
+        ("2,12,1,1", "SpaceToDepth<blocksize=2>(q)", {}),
+        ("2,1,4,4", "DepthToSpace<blocksize=2>(q)", {}),
+        ("2,3,4,4", 'Resize<mode="nearest">(q, , scale)', {}),
+        ("2,3,2,2", "Identity(q)", {}),
+        ("2,6,2,2", "Concat<axis=1>(q, q2)", {}),
+    ],
+    ids=lambda v: v.split("(")[0] if isinstance(v, str) and "(" in v else "",
+)
+@pytest.mark.parametrize("zero", [0, 7])
+def test_q10_movement(shape: str, op: str, arrays: dict[str, list[int]], zero: int) -> None:
+    """On grid values the stripped model gives the explicit model's very values, at zero points other than 0 too."""
+    given = {"Squeeze": "2,1,12", "Unsqueeze": "2,1,12", "DepthToSpace": "2,4,2,2"}.get(op.split("(")[0].split("<")[0])
+    text = f"""g (float[{given or "2,3,2,2"}] x) => (float[{shape}] y) {{ q = QuantizeLinear(x, s, z)  n = Neg(x)
+        q2 = QuantizeLinear(n, s, z)  m = {op}  d = DequantizeLinear(m, s, z)  y = Abs(d) }}"""
+    more = {k: np.asarray(v, np.int64) for k, v in arrays.items()}
+    more["five"], more["scale"] = np.int8(5), np.array([1, 1, 2, 2], np.float32)
+    explicit = model(text, s=S["s"], z=np.int8(zero), **more)
+    size = [int(d) for d in (given or "2,3,2,2").split(",")]
+    feed = {"x": (RNG.integers(-100, 100, size) * S["s"]).astype(np.float32)}
+    t = same_function(explicit, feed, exact=True, asymmetric="widen" if zero else "error")
+    wanted = f32(0.05) if zero == 0 else f32(np.float64(S["s"]) * 135 / 128)
+    assert scales_of(t)["x"] == wanted
+    if "Identity" not in op:
+        assert scales_of(t)["m"] == wanted and t.scales["m"].origin.rule == "Q10"
+
+
+def test_q10_split() -> None:
+    text = """g (float[2,4] x) => (float[2,2] y, float[2,2] v) { q = QuantizeLinear(x, s, z)  a, b = Split<axis=1>(q)
+        c = DequantizeLinear(a, s, z)  d = DequantizeLinear(b, s, z)  y = Exp(c)  v = Sin(d) }"""
+    t = same_function(model(text, **S))
+    assert scales_of(t) == dict.fromkeys("xab", f32(0.05))
+
+
+def test_q10_pad_constant_behind_an_identity() -> None:
+    text = f"g (float[2,3] x) => (float[2,5] y) {{ v = Identity(v0) {pair('x', 'd', extra='d_c = Pad(d_q, p, v)')} y = Exp(d) }}"
+    same_function(model(text, v0=np.int8(20), p=np.array([0, 1, 0, 1]), **S), TWO_BY_THREE, exact=True)
+
+
+def test_q10_pad_below_a_clip_that_follows() -> None:
+    """The second Clip cuts what the Pad brought in, although the first had the same bounds."""
+    text = """g (float[2,3] x) => (float[2,5] y) { q = QuantizeLinear(x, s, z)  a = Clip(q, lo, hi)  b = Pad(a, p, v)
+        c = Clip(b, lo, hi)  d = DequantizeLinear(c, s, z)  y = Exp(d) }"""
+    more = {"v": np.int8(-5), "p": np.array([0, 1, 0, 1]), "lo": np.int8(0), "hi": np.int8(127)}
+    same_function(model(text, **more, **S), TWO_BY_THREE, exact=True)
+
+
+def test_q10_indices_are_no_codes() -> None:
+    text = """g (float[1,1,4,4] x) => (float[1,1,3,3] y, int64[1,1,3,3] i) { q = QuantizeLinear(x, s, z)
+        m, i0 = MaxPool<kernel_shape=[2,2]>(q)  i = Identity(i0)  d = DequantizeLinear(m, s, z)  y = Exp(d) }"""
+    feed = {"x": (RNG.permutation(16).reshape(1, 1, 4, 4) * S["s"]).astype(np.float32)}
+    assert scales_of(same_function(model(text, **S), feed, exact=True)) == {"x": f32(0.05), "m": f32(0.05)}
+
+
+@pytest.mark.parametrize(
+    "op, word",
+    [
+        ('Resize<mode="linear">(q, , scale)', "Resize_m"),
+        ('Resize<mode="nearest", coordinate_transformation_mode="tf_crop_and_resize">(q, roi, , size)', "Resize_m"),
+        ("Concat<axis=1>(q, other)", "Concat_m"),
+        ("Concat<axis=1>(q, q2)", "Concat_m"),
+        ("Pad(q, pads, v)", "Pad_m"),
+        ("Max(q, other)", "Max_m"),
+    ],
+)
+def test_q10_what_is_no_movement_is_refused(op: str, word: str) -> None:
+    text = f"""g (float[1,1,4,4] x, int8 v) => (float y) {{ q = QuantizeLinear(x, s, z)  q2 = QuantizeLinear(x, s2, z)
+        m = {op}  y = DequantizeLinear(m, s, z) }}"""
+    explicit = model(
+        text,
+        scale=np.array([1, 1, 2, 2], np.float32),
+        roi=np.array([0, 0, -0.5, -0.5, 1, 1, 1.5, 1.5], np.float32),
+        size=np.array([1, 1, 4, 4]),
+        other=np.ones((1, 1, 4, 4), np.int8),
+        pads=np.array([0] * 4 + [1] * 4),
+        s2=np.float32(0.2),
+        **S,
+    )
+    assert word in refusal(explicit)
+
+
+# ------------------------------------------------------------------ Q12: half precision
+
+
+def half(text: str, opset: int = 19, **arrays: np.ndarray) -> onnx.ModelProto:
+    return model(text, opset=opset, ir=9, s=np.float16(0.05), z=np.int8(0), **arrays)
+
+
+def test_q12_half_precision_scales() -> None:
+    t = translated(half(f"g (float16[2,3] x) => (float16[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}"))
+    assert scales_of(t) == {"x": f32(np.float16(0.05))}
+
+
+@pytest.mark.parametrize("extra", ["d_c = Clip(d_q, lo, hi)", "d_c = Pad(d_q, p, five)"])
+def test_q12_what_stays_is_half_precision_too(extra: str) -> None:
+    explicit = half(
+        f"g (float16[2,3] x) => (float16[2,{'5' if 'Pad' in extra else '3'}] y) {{ {pair('x', 'd', extra=extra)} y = Abs(d) }}",
+        lo=np.int8(-20), hi=np.int8(64), p=np.array([0, 1, 0, 1]), five=np.int8(5),
+    )  # fmt: skip
+    same_function(explicit, {"x": (np.arange(6).reshape(2, 3) * np.float16(0.05)).astype(np.float16)}, exact=True)
+
+
+def test_q12_half_precision_graph_input_and_output() -> None:
+    t = translated(
+        half(
+            "g (int8[2,3] x) => (int8[2,3] y) { d = DequantizeLinear(x, s, z)  e = Exp(d)  y = QuantizeLinear(e, s, z) }"
+        )
+    )
+    kinds = [v.type.tensor_type.elem_type for v in (*t.model.graph.input, *t.model.graph.output)]
+    assert kinds == [TensorProto.FLOAT16] * 2
+
+
+def test_q12_a_pair_that_also_casts() -> None:
+    text = "g (float[2,3] x) => (float16[2,3] y) { q = QuantizeLinear(x, f, z)  d = DequantizeLinear(q, s, z)  y = Abs(d) }"
+    t = same_function(half(text, f=np.float32(np.float16(0.05))), TWO_BY_THREE, exact=True)
+    assert ops(t) == ["Cast", "Abs"] and scales_of(t) == dict.fromkeys("xd", f32(np.float16(0.05)))
+
+
+def test_q12_bfloat16() -> None:
+    explicit = model("g (bfloat16[2,3] x) => (bfloat16[2,3] y) { q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Abs(d) }",
+                     opset=21, ir=10, z=np.int8(0))  # fmt: skip
+    explicit.graph.initializer.append(helper.make_tensor("s", TensorProto.BFLOAT16, [], [0.05]))
+    assert scales_of(translated(explicit)) == {"x": 0.050048828125}
+
+
+# ------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    "text, arrays, words",
+    [
+        ("{pair}", {"s": np.array([0.1, 0.2, 0.3], np.float32), "z": np.zeros(3, np.int8)}, ["3 scales", "--per_channel_activations max"]),
+        ("{pair}", {"s": np.float32(0.1), "z": np.int8(3)}, ["zero point 3", "--asymmetric widen"]),
+        ("{pair}", {"s": np.float32(0.1), "z": np.uint8(128)}, ["uint8", "exactly"]),
+        ("{pair}", {"s": np.float32(0), "z": np.int8(0)}, ["scale 0", "above 0"]),
+        ("{pair}", {"s": np.float32(-0.1), "z": np.int8(0)}, ["scale -0.1"]),
+        ("{pair}", {"s": np.float32("nan"), "z": np.int8(0)}, ["scale nan"]),
+        ("{pair}", {"s": np.float32("inf"), "z": np.int8(0)}, ["scale inf"]),
+        ("s = Abs(x0) {pair}", {"z": np.int8(0)}, ["computed at run time", "dynamic"]),
+        ("d_q = QuantizeLinear(x, s, z) d = DequantizeLinear(d_q, t, z)", {"s": np.float32(0.1), "t": np.float32(0.2), "z": np.int8(0)}, ["0.2", "0.1", "equal"]),
+        ("c = Cast<to=3>(x) d = DequantizeLinear(c, s, z)", {"s": np.float32(0.1), "z": np.int8(0)}, ["Cast", "not from a quantizer"]),
+        ("d_q = QuantizeLinear(x, s, z) r = Cast<to=1>(d_q) d = Exp(r)", {"s": np.float32(0.1), "z": np.int8(0)}, ["Cast_r", "data movement"]),
+    ],
+)  # fmt: skip
+def test_refusals_name_node_tensor_and_mend(text: str, arrays: dict[str, np.ndarray], words: list[str]) -> None:
+    body = text.replace("{pair}", pair("x", "d"))
+    message = refusal(model(f"g (float[2,3] x, float x0) => (float[2,3] y) {{ {body} y = Exp(d) }}", **arrays))
+    for word in [*words, "Linear"]:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    "kind, name", [(TensorProto.INT4, "int4"), (TensorProto.INT16, "int16"), (TensorProto.FLOAT8E4M3FN, "float8")]
+)
+def test_other_types_are_refused(kind: int, name: str) -> None:
+    explicit = model(f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}", opset=21, ir=10, s=S["s"])
+    explicit.graph.initializer.append(helper.make_tensor("z", kind, [], [0]))
+    assert name in refusal(explicit, asymmetric="widen")
+
+
+def test_quantizers_inside_bodies_are_refused() -> None:
+    body = onnx.parser.parse_graph(
+        "b (int64 i, bool k) => (bool ko, float[2,3] o) { ko = Identity(k)  qq = QuantizeLinear(x, s, z)  o = DequantizeLinear(qq, s, z) }"
+    )
+    explicit = model(f"g (float[2,3] x, int64 n, bool c) => (float[k,2,3] l) {{ {pair('x', 'd')} e = Exp(d) }}", **S)
+    explicit.graph.node.append(helper.make_node("Loop", ["n", "c"], ["l"], "loop", body=body))
+    message = refusal(explicit)
+    assert "'loop'" in message and "'qq'" in message and "Loop" in message
+
+
+def test_integer_operators_are_refused() -> None:
+    text = f"g (float[2,3] x) => (int32[2,4] y) {{ {pair('x', 'd')} q = QuantizeLinear(d, s, z)  y = MatMulInteger(q, w) }}"
+    assert "MatMulInteger" in refusal(model(text, w=full_codes(3, 4), **S))
+
+
+def test_per_channel_activation_as_the_largest() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}"
+    scale = np.array([0.05, 0.1, 0.2], np.float32)
+    t = same_function(model(text, s=scale, z=np.zeros(3, np.int8)), per_channel_activations="max")
+    assert (
+        ops(t) == ["Exp"] and scales_of(t) == {"x": f32(0.2)} and t.diagnostics.of_rule("Q1")[0].severity == "warning"
+    )
+    unsigned = model(text, s=scale, z=np.zeros(3, np.uint8))
+    t = translated(unsigned, per_channel_activations="max", asymmetric="widen")
+    assert ops(t) == ["Relu", "Exp"]  # each channel clamps at 0
+
+
+def test_widen_uint8_128_is_exact() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}"
+    t = same_function(model(text, s=np.float32(0.05), z=np.uint8(128)), asymmetric="widen")
+    assert scales_of(t) == {"x": f32(0.05)} and t.diagnostics.of_rule("Q1")[0].severity == "info"
+
+
+def test_subnormal_scale_is_left_out_and_told() -> None:
+    text = (
+        f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} e = Exp(d) {pair('e', 'f', scale='t')} y = Sin(f) }}"
+    )
+    t = translated(model(text, t=np.float32(0.1), s=np.float32(1e-40), z=np.int8(0)))
+    assert scales_of(t) == {"e": f32(0.1)} and "below the smallest normal" in t.diagnostics.of_rule("Q1")[0].message
+
+
+def test_nothing_to_translate() -> None:
+    assert "no QuantizeLinear" in refusal(model("g (float[2,3] x) => (float[2,3] y) { y = Exp(x) }"))
+
+
+# ------------------------------------------------------------------ W1 to W3
+
+
+def conv_weight(codes: np.ndarray, scale: np.ndarray, axis: int) -> tuple[str, dict[str, np.ndarray]]:
+    text = f"w = DequantizeLinear<axis={axis}>(wq, ws, wz)"
+    return text, {"wq": codes, "ws": np.atleast_1d(scale), "wz": np.zeros(np.atleast_1d(scale).shape, np.int8)}
+
+
+BN = {
+    "ga": np.array([1, -1.5, 0.5, -2e-3], np.float32), "be": np.arange(4).astype(np.float32),
+    "me": np.full(4, 0.1, np.float32), "va": np.array([0.7, 2, 1e-3, 5], np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bn", [False, True])
+@pytest.mark.parametrize(
+    "layer, x, y, shape, axis",
+    [
+        ("Conv(d, w)", "1,3,6,6", "1,4,4,4", (4, 3, 3, 3), 0),
+        ("Conv<group=2>(d, w)", "1,6,6,6", "1,4,4,4", (4, 3, 3, 3), 0),
+        ("Gemm<transB=1>(d, w)", "5,3", "5,4", (4, 3), 0),
+        ("Gemm(d, w)", "5,3", "5,4", (3, 4), 1),
+        ("MatMul(d, w)", "5,3", "5,4", (3, 4), 1),
+        ("ConvTranspose(d, w)", "1,3,6,6", "1,4,8,8", (3, 4, 3, 3), 1),
+    ],
+)
+def test_w1_full_codes_are_reproduced(layer: str, x: str, y: str, shape: tuple[int, ...], axis: int, bn: bool) -> None:
+    """Per output channel, codes that reach +-127: TensorRT's rule gives every one of them, negative gammas included."""
+    made, arrays = conv_weight(full_codes(*shape, axis=axis), np.array([0.1, 0.02, 3.0, 1e-3], np.float32), axis)
+    after = "y = BatchNormalization(c, ga, be, me, va)" if bn else "y = Exp(c)"
+    text = f"g (float[{x}] x) => (float[{y}] y) {{ {pair('x', 'd')} {made}  c = {layer}  {after} }}"
+    explicit = model(text, **arrays, **S, **(BN if bn else {}))
+    feed = {n: v * 0.01 for n, v in random_inputs(explicit, 1).items()}
+    t = same_function(explicit, feed)
+    (row,) = t.weights
+    assert row.exact and row.reproduced == row.codes == int(np.prod(shape))
+    assert row.full_channels == row.channels == 4 and row.full_reproduced == 1.0 and row.largest_code_error == 0
+    if bn:
+        assert "BatchNormalization" not in ops(t)
+
+
+def test_w1_grouped_conv_transpose_with_batchnorm() -> None:
+    """Output channels are (group, axis 1): one scale an axis-1 index, so both groups' channels have to be full."""
+    codes = np.concatenate([full_codes(2, 2, 3, 3, axis=1, seed=g) for g in (0, 1)])
+    made, arrays = conv_weight(codes, np.array([0.1, 0.02], np.float32), 1)
+    text = f"""g (float[1,4,5,5] x) => (float[1,4,7,7] y) {{ {pair("x", "d")} {made}
+        c = ConvTranspose<group=2>(d, w)  y = BatchNormalization(c, ga, be, me, va) }}"""
+    t = same_function(model(text, **arrays, **S, **BN))
+    assert ops(t) == ["ConvTranspose"] and t.weights[0].exact and t.weights[0].channels == 4
+
+
+def test_w1_per_tensor_weight_is_reported_with_its_deviation() -> None:
+    codes = full_codes(4, 3, 3, 3)
+    codes[1:] //= 3  # only the first channel reaches 127
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s, z) y = Conv(d, w) }}"
+    t = same_function(model(text, wq=codes, **S))
+    (row,) = t.weights
+    assert not row.exact and row.full_channels == 1 and row.full_reproduced == 1.0
+    rescaled = np.rint(codes / (np.abs(codes).reshape(4, -1).max(1) / 127).reshape(4, 1, 1, 1))
+    assert row.reproduced == int((rescaled == codes).sum())
+    assert row.largest_code_error == int(np.abs(rescaled - codes).max())
+    assert 0 < row.largest_error <= 0.5 / 127 + 1e-6
+    (told,) = t.diagnostics.of_rule("W1")
+    assert told.tensor == "w" and told.severity == "info" and "3 of 4 channels" in told.message
+
+
+def test_w1_minus_128_is_saturated_and_reported() -> None:
+    codes = full_codes(4, 3, 3, 3)
+    codes[0, 0, 0, :2] = -128
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s, z) y = Conv(d, w) }}"
+    t = same_function(model(text, wq=codes, **S))
+    assert initializer(t, "w").min() == np.float32(-127) * S["s"] and t.weights[0].exact
+    assert t.weights[0].saturated == 2 and "2 codes -128" in t.diagnostics.of_rule("W1")[0].message
+
+
+def test_w1_two_pairs_on_a_weight() -> None:
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} {pair('w', 'a')} {pair('a', 'b')} y = Conv(d, b) }}"
+    t = same_function(model(text, w=full_codes(4, 3, 3, 3) * S["s"], **S))
+    assert t.weights[0].exact
+
+
+@pytest.mark.parametrize("second", ["b = Clip(a, lo, hi)", pair("a", "b", scale="t")])
+def test_w1_codes_that_cannot_be_told(second: str) -> None:
+    """A clamp or another grid behind the DequantizeLinear: the values are right, and the row says what is unknown."""
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} {pair('w', 'a')} {second} y = Conv(d, b) }}"
+    more = {"lo": np.float32(-1), "hi": np.float32(1), "t": np.float32(0.07)}
+    t = same_function(model(text, w=weights(4, 3, 3, 3), **more, **S))
+    assert not t.weights[0].exact and "cannot be compared" in t.weights[0].note
+    assert t.diagnostics.of_rule("W1")[0].severity == "warning"
+
+
+def test_w1_row_survives_a_renamed_initializer() -> None:
+    """An initializer called like a node is renamed (F6); its trained codes are still compared."""
+    text = f"g (float[5,3] x) => (float[5,4] y) {{ {pair('x', 'd')} fc = DequantizeLinear<axis=1>(wq, ws, wz) [fc] y = Gemm(d, fc) }}"
+    _, arrays = conv_weight(full_codes(3, 4, axis=1), np.array([0.1, 0.02, 3.0, 1e-3], np.float32), 1)
+    t = same_function(model(text, **arrays, **S))
+    (row,) = t.weights
+    assert row.exact and row.weight != "fc" and row.weight in {i.name for i in t.model.graph.initializer}
+
+
+def test_w1_shared_weight_copied_by_batchnorm_keeps_its_codes() -> None:
+    made, arrays = conv_weight(full_codes(4, 3, 3, 3), np.array([0.1, 0.02, 3.0, 1e-3], np.float32), 0)
+    text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y, float[1,4,4,4] v) {{ {pair("x", "d")} {made}
+        c = Conv(d, w)  y = BatchNormalization(c, ga, be, me, va)  v = Conv(d, w) }}"""
+    t = same_function(model(text, **arrays, **S, **BN))
+    assert [r.exact for r in t.weights] == [True, True] and len({r.weight for r in t.weights}) == 2
+
+
+def test_w2_float_weights() -> None:
+    weight = weights(4, 3, 3, 3)
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} {pair('w', 'wd')} y = Conv(d, wd) }}"
+    t = translated(model(text, w=weight, **S), weights="float")
+    np.testing.assert_array_equal(initializer(t, "w"), weight)
+    int8 = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s, z) y = Conv(d, w) }}"
+    t = translated(model(int8, wq=full_codes(4, 3, 3, 3), **S), weights="float")  # Q3 has no float weights
+    np.testing.assert_array_equal(initializer(t, "w"), full_codes(4, 3, 3, 3) * S["s"])
+
+
+def test_w3_max_calibration_is_checked_unless_histogram() -> None:
+    weight = weights(4, 3, 3, 3)
+    amax = np.abs(weight).reshape(4, -1).max(1)
+    text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")}
+        wq = QuantizeLinear<axis=0>(w, ws, wz)  wd = DequantizeLinear<axis=0>(wq, ws, wz)  y = Conv(d, wd) }}"""
+    for factor, off in [(np.ones(4), 0), (np.array([1, 0.8, 1, 1.1]), 2)]:
+        scale = (amax / 127 * factor).astype(np.float32)
+        explicit = model(text, w=weight, ws=scale, wz=np.zeros(4, np.int8), **S)
+        told = translated(explicit).diagnostics.of_rule("W3")
+        assert [d.data["channels"] for d in told] == ([off] if off else [])
+        assert not translated(explicit, calibration_type="histogram").diagnostics.of_rule("W3")
+        if off:
+            assert told[0].tensor == "w" and told[0].data["largest_relative"] == pytest.approx(0.2, rel=1e-3)
+            assert "W-W3" in refusal(explicit, strict=True)
+
+
+def test_asymmetric_weights_keep_their_values() -> None:
+    text = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s, wz) y = Conv(d, w) }}"
+    explicit = model(text, wq=(full_codes(4, 3, 3, 3).astype(np.int16) + 128).astype(np.uint8), wz=np.uint8(120), **S)
+    assert "--asymmetric widen" in refusal(explicit)
+    t = translated(explicit, asymmetric="widen")
+    names = [v.name for v in explicit.graph.output]
+    feed = random_inputs(t.model, 0)
+    expected = run(bypassed(explicit, saturate_weights=False), feed, names)
+    np.testing.assert_allclose(run(t.model, feed, names)[0], expected[0], rtol=1e-5, atol=1e-5)
+
+
+def test_values_in_initializers_are_float32_arrays() -> None:
+    text = f"g (float[5,3] x) => (float[5,4] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s, z) y = MatMul(d, w) }}"
+    t = translated(model(text, wq=full_codes(3, 4), **S))
+    assert {numpy_helper.to_array(i).dtype for i in t.model.graph.initializer} == {np.dtype(np.float32)}
