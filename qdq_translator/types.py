@@ -47,6 +47,7 @@ class TensorTypes:
             v.name: v for v in (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
         }
         complete_shapes(graph, self._values)
+        self._shapes: dict[str, Optional[tuple[Dim, ...]]] = {}
 
     def elem_type(self, name: str) -> int:
         """ONNX element type, 0 where unknown."""
@@ -64,6 +65,11 @@ class TensorTypes:
 
     def shape(self, name: str) -> Optional[tuple[Dim, ...]]:
         """Sizes; a dynamic dimension is its name or None. None where not even the rank is known."""
+        if name not in self._shapes:
+            self._shapes[name] = self._read_shape(name)
+        return self._shapes[name]
+
+    def _read_shape(self, name: str) -> Optional[tuple[Dim, ...]]:
         if name in self._weights:
             return self._weights[name][1]
         value = self._values.get(name)

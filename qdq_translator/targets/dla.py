@@ -4,6 +4,9 @@ Each row of `LIMITS` is one limit: the operators it is for, what follows where i
 or runs in FP16), its source, and whether the source states the limit ('documented') or we read it out of other evidence
 ('inferred'). Numbers like 6.3 are those of the fact sheet. Nothing here was run on a DLA.
 
+Not in the table, because no public source gives what a check would need: the convolution buffer (weight and data banks,
+6.3, 6.7), and the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build asks for.
+
 A check answers '' (kept), what it found instead ('kernel 33x3'), or None where a shape that it needs is unknown.
 """
 
@@ -17,11 +20,8 @@ import numpy as np
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.unify import shared_tensors
-from qdq_translator.options import TranslateOptions
 from qdq_translator.precision import INT8, LayerPlan
-from qdq_translator.scales import ScaleTable
 from qdq_translator.targets.platforms import Platform
-from qdq_translator.types import TensorTypes
 
 DLA_INT8, DLA_FP16, GPU, FOLDED = "dla-int8", "dla-fp16", "gpu", "folded"
 MAX_LOADABLES = 16
@@ -636,24 +636,6 @@ def judge(
         dataclasses.replace(layer, subgraph=number) if number >= 0 else layer for layer, number in zip(layers, numbers)
     ]
     return DlaPlan(generation, layers, count, _notes(context, layers, count, platform))
-
-
-def native_verdict(
-    node: Node,
-    graph: Graph,
-    types: TensorTypes,
-    scales: ScaleTable,
-    options: TranslateOptions,
-    tensorrt: tuple[int, int, int] = (8, 6, 0),
-) -> list[Finding]:
-    """The limits of the DLA in `options.target` that would send `node` to the GPU; [] where it stays on the DLA."""
-    layer = Layer(node, Context(graph, types, scales, options), tensorrt)
-    generation = options.target.partition("-")[0]
-    rows = [
-        limit for limit in LIMITS if limit.only in ("", generation) and (node.op_type in limit.ops or "*" in limit.ops)
-    ]
-    findings, _ = _hold(layer, rows)
-    return [finding for finding in findings if finding.limit.effect == GPU]
 
 
 def _hold(layer: Layer, limits: Sequence[Limit]) -> tuple[list[Finding], list[str]]:
