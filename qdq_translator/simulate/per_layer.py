@@ -251,6 +251,9 @@ def _compare_group(
                 made.pop(name, None)
             elif name in made:
                 made[name].add(a[base], raw)
+            if name in made and aliases == [base] and ours[name][0] == ours[name][1]:
+                read[name] = [made[name]]
+                continue
             for alias, comparison in zip(aliases, read.get(name, ())):
                 if a[alias].dtype.kind != "f" or a[alias].shape != seen.shape:
                     del read[name]

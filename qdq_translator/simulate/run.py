@@ -37,6 +37,8 @@ class Session:
         options.log_severity_level = 4
         # packed constant weights take another kernel, which adds up in another order than weights behind a Q/DQ pair
         options.add_session_config_entry("session.disable_prepacking", "1")
+        # threads that spin between runs take the processor from the comparison
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.what = what
         model = model if fetch is None else _with_outputs(model, fetch)
         self.outputs = [v.name for v in model.graph.output]
