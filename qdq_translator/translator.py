@@ -21,6 +21,7 @@ from qdq_translator.inference.unify import SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.options import TranslateOptions, parse_shapes
 from qdq_translator.passes import cleanup, names
+from qdq_translator.passes.annotate import annotate
 from qdq_translator.passes.fold_batchnorm import fold_batchnorm
 from qdq_translator.passes.fold_pad import fold_pads
 from qdq_translator.passes.kernel_shape import complete_convolutions
@@ -204,6 +205,8 @@ def translate(
         dla = judge(context, plan, tensorrt, version.platform)
     weights = check_weights(graph, trained)
     _report_weights(weights, diagnostics)
+    if options.annotate:
+        annotate(graph, types, scales, plan, dla, diagnostics)
     translation = Translation(
         name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version, causes, shared, dla
     )

@@ -92,6 +92,13 @@ class Layer:
     changed: str = ""
 
     @property
+    def limits(self) -> list[dict[str, str]]:
+        """Findings that its reason does not tell."""
+        if self.device == "gpu":
+            return [finding for finding in self.findings if finding.get("effect") == "gpu"]
+        return self.findings if self.kind == "limit" else []
+
+    @property
     def mark(self) -> str:
         return KINDS[self.kind][0]
 
@@ -220,6 +227,11 @@ class Picture:
     labels: list[Label]
     left_out: int
     columns: int
+
+    @property
+    def deep(self) -> bool:
+        """Too many boxes to read their text when all of them show."""
+        return len(self.boxes) > 120
 
 
 def draw(network: Network) -> Picture:
@@ -565,15 +577,20 @@ def _changed_scales(before: Network, after: Network) -> list[dict[str, Any]]:
     """Tensors whose scale differs by a bit or more, or that only one of the two gives a scale."""
     old = {t.name: t for t in before.tensors if t.scale is not None}
     new = {t.name: t for t in after.tensors if t.scale is not None}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in dict.fromkeys((*new, *old)):
         a, b = old.get(name), new.get(name)
         if a is not None and b is not None and a.scale == b.scale:
             continue
         ratio = b.scale / a.scale if a is not None and b is not None and a.scale and b.scale else None
         rows.append({"name": name, "link": after.link(tensor=name), "before": a, "after": b, "ratio": ratio})
-    rows.sort(key=lambda row: -abs(math.log(row["ratio"])) if row["ratio"] else 0.0)
+    rows.sort(key=_change)
     return rows
+
+
+def _change(row: dict[str, Any]) -> float:
+    """The largest factor first, then scales that only one of the two has."""
+    return -abs(math.log(row["ratio"])) if row["ratio"] else 0.0
 
 
 def _options(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -607,26 +624,52 @@ def _option_text(value: Any) -> str:
 
 
 def _data(network: Network) -> dict[str, Any]:
-    """What the page's script shows of a layer or tensor that is selected. Short keys: there are thousands."""
-    return {
-        "layers": [
-            {
-                "n": x.name, "o": x.op, "k": x.kind, "l": x.label, "d": x.device_label, "r": x.reason, "c": x.cure,
-                "t": x.cause, "m": amount(x.macs), "s": percent(x.share, 1), "w": amount(x.weights), "i": x.inputs,
-                "u": x.outputs, "f": [[f.get("text", ""), f.get("found", ""), f.get("source", ""), f.get("status", "")] for f in x.findings],
-                "b": None if x.db is None else decibel(x.db), "g": x.changed,
-            }
-            for x in network.layers
-        ],
-        "tensors": [
-            {
-                "n": t.name, "s": None if t.scale is None else scale(t.scale), "h": t.hex, "e": t.explicit, "r": t.rule,
-                "w": _RULES.get(t.rule, ""), "f": t.source, "a": t.node, "z": shape(t.shape) if t.shape else "",
-                "p": t.producer, "d": t.readers, "q": t.role,
-            }
-            for t in network.tensors
-        ],
-    }  # fmt: skip
+    """What the page's script shows of a layer or tensor that is selected: rows without keys and every text once, because
+    there are thousands. The order of a row is that of `layerKeys` and `tensorKeys` in page.js."""
+    texts: dict[str, int] = {}
+
+    def text(value: str) -> int:
+        return texts.setdefault(value, len(texts))
+
+    layers = [
+        [
+            *(
+                text(x.name),
+                text(x.op),
+                text(x.kind),
+                text(x.label),
+                text(x.device_label),
+                text(x.reason),
+                text(x.cure),
+            ),
+            *(x.cause, text(amount(x.macs)), text(percent(x.share, 1)), text(amount(x.weights)), x.inputs, x.outputs),
+            [[text(f.get(key, "")) for key in ("text", "found", "source", "status")] for f in x.findings],
+            text(decibel(x.db)),
+        ]
+        for x in network.layers
+    ]
+    tensors = [
+        [
+            *(
+                text(t.name),
+                text(scale(t.scale)),
+                text(t.hex),
+                int(t.explicit),
+                text(t.rule),
+                text(_RULES.get(t.rule, "")),
+            ),
+            *(
+                text(t.node),
+                text(t.source),
+                text(shape(t.shape) if t.shape else ""),
+                text(t.role),
+                t.producer,
+                t.readers,
+            ),
+        ]
+        for t in network.tensors
+    ]
+    return {"texts": list(texts), "layers": layers, "tensors": tensors}
 
 
 # ---------------------------------------------------------------- filters

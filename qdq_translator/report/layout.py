@@ -143,6 +143,7 @@ class _Column:
                 self.down[one].append((other, weight))
                 self.up[other].append((one, weight))
             chains.append(chain)
+        self.x = [0.0] * len(self.rank)
         self.half = [BOX_WIDTH / 2 if i < real else _LANE / 2 for i in range(len(self.rank))]
         self.rows: list[list[int]] = [[] for _ in range(max(self.rank) + 1)]
         for item, rank in enumerate(self.rank):
@@ -171,7 +172,7 @@ class _Column:
         self.rows = best
 
     def _sort(self, row: list[int], links: list[list[tuple[int, float]]]) -> None:
-        place = {}
+        place: dict[int, int] = {}
         for item in row:
             for other, _ in links[item]:
                 if other not in place:
@@ -195,7 +196,6 @@ class _Column:
         return total
 
     def _place(self) -> None:
-        self.x = [0.0] * len(self.half)
         for row in self.rows:
             x = 0.0
             for item in row:
@@ -223,8 +223,8 @@ class _Column:
         for x, offset, weight in zip(wanted, offsets, weights):
             mean, members = x - offset, 1
             while pools and pools[-1][0] >= mean:
-                other, heavier, more = pools.pop()
-                mean = (mean * weight + other * heavier) / (weight + heavier)
+                before, heavier, more = pools.pop()
+                mean = (mean * weight + before * heavier) / (weight + heavier)
                 weight, members = weight + heavier, members + more
             pools.append((mean, weight, members))
         means = [mean for mean, _, members in pools for _ in range(members)]

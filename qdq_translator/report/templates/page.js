@@ -1,7 +1,15 @@
 "use strict";
 /* The page stands without this; it adds theme, search, sorting, copying, and a graph that moves.
    Names only ever reach the page as text. */
-const data = JSON.parse(document.getElementById("data").textContent);
+const raw = JSON.parse(document.getElementById("data").textContent);
+const layerKeys = ["name", "op", "kind", "label", "device", "reason", "cure", "=cause", "macs", "share", "weights", "=inputs", "=outputs", "=findings", "db"];
+const tensorKeys = ["name", "scale", "hex", "=explicit", "rule", "words", "node", "source", "shape", "role", "=producer", "=readers"];
+function rows(keys, values) { /* a key without = holds the number of a text */
+  return values.map((row) => Object.fromEntries(keys.map((key, i) =>
+    key[0] === "=" ? [key.slice(1), row[i]] : [key, raw.texts[row[i]]])));
+}
+const data = { layers: rows(layerKeys, raw.layers), tensors: rows(tensorKeys, raw.tensors) };
+for (const layer of data.layers) layer.findings = layer.findings.map((finding) => finding.map((i) => raw.texts[i]));
 const byId = (id) => document.getElementById(id);
 const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
 
@@ -104,7 +112,7 @@ function setUpTable(table) {
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const keys = new Map(rows.map((row) => {
         const cell = row.cells[column];
-        return [row, number ? Number(cell.dataset.v ?? cell.textContent) : cell.textContent.toLowerCase()];
+        return [row, number ? Number(cell.dataset.v ?? cell.textContent.replace("\u00b1", "")) : cell.textContent.toLowerCase()];
       }));
       const order = rows.slice().sort((a, b) => {
         const [x, y] = [keys.get(a), keys.get(b)];
@@ -215,7 +223,16 @@ function setFull(full) {
 }
 
 /* ---- the graph: what is selected ---- */
-const boxes = new Map(all(".b[data-i]", graph).map((box) => [Number(box.dataset.i), box]));
+const boxes = new Map(); /* layer -> its box */
+for (const box of graph.querySelectorAll(".b")) {
+  box.setAttribute("role", "button");
+  box.setAttribute("tabindex", "-1");
+  const layer = layerOf(box);
+  if (layer !== null) boxes.set(layer, box);
+}
+function layerOf(box) { /* null for graph inputs and outputs */
+  return box.id ? Number(box.id.slice("layer-".length)) : null;
+}
 const edges = new Map();
 for (const edge of all("[data-t]", graph)) {
   const tensor = Number(edge.dataset.t);
@@ -231,13 +248,13 @@ function link(name, hash) {
   return anchor;
 }
 function scaleText(tensor) {
-  return tensor.s === null ? "no scale" : `${tensor.s}`;
+  return tensor.scale || "no scale";
 }
 function tensorItem(index) {
   const tensor = data.tensors[index];
   const item = make("li");
-  item.append(link(tensor.n, `#tensor-${index}`), make("br"), make("span", scaleText(tensor), "dim"));
-  if (tensor.h) item.append(make("span", "  "), make("code", tensor.h), copyButton(tensor.h, "the hex"));
+  item.append(link(tensor.name, `#tensor-${index}`), make("br"), make("span", scaleText(tensor), "dim"));
+  if (tensor.hex) item.append(make("span", "  "), make("code", tensor.hex), copyButton(tensor.hex, "the hex"));
   return item;
 }
 function list(title, items) {
@@ -248,47 +265,47 @@ function list(title, items) {
 }
 function layerItem(index) {
   const item = make("li");
-  item.append(link(data.layers[index].n, `#layer-${index}`), make("span", `  ${data.layers[index].l}`, "dim"));
+  item.append(link(data.layers[index].name, `#layer-${index}`), make("span", `  ${data.layers[index].label}`, "dim"));
   return item;
 }
 function showLayer(index) {
   const layer = data.layers[index];
-  const parts = [make("h3", layer.o), make("p", layer.n, "name")];
-  parts.push(make("p", layer.d && layer.d !== layer.l ? `${layer.l} \u00b7 ${layer.d}` : layer.l));
-  parts.push(make("p", layer.r, `why ${layer.k}`));
-  if (layer.c) parts.push(make("p", `Cure: ${layer.c}.`));
-  if (layer.t >= 0) {
+  const parts = [make("h3", layer.op), make("p", layer.name, "name")];
+  parts.push(make("p", layer.device && layer.device !== layer.label ? `${layer.label} \u00b7 ${layer.device}` : layer.label));
+  parts.push(make("p", layer.reason, `why ${layer.kind}`));
+  if (layer.cure) parts.push(make("p", `Cure: ${layer.cure}.`));
+  if (layer.cause >= 0) {
     const cause = make("p", "Root cause: ");
-    cause.append(link(data.tensors[layer.t].n, `#tensor-${layer.t}`));
+    cause.append(link(data.tensors[layer.cause].name, `#tensor-${layer.cause}`));
     parts.push(cause);
   }
-  parts.push(make("p", `${layer.m} MACs${layer.s ? ` (${layer.s})` : ""}, ${layer.w} weights`, "dim"));
-  if (layer.b !== null) parts.push(make("p", `Verify: ${layer.b === "equal" ? "equal" : `SQNR ${layer.b} dB`}`));
-  parts.push(...list("DLA limits", layer.f.map(([text, found, source, status]) => {
+  parts.push(make("p", `${layer.macs} MACs${layer.share ? ` (${layer.share})` : ""}, ${layer.weights} weights`, "dim"));
+  if (layer.db) parts.push(make("p", `Verify: ${layer.db === "equal" ? "equal" : `SQNR ${layer.db} dB`}`));
+  parts.push(...list("DLA limits", layer.findings.map(([text, found, source, status]) => {
     const item = make("li", `${text}: ${found}`);
     item.append(make("br"), make("span", status === "documented" ? source : `${source} [${status}]`, "dim"));
     return item;
   })));
-  parts.push(...list("Reads", layer.i.map(tensorItem)), ...list("Makes", layer.u.map(tensorItem)));
+  parts.push(...list("Reads", layer.inputs.map(tensorItem)), ...list("Makes", layer.outputs.map(tensorItem)));
   panel.replaceChildren(...parts);
 }
 function showTensor(index) {
   const tensor = data.tensors[index];
-  const parts = [make("h3", "Tensor"), make("p", tensor.n, "name")];
-  if (tensor.q) parts.push(make("p", tensor.z ? `${tensor.q}, ${tensor.z}` : tensor.q));
-  if (tensor.s === null) parts.push(make("p", "No scale.", "why surprise"));
+  const parts = [make("h3", "Tensor"), make("p", tensor.name, "name")];
+  if (tensor.role) parts.push(make("p", tensor.shape ? `${tensor.role}, ${tensor.shape}` : tensor.role));
+  if (!tensor.scale) parts.push(make("p", "No scale.", "why surprise"));
   else {
     const value = make("p", "Scale ");
-    value.append(make("code", tensor.s), copyButton(tensor.s, "the scale"));
+    value.append(make("code", tensor.scale), copyButton(tensor.scale, "the scale"));
     const hex = make("p", "Hex ");
-    hex.append(make("code", tensor.h), copyButton(tensor.h, "the hex"));
-    const rule = tensor.w ? `${tensor.r}, ${tensor.w}` : tensor.r;
-    parts.push(value, hex, make("p", `${tensor.e ? "From the model" : "Inferred"} (${rule})`));
-    if (tensor.a) parts.push(make("p", `at ${tensor.a}`, "name dim"));
-    if (tensor.f && tensor.f !== tensor.n) parts.push(make("p", `from ${tensor.f}`, "name dim"));
+    hex.append(make("code", tensor.hex), copyButton(tensor.hex, "the hex"));
+    const rule = tensor.words ? `${tensor.rule}, ${tensor.words}` : tensor.rule;
+    parts.push(value, hex, make("p", `${tensor.explicit ? "From the model" : "Inferred"} (${rule})`));
+    if (tensor.node) parts.push(make("p", `at ${tensor.node}`, "name dim"));
+    if (tensor.source && tensor.source !== tensor.name) parts.push(make("p", `from ${tensor.source}`, "name dim"));
   }
-  if (tensor.p >= 0) parts.push(...list("Made by", [layerItem(tensor.p)]));
-  parts.push(...list("Read by", tensor.d.map(layerItem)));
+  if (tensor.producer >= 0) parts.push(...list("Made by", [layerItem(tensor.producer)]));
+  parts.push(...list("Read by", tensor.readers.map(layerItem)));
   panel.replaceChildren(...parts);
 }
 function mark(elements) {
@@ -313,12 +330,12 @@ function select(kind, index, centre) {
   if (kind === "layer") {
     const layer = data.layers[index];
     target = boxes.get(index);
-    mark([target, ...[...layer.i, ...layer.u].flatMap((t) => edges.get(t) || [])].filter(Boolean));
+    mark([target, ...[...layer.inputs, ...layer.outputs].flatMap((t) => edges.get(t) || [])].filter(Boolean));
     showLayer(index);
   } else {
     const tensor = data.tensors[index];
     mark(edges.get(index) || []);
-    target = boxes.get(tensor.p) || (edges.get(index) || []).find((e) => e.matches(".b")) || boxes.get(tensor.d[0]);
+    target = boxes.get(tensor.producer) || (edges.get(index) || []).find((e) => e.matches(".b")) || boxes.get(tensor.readers[0]);
     showTensor(index);
   }
   if (target) {
@@ -347,12 +364,12 @@ document.addEventListener("click", (event) => {
 window.addEventListener("popstate", () => fromHash(true));
 graph.addEventListener("click", (event) => {
   if (moved > 4) return;
-  const box = event.target.closest(".b[data-i]");
+  const box = event.target.closest(".b");
   const line = event.target.closest("[data-t]");
   if (!box && !line) return;
-  const [kind, index] = box ? ["layer", box.dataset.i] : ["tensor", line.dataset.t];
+  const [kind, index] = box && box.id ? ["layer", layerOf(box)] : ["tensor", Number(line.dataset.t)];
   history.replaceState(null, "", `#${kind}-${index}`);
-  select(kind, Number(index), false);
+  select(kind, index, false);
 });
 graph.addEventListener("dblclick", (event) => {
   const box = graph.getBoundingClientRect();
@@ -364,11 +381,11 @@ function neighbour(key) {
   if (!current) return boxes.keys().next().value;
   if (current.kind === "tensor") {
     const tensor = data.tensors[current.index];
-    return key === "ArrowUp" ? tensor.p : tensor.d[0];
+    return key === "ArrowUp" ? tensor.producer : tensor.readers[0];
   }
   const layer = data.layers[current.index];
-  if (key === "ArrowDown") return layer.u.flatMap((t) => data.tensors[t].d)[0];
-  if (key === "ArrowUp") return layer.i.map((t) => data.tensors[t].p).find((p) => p >= 0);
+  if (key === "ArrowDown") return layer.outputs.flatMap((t) => data.tensors[t].device)[0];
+  if (key === "ArrowUp") return layer.inputs.map((t) => data.tensors[t].producer).find((p) => p >= 0);
   const order = Array.from(boxes.keys());
   return order[order.indexOf(current.index) + (key === "ArrowRight" ? 1 : -1)];
 }
@@ -386,7 +403,7 @@ graph.addEventListener("keydown", (event) => {
   else if (event.key === "Enter" || event.key === " ") {
     const box = event.target.closest(".b");
     if (!box) return;
-    if (box.dataset.i) go(`#layer-${box.dataset.i}`);
+    if (box.id) go(`#${box.id}`);
     else go(`#tensor-${box.dataset.t}`);
   } else if (event.key === "Escape" && graph.parentElement.classList.contains("full")) setFull(false);
   else return;
@@ -404,8 +421,8 @@ find.addEventListener("keydown", (event) => {
   const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return;
   const places = [
-    ...data.layers.map((x, i) => [`#layer-${i}`, `${x.n} ${x.o}`]),
-    ...data.tensors.map((x, i) => [`#tensor-${i}`, x.n]),
+    ...data.layers.map((x, i) => [`#layer-${i}`, `${x.name} ${x.op}`]),
+    ...data.tensors.map((x, i) => [`#tensor-${i}`, x.name]),
   ].filter(([, text]) => words.every((w) => text.toLowerCase().includes(w)));
   found = places.length ? (found + 1) % places.length : -1;
   byId("said").textContent = places.length ? `${found + 1} of ${places.length}` : "Nothing found";
@@ -414,7 +431,7 @@ find.addEventListener("keydown", (event) => {
 });
 find.addEventListener("input", () => { found = -1; });
 byId("next-surprise").addEventListener("click", () => {
-  const places = data.layers.map((x, i) => [x.k, i]).filter(([k]) => k === "surprise").map(([, i]) => i);
+  const places = data.layers.map((x, i) => [x.kind, i]).filter(([k]) => k === "surprise").map(([, i]) => i);
   if (!places.length) {
     byId("said").textContent = "There is none";
     return;
@@ -423,16 +440,27 @@ byId("next-surprise").addEventListener("click", () => {
   go(`#layer-${places.find((i) => i > at) ?? places[0]}`);
 });
 
-/* ---- the scale of an edge under the pointer ---- */
+/* ---- what is under the pointer ---- */
 const tip = byId("tip");
+function tipText(target) {
+  const line = target.closest("[data-t]");
+  if (line) {
+    const tensor = data.tensors[Number(line.dataset.t)];
+    const origin = tensor.rule ? `  (${tensor.explicit ? "model" : "inferred"}, ${tensor.rule})` : "";
+    return `${tensor.name}\n${scaleText(tensor)}  ${tensor.hex}${origin}`;
+  }
+  const box = target.closest(".b");
+  if (!box) return "";
+  const layer = data.layers[layerOf(box)];
+  return `${layer.op} ${layer.name}\n${layer.label}${layer.device ? `, ${layer.device}` : ""}: ${layer.reason}`;
+}
 graph.addEventListener("pointerover", (event) => {
-  const line = event.target.closest(".e, .l");
-  tip.hidden = !line;
-  if (!line) return;
-  const tensor = data.tensors[Number(line.dataset.t)];
-  tip.textContent = `${tensor.n}\n${scaleText(tensor)}${tensor.h ? `  ${tensor.h}` : ""}${tensor.r ? `  (${tensor.r})` : ""}`;
+  const text = tipText(event.target);
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
   tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 430)}px`;
-  tip.style.top = `${Math.min(event.clientY + 14, innerHeight - 70)}px`;
+  tip.style.top = `${Math.min(event.clientY + 14, innerHeight - 90)}px`;
 });
 graph.addEventListener("pointerleave", () => { tip.hidden = true; });
 
@@ -474,4 +502,4 @@ if (chart) {
 }
 
 fromHash(true);
-performance.mark("usable");
+requestAnimationFrame(() => setTimeout(() => performance.mark("usable"))); /* once it has been painted */

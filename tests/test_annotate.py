@@ -1,0 +1,108 @@
+"""`--annotate`: metadata for viewers, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+
+import onnx
+import pytest
+from onnx import parser
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.emit.calibration_cache import scale_to_hex
+from qdq_translator.passes import annotate
+
+PREFIX = "qdq_translator."
+MODEL = """
+<ir_version: {ir}, opset_import: ["" : {opset}]>
+network (float[1,3,8,8] image) => (float[1,4,8,8] result)
+<float s1 = {{0.02}}, float s2 = {{0.05}}, int8 z = {{0}}, float[4,3,1,1] weight = {{{first}}}, float[4,4,1,1] weight2 = {{{second}}}>
+{{
+   q1 = QuantizeLinear (image, s1, z)
+   d1 = DequantizeLinear (q1, s1, z)
+   made = Conv <kernel_shape = [1, 1]> (d1, weight)
+   clipped = Relu (made)
+   q2 = QuantizeLinear (clipped, s2, z)
+   d2 = DequantizeLinear (q2, s2, z)
+   result = Conv <kernel_shape = [1, 1]> (d2, weight2)
+}}
+"""
+
+
+def model(ir: int = 10, opset: int = 17) -> onnx.ModelProto:
+    first, second = (", ".join(str(i / 100) for i in range(1, count + 1)) for count in (12, 16))
+    return parser.parse_model(MODEL.format(ir=ir, opset=opset, first=first, second=second))
+
+
+def props(proto: onnx.NodeProto | onnx.ValueInfoProto) -> dict[str, str]:
+    return {p.key: p.value for p in proto.metadata_props}
+
+
+def test_nodes_say_their_precision_and_why() -> None:
+    done = translate(model(), TranslateOptions(annotate=True))
+    nodes = {n.op_type + n.output[0]: props(n) for n in done.model.graph.node}
+    assert nodes["Convmade"][PREFIX + "precision"] == "int8"
+    assert nodes["Convmade"][PREFIX + "reason"] == "every input and output has a scale"
+    assert nodes["Convresult"][PREFIX + "precision"] == "fp16"
+    assert "graph output 'result'" in nodes["Convresult"][PREFIX + "reason"]
+    assert PREFIX + "device" not in nodes["Convmade"]
+
+
+def test_tensors_say_their_scale_and_origin() -> None:
+    done = translate(model(), TranslateOptions(annotate=True))
+    graph = done.model.graph
+    tensors = {v.name: props(v) for v in (*graph.input, *graph.output, *graph.value_info)}
+    assert tensors["image"][PREFIX + "scale_hex"] == scale_to_hex(0.02) == "3ca3d70a"
+    assert tensors["image"][PREFIX + "scale"] == "0.0199999996"
+    assert tensors["image"][PREFIX + "origin"].startswith("Q1 at '")
+    assert tensors["made"][PREFIX + "scale_hex"] == scale_to_hex(0.05)
+    assert tensors["made"][PREFIX + "origin"].startswith("S3 at '")
+    assert tensors["result"] == {}
+    onnx.checker.check_model(done.model, full_check=True)
+
+
+def test_a_dla_target_adds_the_device() -> None:
+    done = translate(model(), TranslateOptions(annotate=True, target="orin-dla", platform="jetpack-6.2"))
+    devices = {n.op_type: props(n)[PREFIX + "device"] for n in done.model.graph.node}
+    assert devices["Relu"] == "dla-int8"
+
+
+def without_annotations(proto: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.ModelProto:
+    """Takes our properties away, and the value infos that were only added to carry them."""
+    proto = copy.deepcopy(proto)
+    known = {v.name for v in plain.graph.value_info}
+    for item in (*proto.graph.node, *proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        kept = [p for p in item.metadata_props if not p.key.startswith(PREFIX)]
+        del item.metadata_props[:]
+        item.metadata_props.extend(kept)
+    infos = [v for v in proto.graph.value_info if v.name in known]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(infos)
+    return proto
+
+
+def test_everything_else_is_unchanged() -> None:
+    source = model()
+    source.graph.node[2].metadata_props.add(key="pkg.torch.name", value="conv1")
+    plain = translate(source, TranslateOptions()).model
+    noted = translate(source, TranslateOptions(annotate=True)).model
+    assert noted.SerializeToString(deterministic=True) != plain.SerializeToString(deterministic=True)
+    assert without_annotations(noted, plain) == plain
+    conv = next(n for n in noted.graph.node if n.output[0] == "made")
+    assert props(conv)["pkg.torch.name"] == "conv1"
+
+
+def test_an_earlier_ir_version_is_left_alone_with_a_note() -> None:
+    plain = translate(model(ir=8), TranslateOptions()).model
+    done = translate(model(ir=8), TranslateOptions(annotate=True))
+    assert done.model.SerializeToString(deterministic=True) == plain.SerializeToString(deterministic=True)
+    (note,) = done.diagnostics.of_rule("A1")
+    assert note.severity == "info"
+    assert "IR version 8" in note.message
+
+
+def test_an_onnx_without_the_fields_is_left_alone_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annotate, "_has_fields", lambda: False)
+    done = translate(model(), TranslateOptions(annotate=True))
+    assert not any(n.metadata_props for n in done.model.graph.node)
+    assert len(done.diagnostics.of_rule("A1")) == 1
