@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,11 +76,18 @@ def summarize(translation: Translation, files: TranslationFiles, options: Transl
             "exact": sum(row.exact for row in translation.weights),
         },
         "root_causes": {key: report["root_causes"][key] for key in ("groups", "what_if")},
-        "dla": None if dla is None else {key: dla[key] for key in ("counts", "subgraphs", "notes")},
+        "dla": None
+        if dla is None
+        else {"gpu_operators": _gpu_operators(dla), **{key: dla[key] for key in ("counts", "subgraphs", "notes")}},
         "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],
         "diagnostics": report["diagnostics"],
         "failed": "; ".join(failed),
     }
+
+
+def _gpu_operators(dla: dict[str, Any]) -> dict[str, int]:
+    """ONNX operator -> how many of its layers go to the GPU, in graph order."""
+    return dict(Counter(row["op"] for row in dla["layers"] if row["verdict"] == "gpu"))
 
 
 def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:

@@ -91,9 +91,13 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
         counts = summary["dla"]["counts"]
         rows.add_row(
             "DLA",
-            f"{counts['dla-int8']} layers INT8, {counts['dla-fp16']} FP16, {counts['gpu']} on the GPU; "
-            f"{counted(summary['dla']['subgraphs'], 'subgraph')}",
+            f"{counts['dla-int8']} layers INT8, {counts['dla-fp16']} FP16; {counted(summary['dla']['subgraphs'], 'subgraph')}",
         )
+        if counts["gpu"]:
+            ops = ", ".join(f"{number} {op}" for op, number in summary["dla"]["gpu_operators"].items())
+            rows.add_row("GPU", f"{counted(counts['gpu'], 'layer')} that the DLA cannot run: {ops}")
+        for note in summary["dla"]["notes"]:
+            rows.add_row("", note)
     rows.add_row(
         "weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code"
     )
