@@ -65,12 +65,19 @@ def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130
-    except (OSError, MemoryError) as error:
+    except Exception as error:
         if verbose:
             traceback.print_exc()
         else:
-            print(f"{prog}: {error or type(error).__name__}", file=sys.stderr)
+            print(f"{prog}: {unexpected(error)}", file=sys.stderr)
         return 1
+
+
+def unexpected(error: Exception) -> str:
+    """What is said of an error that nobody foresaw."""
+    if isinstance(error, (OSError, MemoryError)):
+        return str(error) or type(error).__name__
+    return f"unexpected {type(error).__name__}: {error}. This is a fault of the program; --verbose shows where."
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

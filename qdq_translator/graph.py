@@ -7,7 +7,6 @@ Initializers stay ONNX `TensorProto`s until somebody asks for their values.
 from __future__ import annotations
 
 import heapq
-import math
 from typing import Any, Iterable, Iterator, Optional
 
 import numpy as np
@@ -16,13 +15,6 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 
 from qdq_translator.errors import ModelError
 
-_BITS = {
-    **dict.fromkeys((TensorProto.DOUBLE, TensorProto.INT64, TensorProto.UINT64), 64),
-    **dict.fromkeys((TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT32), 32),
-    **dict.fromkeys((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT16, TensorProto.UINT16), 16),
-    **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL), 8),
-}
-"""Bits of one element, for the types whose size is worth checking."""
 _SUBGRAPH_TYPES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 DEFAULT_DOMAINS = ("", "ai.onnx")
 PRODUCER_NAME = "qdq-translator"
@@ -477,8 +469,7 @@ def constant_value(node: Node) -> Optional[np.ndarray]:
 
 
 def _check_tensors(graph: onnx.GraphProto) -> None:
-    """Raises ModelError where initializers, inputs or outputs share a name, and where an initializer holds more or fewer
-    bytes than its shape needs."""
+    """Raises ModelError where initializers, inputs or outputs share a name."""
     for values, what in ((graph.input, "inputs"), (graph.output, "outputs")):
         names = [v.name for v in values]
         if len(set(names)) < len(names):
@@ -489,14 +480,6 @@ def _check_tensors(graph: onnx.GraphProto) -> None:
         if tensor.name in seen:
             raise ModelError(f"Two initializers are called '{tensor.name}'.", "Export the model again.")
         seen.add(tensor.name)
-        bits = _BITS.get(tensor.data_type)
-        needed = -(-math.prod(tensor.dims) * bits // 8) if bits is not None else None
-        if tensor.HasField("raw_data") and needed is not None and len(tensor.raw_data) != needed:
-            raise ModelError(
-                f"Initializer '{tensor.name}' of shape {list(tensor.dims)} holds {len(tensor.raw_data)} bytes instead of "
-                f"{needed}.",
-                "The file is damaged or cut; export or copy it again.",
-            )
 
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:

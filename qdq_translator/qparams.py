@@ -74,7 +74,7 @@ def quantize(
     `low`/`high` tighten the saturation. Result: the params' dtype, the shape of `real`.
     """
     code_low, code_high = params.code_range
-    scaled = np.divide(real, along(params.scale, params.axis, real.ndim), dtype=np.float32)
+    scaled = np.asarray(np.divide(real, along(params.scale, params.axis, real.ndim), dtype=np.float32))
     np.rint(scaled, out=scaled)
     if params.zero_point.any():
         scaled += along(params.zero_point, params.axis, real.ndim).astype(np.float32)

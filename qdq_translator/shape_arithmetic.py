@@ -128,7 +128,7 @@ class _Completion:
         try:
             schema = defs.get_schema(node.op_type, self.graph.opset(), "")
             found = shape_inference.infer_node_outputs(schema, node.to_proto(), types, data, None, self.opsets)
-        except (RuntimeError, ValueError, KeyError, defs.SchemaError):
+        except Exception:  # unknown operators, contradictory shapes: then the shape stays unknown
             return
         for name, inferred in found.items():
             if name and inferred.tensor_type.HasField("shape"):

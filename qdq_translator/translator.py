@@ -40,6 +40,7 @@ from qdq_translator.targets.platforms import (
     tensorrt_major,
 )
 from qdq_translator.types import TensorTypes
+from qdq_translator.validate import validate
 from qdq_translator.weight_check import WeightCheck, check_weights
 
 
@@ -170,6 +171,7 @@ def translate(
     version = resolve_version(options, diagnostics)
     graph = Graph.from_model(model)
     del model
+    validate(graph)
     names.name_nodes(graph, diagnostics)
     names.clean_tensor_names(graph)
     if options.rename_node_outputs:

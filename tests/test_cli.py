@@ -397,3 +397,38 @@ def test_external_data_outside_is_refused(tmp_path: Path, location: str, capsys:
                 entry.value = location
     path.write_bytes(loaded.SerializeToString())
     assert "outside the model's folder" in fails(capsys, tmp_path / "o", "-i", str(path))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (
+            lambda g: g.node[4].attribute.append(helper.make_attribute("group", "two")),
+            "wrong type in its attribute 'group'",
+        ),
+        (lambda g: g.node[0].input.pop(), None),
+        (lambda g: setattr(g.initializer[0], "data_type", 99), "unknown element type 99"),
+        (lambda g: g.initializer[0].dims.append(2), "bytes instead of"),
+        (lambda g: g.node[5].input.pop(), "has 0 inputs"),
+        (lambda g: g.node.pop(2), "reads tensor 'wq'"),
+        (lambda g: g.node[5].output.pop(), "has no output"),
+    ],
+)
+def test_damaged_models_are_explained(
+    tmp_path: Path, damage: Any, words: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Valid protobuf, wrong ONNX: a sentence each, never a traceback. (A Q without zero point is uint8: refused too.)"""
+    model = quantized_conv()
+    damage(model.graph)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    assert (words or "--missing_zero_point") in fails(capsys, tmp_path / "o", "-i", str(tmp_path / "m.onnx"))
+
+
+def test_what_nobody_foresaw_is_no_traceback(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("qdq_translator.translator.make_plan", broken)
+    assert "unexpected ZeroDivisionError: oops" in fails(capsys, tmp_path / "o", "-i", str(model))

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+from qdq_translator.cli import unexpected
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.options import TranslateCommand
 
@@ -17,7 +18,9 @@ def run(options: TranslateCommand) -> int:
     if options.example:
         options.input_onnx_models = [str(EXAMPLE_MODEL), *options.input_onnx_models]
     if not options.input_onnx_models:
-        raise UsageError("No model was named.", "Give one or more with -i model.onnx, or --example for the one that ships.")
+        raise UsageError(
+            "No model was named.", "Give one or more with -i model.onnx, or --example for the one that ships."
+        )
     if options.jobs < 1:
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
@@ -76,10 +79,10 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
         translation = translate(model, options)
         files = translation.save(options.output_dir)
         return summarize(translation, files, options), ""
-    except UserError as error:
+    except Exception as error:
         if options.verbose:
             raise
-        return None, str(error)
+        return None, str(error) if isinstance(error, UserError) else unexpected(error)
 
 
 def _print_summary(summary: Dict[str, Any], verbose: bool) -> None:

@@ -60,6 +60,8 @@ def _fold(
     gamma, beta, mean, variance = (np.asarray(s, np.float64) for s in statistics)
     factor = gamma / np.sqrt(variance + norm.get("epsilon", 1e-5))
     channels = factor.size
+    if output_channels(first, weight.shape) != channels:
+        return None
     bias = None
     if first.input(2):
         bias = graph.array(first.input(2))
@@ -105,6 +107,13 @@ def _fold(
 
 def _only_here(graph: Graph, initializer: str) -> bool:
     return graph.consumer_count(initializer) == 1 and initializer not in graph.outputs
+
+
+def output_channels(node: Node, shape: tuple[int, ...]) -> int:
+    """Channels that a node with a weight of `shape` makes."""
+    if node.op_type == "Conv" or (node.op_type == "Gemm" and node.get("transB", 0)):
+        return shape[0]
+    return shape[1] * int(node.get("group", 1)) if len(shape) > 1 else 0
 
 
 def _times(weight: np.ndarray, factor: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -20,5 +20,5 @@ def complete_convolutions(graph: Graph, diagnostics: Diagnostics) -> None:
                 tensor=node.input(1),
                 mend="Export with constant folding on.",
             )
-        elif "kernel_shape" not in node.attributes:
+        elif "kernel_shape" not in node.attributes and len(weight.dims) > 2:
             node.set("kernel_shape", list(weight.dims[2:]))

@@ -1,0 +1,102 @@
+"""What must be true of a model before anything is read off it: the parts of ONNX's checker that hold for every exporter.
+
+Operators that ONNX does not know (plugins) pass; known ones must have the inputs and the attribute types of their
+schema, and every tensor must hold what its type and shape say.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Optional
+
+from onnx import TensorProto, defs, numpy_helper
+
+from qdq_translator.errors import ModelError
+from qdq_translator.graph import Graph, Node
+
+_KNOWN_TYPES = frozenset(v for k, v in TensorProto.DataType.items() if k != "UNDEFINED")
+_BITS: dict[int, int] = {
+    **dict.fromkeys((TensorProto.DOUBLE, TensorProto.INT64, TensorProto.UINT64), 64),
+    **dict.fromkeys((TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT32), 32),
+    **dict.fromkeys((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT16, TensorProto.UINT16), 16),
+    **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL), 8),
+}
+"""Bits of one element, for the types whose size is worth checking."""
+_MEND = "The file is damaged or was written by a faulty exporter; export it again."
+
+
+def validate(graph: Graph) -> None:
+    """Raises ModelError naming the first node or tensor that is not what ONNX says it is."""
+    for tensor in graph.initializers.values():
+        _check_tensor(tensor, f"Initializer '{tensor.name}'")
+    for node in graph.nodes:
+        if not any(node.outputs):
+            raise ModelError(f"Node {node.label} ({node.op_type}) has no output.", _MEND)
+        if node.is_standard:
+            _check_node(node, _schema(node.op_type, graph.opset()))
+
+
+@functools.cache
+def _schema(op_type: str, opset: int) -> Optional[defs.OpSchema]:
+    try:
+        return defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return None
+
+
+def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
+    for key, attribute in node.attributes.items():
+        if attribute.type == attribute.TENSOR:
+            _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
+    if schema is None:
+        return
+    if not schema.min_input <= len(node.inputs) <= schema.max_input:
+        raise ModelError(
+            f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX wants "
+            f"{schema.min_input} to {schema.max_input}.",
+            _MEND,
+        )
+    for key, (kind, required) in _attributes(schema):
+        given = node.attributes.get(key)
+        if given is None and required:
+            raise ModelError(f"Node {node.label} ({node.op_type}) lacks its attribute '{key}'.", _MEND)
+        if given is not None and given.type != kind:
+            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
+    if schema.min_input and not node.inputs[0]:
+        raise ModelError(f"Node {node.label} ({node.op_type}) lacks its first input.", _MEND)
+
+
+_ATTRIBUTES: dict[tuple[str, int], tuple[tuple[str, tuple[int, bool]], ...]] = {}
+
+
+def _attributes(schema: defs.OpSchema) -> tuple[tuple[str, tuple[int, bool]], ...]:
+    """Name, (type, required) of each attribute; kept, because reading a schema is slow."""
+    key = (schema.name, schema.since_version)
+    if key not in _ATTRIBUTES:
+        _ATTRIBUTES[key] = tuple(
+            (n, (int(a.type.value), a.required))  # type: ignore[attr-defined]
+            for n, a in schema.attributes.items()
+        )
+    return _ATTRIBUTES[key]
+
+
+def _check_tensor(tensor: TensorProto, what: str) -> None:
+    if tensor.data_type not in _KNOWN_TYPES:
+        raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(f"{what} has the shape {list(tensor.dims)}.", _MEND)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return  # its length was checked when it was read
+    bits = _BITS.get(tensor.data_type)
+    if tensor.HasField("raw_data") and bits is not None:
+        needed = -(-math.prod(tensor.dims) * bits // 8)
+        if len(tensor.raw_data) != needed:
+            raise ModelError(
+                f"{what} of shape {list(tensor.dims)} holds {len(tensor.raw_data)} bytes instead of {needed}.", _MEND
+            )
+        return
+    try:
+        numpy_helper.to_array(tensor)
+    except Exception as error:  # NumPy and protobuf raise whatever does not fit
+        raise ModelError(f"{what} does not hold what its shape {list(tensor.dims)} needs.", _MEND) from error
