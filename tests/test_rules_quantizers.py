@@ -583,7 +583,9 @@ def test_q12_half_precision_graph_input_and_output() -> None:
 
 def test_q12_a_pair_that_also_casts() -> None:
     text = "g (float[2,3] x) => (float16[2,3] y) { q = QuantizeLinear(x, f, z)  d = DequantizeLinear(q, s, z)  y = Abs(d) }"
-    t = same_function(half(text, f=np.float32(np.float16(0.05))), TWO_BY_THREE, exact=True)
+    step = np.float32(np.float16(0.05))
+    feed = {"x": (np.array([[-3, -2, -1], [0, 1, 2]]) * step).astype(np.float32)}
+    t = same_function(half(text, f=step), feed, exact=True)
     assert ops(t) == ["Cast", "Abs"] and scales_of(t) == dict.fromkeys("xd", f32(np.float16(0.05)))
 
 

@@ -84,7 +84,9 @@ def _why_not(node: Node, opset: int, to: int) -> Optional[str]:
     for key in list(node.attributes):
         if key not in old.attributes:
             default = new.attributes[key].default_value if key in new.attributes else None
-            at_default = default is not None and onnx.helper.get_attribute_value(default) == node.get(key)
+            at_default = default is not None and onnx.helper.get_attribute_value(default) == (
+                onnx.helper.get_attribute_value(node.attributes[key])
+            )
             if not at_default and not _means_nothing(key, node):
                 return f"its attribute {key}"
             del node.attributes[key]
