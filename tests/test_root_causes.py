@@ -85,6 +85,8 @@ def test_options_that_work_only_together() -> None:
     tried = {row.options: row.int8_layers for row in made.causes.what_if}
     both = ("--infer_concat_scales", "--infer_mul_scales")
     assert set(tried) == {both[:1], both[1:], both}
+    found = {cause.tensor: (cause.layers, cause.shared) for cause in made.causes.causes}
+    assert found == {"g": (("Conv_c", "Sigmoid_g"), ("Mul_m",)), "m": (("Concat_k",), ("Mul_m",))}
     assert tried[both] == 4 and tried[both[:1]] < 4 and tried[both[1:]] < 4
     done = causes_of(body, "float[1,8,8,8] y", infer_concat_scales=True, infer_mul_scales=True)
     assert done.causes.causes == [] and sum(layer.precision == "int8" for layer in done.plan) == 4

@@ -691,7 +691,7 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
 
     for node in nodes:
         here = on_dla[id(node)]
-        highest = 0 if here else 1
+        highest = 0
         producers = [graph.producer[name] for name in node.reads() if name in graph.producer]
         producers = [p for p in producers if id(p) not in folded]
         for producer in producers:
