@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -363,3 +365,8 @@ def test_every_zoo_cache_of_the_other_translator_is_taken(zoo: Path) -> None:
     result = restore(stripped, scales, complete=True)
     onnx.checker.check_model(result.model, full_check=True)
     assert len(result.tensors) > 50 and len(result.weights) > 50
+
+
+def test_restore_needs_no_onnxruntime() -> None:
+    code = "import sys; import qdq_translator.simulate.restore; print('onnxruntime' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -242,6 +242,16 @@ def test_groups_bound_the_memory_and_change_nothing(files: TranslationFiles, mon
     assert small.as_dict() == whole.as_dict()
 
 
+def test_models_over_two_gigabytes_go_through_files(files: TranslationFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    from qdq_translator.simulate import run
+
+    monkeypatch.setattr(run, "PROTOBUF_LIMIT", 1000)
+    results = verify(
+        Options(model=str(DIGITS), translation=str(files.folder), inputs=str(SAMPLES), samples=2, per_layer=True)
+    )
+    assert results["outputs"]["pairs"][0]["outputs"]["logits"]["identical"]
+
+
 # -------------------------------------------------------------------- sensitivity
 
 

@@ -14,7 +14,7 @@ import onnx
 
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
-from qdq_translator.simulate.implicit import Simulated
+from qdq_translator.simulate.implicit import Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, class_scores
 from qdq_translator.simulate.run import ExplicitNetwork, Session, same_inputs
@@ -66,7 +66,7 @@ def compare_outputs(
     pairs = [(EXPLICIT, SIMULATED)]
     rename: dict[str, str] = {}
     if float_model is not None:
-        graph = Graph.from_model(float_model)
+        graph = Graph.from_model(copy_model(float_model))
         same_inputs([v.name for v in simulated.model.graph.input], graph.inputs, FLOAT)
         stages[FLOAT] = Session(graph.to_model(), FLOAT)
         rename = _match_outputs(stages[FLOAT].outputs, names)

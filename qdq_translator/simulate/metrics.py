@@ -69,10 +69,12 @@ class Comparison:
 
     @property
     def cosine(self) -> float:
+        if self._dd == 0:
+            return 1.0
         if self._aa == 0 or self._bb == 0:
-            return 1.0 if self._aa == self._bb else 0.0
+            return 0.0
         product = (self._aa + self._bb - self._dd) / 2
-        return product / math.sqrt(self._aa) / math.sqrt(self._bb)
+        return min(1.0, max(-1.0, product / math.sqrt(self._aa) / math.sqrt(self._bb)))
 
     @property
     def noise(self) -> float:

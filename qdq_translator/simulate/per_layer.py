@@ -36,7 +36,7 @@ FLOOR_NOISE = 1e-6
 """60 dB."""
 _SAME_CODES = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "Cast", "Clip")
 HEALED = 1e-3
-GROUP_BYTES = 128 * 2**20
+GROUP_BYTES = 256 * 2**20
 
 
 @dataclasses.dataclass

@@ -74,7 +74,9 @@ def _load(runtime: Any, model: onnx.ModelProto, options: Any) -> Any:
 
     with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
         path = Path(folder) / "model.onnx"
-        write_model(model, path, "model.onnx.data", True)
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        write_model(copy, path, "model.onnx.data", True)
         return runtime.InferenceSession(str(path), options, providers=providers)
 
 
