@@ -13,7 +13,7 @@ JPEG decoding is Pillow's; TensorFlow's fast decoder differs by a grey level her
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +71,7 @@ class Network:
     title: str
     preprocessing: Preprocessing
     published: tuple[float, float]
-    options: TranslateOptions = TranslateOptions()  # noqa: RUF009
+    options: TranslateOptions = field(default_factory=TranslateOptions)
 
 
 NETWORKS = {
