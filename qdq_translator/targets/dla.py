@@ -20,8 +20,11 @@ import numpy as np
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.unify import shared_tensors
+from qdq_translator.options import TranslateOptions
 from qdq_translator.precision import INT8, LayerPlan
+from qdq_translator.scales import ScaleTable
 from qdq_translator.targets.platforms import Platform
+from qdq_translator.types import TensorTypes
 
 DLA_INT8, DLA_FP16, GPU, FOLDED = "dla-int8", "dla-fp16", "gpu", "folded"
 MAX_LOADABLES = 16
@@ -102,7 +105,7 @@ def _kernel(layer: Layer) -> Optional[list[int]]:
     return [int(d or 0) for d in weight[2:]]
 
 
-def _pads(layer: Layer) -> Optional[list[int]]:
+def explicit_pads(layer: Layer) -> Optional[list[int]]:
     """ONNX pads (begins, then ends); None where auto_pad needs a shape that is unknown."""
     kernel = _kernel(layer)
     if kernel is None:
@@ -190,14 +193,14 @@ def _sizes_up_to(what: str, limit: int, part: slice) -> Check:
 
 
 def _pad_below_kernel(layer: Layer) -> Optional[str]:
-    pads, kernel = _pads(layer), _kernel(layer)
+    pads, kernel = explicit_pads(layer), _kernel(layer)
     if pads is None or kernel is None:
         return None
     return "" if all(p < k for p, k in zip(pads, kernel * 2)) else f"padding {_by(pads)}, kernel {_by(kernel)}"
 
 
 def _symmetric_pad(layer: Layer) -> Optional[str]:
-    pads = _pads(layer)
+    pads = explicit_pads(layer)
     if pads is None:
         return None
     half = len(pads) // 2
@@ -245,7 +248,7 @@ def _deconv_square(layer: Layer) -> Optional[str]:
 
 
 def _exclusive_padding(layer: Layer) -> Optional[str]:
-    pads = _pads(layer)
+    pads = explicit_pads(layer)
     if pads is None:
         return None
     return "padding is left out of the average" if any(pads) and not layer.node.get("count_include_pad", 0) else ""
@@ -471,7 +474,7 @@ LIMITS: tuple[Limit, ...] = tuple(
         # convolution
         ("C1", _CONV, GPU, "two spatial dimensions", _two_spatial, _GUIDE),
         ("C2", _CONV, GPU, "kernel 1 to 32", _within("kernel", 1, 32, _kernel), _GUIDE),
-        ("C3", _CONV, GPU, "padding 0 to 31", _within("padding", 0, 31, _pads), _GUIDE),
+        ("C3", _CONV, GPU, "padding 0 to 31", _within("padding", 0, 31, explicit_pads), _GUIDE),
         ("C4", _CONV, GPU, "padding smaller than the kernel", _pad_below_kernel, _GUIDE),
         ("C5", _CONV, GPU, "the same padding on both sides", _symmetric_pad, "the guide names one padding an axis (6.3)", "inferred"),
         ("C6", _CONV, GPU, "stride 1 to 8", _within("stride", 1, 8, _spatial("strides", 1)), _GUIDE),
@@ -484,7 +487,7 @@ LIMITS: tuple[Limit, ...] = tuple(
         ("D2", _DECONV, GPU, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", _deconv_kernel, _GUIDE),
         ("D3", _DECONV, GPU, "no square kernel or stride of 23 to 32", _deconv_square, _GUIDE),
         ("D4", _DECONV, GPU, "stride 1 to 32", _within("stride", 1, 32, _spatial("strides", 1)), _GUIDE, "inferred"),
-        ("D5", _DECONV, GPU, "no padding", _within("padding", 0, 0, _pads), _GUIDE),
+        ("D5", _DECONV, GPU, "no padding", _within("padding", 0, 0, explicit_pads), _GUIDE),
         ("D6", _DECONV, GPU, "one group", _within("groups", 1, 1, _group), _GUIDE),
         ("D7", _DECONV, GPU, "no dilation", _within("dilation", 1, 1, _spatial("dilations", 1)), _GUIDE),
         ("D8", _DECONV, GPU, "channels at most 8192", _within("channels", 1, 8192, _channels), _GUIDE),
@@ -492,7 +495,7 @@ LIMITS: tuple[Limit, ...] = tuple(
         # pooling
         ("P1", _POOLS, GPU, "two spatial dimensions", _two_spatial, _GUIDE),
         ("P2", _POOLS, GPU, "window 1 to 8", _within("window", 1, 8, _kernel), _GUIDE),
-        ("P3", _POOLS, GPU, "padding 0 to 7", _within("padding", 0, 7, _pads), _GUIDE),
+        ("P3", _POOLS, GPU, "padding 0 to 7", _within("padding", 0, 7, explicit_pads), _GUIDE),
         ("P4", _POOLS, GPU, "stride 1 to 16", _within("stride", 1, 16, _spatial("strides", 1)), _GUIDE),
         ("P5", _POOLS, DLA_FP16, "INT8 wants one scale for input and output", _equal_ranges, _HEADER),
         ("P6", ("AveragePool",), GPU, "padding must be counted", _exclusive_padding, _HEADER, "documented", "xavier"),
@@ -636,6 +639,24 @@ def judge(
         dataclasses.replace(layer, subgraph=number) if number >= 0 else layer for layer, number in zip(layers, numbers)
     ]
     return DlaPlan(generation, layers, count, _notes(context, layers, count, platform))
+
+
+def native_verdict(
+    node: Node,
+    graph: Graph,
+    types: TensorTypes,
+    scales: ScaleTable,
+    options: TranslateOptions,
+    tensorrt: tuple[int, int, int] = (8, 6, 0),
+) -> list[Finding]:
+    """The limits of the DLA in `options.target` that would send `node` to the GPU; [] where it stays on the DLA."""
+    layer = Layer(node, Context(graph, types, scales, options), tensorrt)
+    generation = options.target.partition("-")[0]
+    rows = [
+        limit for limit in LIMITS if limit.only in ("", generation) and (node.op_type in limit.ops or "*" in limit.ops)
+    ]
+    findings, _ = _hold(layer, rows)
+    return [finding for finding in findings if finding.limit.effect == GPU]
 
 
 def _hold(layer: Layer, limits: Sequence[Limit]) -> tuple[list[Finding], list[str]]:
