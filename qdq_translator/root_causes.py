@@ -149,7 +149,8 @@ class _TryContext(Context):
     """A context over a table of its own that notes what is given."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context.graph, context.types, context.scales.fork(), context.options)
+        super().__init__(**{f.name: getattr(context, f.name) for f in dataclasses.fields(Context)})
+        self.scales = context.scales.fork()
         self.given: list[str] = []
 
     def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
@@ -257,7 +258,7 @@ def _options_off(context: Context) -> TranslateOptions:
 
 def _infer_with(context: Context, options: TranslateOptions) -> ScaleTable:
     table = context.scales.fork()
-    infer_scales(Context(context.graph, context.types, table, options), Diagnostics())
+    infer_scales(dataclasses.replace(context, scales=table, options=options), Diagnostics())
     return table
 
 
@@ -270,10 +271,13 @@ def _try_options(
     nodes = {node.name: node for node in context.graph.nodes}
     needs: dict[str, dict[str, None]] = {}
     for tensor, scale in added.items():
-        origin, node = scale.origin, nodes[scale.origin.node]
-        sources = [origin.source] if origin.rule != "S8" else [n for n in (*node.inputs, *node.outputs) if n != tensor]
+        origin, node = scale.origin, nodes.get(scale.origin.node)
+        if node is not None and origin.rule == "S8":
+            sources = [n for n in (*node.inputs, *node.outputs) if n != tensor]
+        else:
+            sources = [origin.source]
         flags = {flag: None for source in sources for flag in needs.get(source, ())}
-        own = _flag(origin.rule, node, context.options)
+        own = _flag(origin.rule, node, context.options) if node is not None else ""
         if own and not (origin.rule == "S5" and origin.source):
             flags[own] = None
         needs[tensor] = flags
