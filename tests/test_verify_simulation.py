@@ -167,7 +167,7 @@ def test_verify_runs_on_the_zoo_and_full_quantization_is_exact(zoo: Path, tmp_pa
         except UnsupportedQuantizer:
             continue
         results = verify(
-            Options(model=str(path), translation=str(folder), samples=1, per_layer=True, fp16="vit" in name)
+            Options(model=str(path), translation=str(folder), samples=1, per_layer=True, fp16="vit__m" in name)
         )
         rows = results["outputs"]["pairs"][0]["outputs"].values()
         assert all(row["non_finite"] == 0 and (row["cosine"] > 0.5 or "u8" in name) for row in rows), name
