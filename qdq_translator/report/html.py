@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, Optional, Sequence
 
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.options import TranslateOptions, effective
@@ -27,7 +27,7 @@ KINDS = {
     "int8": ("8", "INT8"),
     "surprise": ("16!", "FP16, a surprise"),
     "expected": ("16", "FP16, expected"),
-    "limit": ("16D", "FP16 by a DLA limit"),
+    "limit": ("16D", "FP16 by a DLA limit, for all its scales"),
     "none": ("-", "no float data"),
 }
 """What a layer runs in: mark (readable without colour) and words."""
@@ -324,12 +324,13 @@ class Bar:
 
 
 def shares(network: Network) -> list[Bar]:
-    """MACs, layers and weights by precision; with a DLA as target MACs and layers by device too."""
+    """MACs, layers and weights by planned precision; with a DLA as target MACs and layers by device too, limits counted."""
     working = [layer for layer in network.layers if layer.kind != "none"]
+    kinds = ["int8" if layer.kind == "limit" else layer.kind for layer in working]
     bars = [
-        _bar("MACs", [(x.kind, x.macs) for x in working], KINDS),
-        _bar("Layers", [(x.kind, 1) for x in working], KINDS),
-        _bar("Weights", [(x.kind, x.weights) for x in working], KINDS),
+        _bar("MACs", list(zip(kinds, (x.macs for x in working))), KINDS),
+        _bar("Layers", [(kind, 1) for kind in kinds], KINDS),
+        _bar("Weights", list(zip(kinds, (x.weights for x in working))), KINDS),
     ]
     placed = [layer for layer in working if layer.device in DEVICES]
     if placed:
@@ -340,7 +341,7 @@ def shares(network: Network) -> list[Bar]:
     return bars
 
 
-def _bar(title: str, amounts: list[tuple[str, Optional[int]]], kinds: dict[str, tuple[str, str]]) -> Bar:
+def _bar(title: str, amounts: Sequence[tuple[str, Optional[int]]], kinds: dict[str, tuple[str, str]]) -> Bar:
     if any(amount is None for _, amount in amounts):
         return Bar(title, None, [])
     sums: Counter[str] = Counter()

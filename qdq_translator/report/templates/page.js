@@ -379,13 +379,14 @@ graph.addEventListener("dblclick", (event) => {
 /* ---- the graph: keys ---- */
 function neighbour(key) {
   if (!current) return boxes.keys().next().value;
+  const [layers, tensors] = [data.layers, data.tensors];
   if (current.kind === "tensor") {
-    const tensor = data.tensors[current.index];
+    const tensor = tensors[current.index];
     return key === "ArrowUp" ? tensor.producer : tensor.readers[0];
   }
-  const layer = data.layers[current.index];
-  if (key === "ArrowDown") return layer.outputs.flatMap((t) => data.tensors[t].device)[0];
-  if (key === "ArrowUp") return layer.inputs.map((t) => data.tensors[t].producer).find((p) => p >= 0);
+  const layer = layers[current.index];
+  if (key === "ArrowDown") return layer.outputs.flatMap((t) => tensors[t].readers)[0];
+  if (key === "ArrowUp") return layer.inputs.map((t) => tensors[t].producer).find((p) => p >= 0);
   const order = Array.from(boxes.keys());
   return order[order.indexOf(current.index) + (key === "ArrowRight" ? 1 : -1)];
 }

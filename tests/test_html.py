@@ -1,0 +1,519 @@
+"""The report page and the comparison page, in headless Chromium where there is one."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.networks import residual
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.report import html
+from qdq_translator.report.html import Network, comparison_page, draw, report_page, shares, write_page
+from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
+
+MARKUP = (
+    """<script>window.hacked=1</script>"><img src=x onerror="window.hacked=2"></script><script>window.hacked=3//'"""
+)
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Four blocks of two Convs; the Convs in front of each Add have no scale."""
+    return translate(residual(8), TranslateOptions(target="orin-dla", platform="jetpack-6.2"), "blocks").report
+
+
+@pytest.fixture(scope="module")
+def cured() -> dict[str, Any]:
+    options = TranslateOptions(target="orin-dla", platform="jetpack-6.2", add_unary_ew_scales_for_dla=True)
+    return translate(residual(8), options, "blocks").report
+
+
+@pytest.fixture(scope="module")
+def verified(report: dict[str, Any]) -> dict[str, Any]:
+    """What `verify --per_layer --save` writes: the error jumps at the output of the third Conv."""
+    layers, sqnr = [], 70.0
+    for row in report["plan"]:
+        if row["name"] == report["plan"][4]["name"]:
+            sqnr = 21.5
+        result = {"identical": False, "sqnr_db": sqnr, "cosine": 0.99, "max_abs": 0.1}
+        layers.append(
+            {"tensor": row["outputs"][0], "node": row["name"], "op": row["op"], "made": result, "read": result}
+        )
+    at = layers[4]
+    jump = {**{k: at[k] for k in ("tensor", "node", "op")}, "where": "read", "lost_db": 48.5, "notes": ["scale halved"]}
+    output = {"identical": False, "cosine": 0.987654, "sqnr_db": 21.5, "max_abs": 0.25, "top1_agreement": 87.5}
+    return {
+        "generator": "qdq-translator test",
+        "inputs": {"samples": 3, "source": "random, seed 0"},
+        "outputs": {"pairs": [{"reference": "explicit", "other": "simulated", "outputs": {"out": output}}]},
+        "per_layer": {"layers": layers, "jumps": [jump], "first_jump": jump},
+    }
+
+
+# ---------------------------------------------------------------- layout
+
+
+def overlapping(boxes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    pairs = []
+    for i, (x, y) in enumerate(boxes):
+        for j, (u, v) in enumerate(boxes[:i]):
+            if abs(x - u) < BOX_WIDTH and abs(y - v) < BOX_HEIGHT:
+                pairs.append((j, i))
+    return pairs
+
+
+def test_a_short_chain_stands_in_one_straight_column() -> None:
+    layout = lay_out(5, [(i, i + 1) for i in range(4)])
+    assert len(layout.columns) == 1
+    assert len({x for x, _ in layout.boxes}) == 1
+    assert [y for _, y in layout.boxes] == sorted({y for _, y in layout.boxes})
+    assert all(re.fullmatch(r"M\d+ \d+V\d+", path) for path in layout.edges)
+
+
+def test_branches_stand_side_by_side_and_do_not_cross() -> None:
+    edges = [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5)]
+    layout = lay_out(6, edges)
+    boxes = layout.boxes
+    assert boxes[1][1] == boxes[2][1] != boxes[3][1] == boxes[4][1]
+    assert (boxes[1][0] < boxes[2][0]) == (boxes[3][0] < boxes[4][0])
+    assert overlapping(boxes) == []
+
+
+def test_a_skip_edge_keeps_clear_of_the_boxes_it_passes() -> None:
+    layout = lay_out(5, [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)])
+    lane = layout.edges[4]
+    passed = [int(x) for x in re.findall(r"(\d+) \d+V", lane)][:1]
+    left, right = layout.boxes[2][0], layout.boxes[2][0] + BOX_WIDTH
+    assert passed and not left <= passed[0] <= right
+
+
+def test_two_thousand_layers_fold_into_a_landscape_picture() -> None:
+    edges = [(i, i + 1) for i in range(1999)] + [(i, i + 4) for i in range(0, 1990, 5)]
+    layout = lay_out(2000, edges)
+    assert len(layout.columns) > 10
+    assert 1.2 < layout.width / layout.height < 2.6
+    assert overlapping(layout.boxes) == []
+    assert all(0 <= x <= layout.width - BOX_WIDTH and 0 <= y <= layout.height - BOX_HEIGHT for x, y in layout.boxes)
+    assert layout == lay_out(2000, edges)
+
+
+def test_nothing_to_draw() -> None:
+    assert lay_out(0, []).boxes == []
+    assert len(lay_out(3, []).boxes) == 3
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_shares_are_those_of_the_coverage(report: dict[str, Any]) -> None:
+    bars = {bar.title: bar for bar in shares(Network(report))}
+    macs = report["coverage"]["macs"]
+    parts = {part.kind: part for part in bars["MACs"].parts}
+    assert bars["MACs"].total == macs["total"] > 0
+    assert parts["int8"].amount == macs["int8"] > 0
+    assert parts["surprise"].amount == macs["surprises"] > 0
+    assert sum(part.share for part in bars["MACs"].parts) == pytest.approx(100)
+    assert {part.kind for part in bars["Layers by device"].parts} == {"dla-int8", "dla-fp16"}
+
+
+def test_unknown_macs_say_so(report: dict[str, Any]) -> None:
+    unknown = {**report, "plan": [{**row, "macs": None, "macs_share": None} for row in report["plan"]]}
+    assert shares(Network(unknown))[0].total is None
+    assert "--shapes NAME:DIMS" in report_page(unknown)
+
+
+def test_every_float_activation_is_an_edge(report: dict[str, Any]) -> None:
+    picture = draw(Network(report))
+    reads = sum(len(row["inputs"]) for row in report["plan"])
+    assert len(picture.edges) == reads + len(report["outputs"])
+    assert len(picture.boxes) == len(report["plan"]) + len(report["inputs"]) + len(report["outputs"])
+    assert {"explicit", "inferred", "missing"} == {edge.style for edge in picture.edges}
+
+
+@pytest.mark.parametrize("key", ["root_causes", "dla", "scales", "inputs", "coverage", "options", "plan", "source"])
+def test_a_missing_key_leaves_its_part_out(report: dict[str, Any], key: str) -> None:
+    page = report_page({k: v for k, v in report.items() if k != key})
+    assert page.startswith("<!doctype html>")
+    assert len(page) > 20_000
+
+
+def test_nothing_is_loaded_and_only_our_script_runs(report: dict[str, Any]) -> None:
+    page = report_page(report)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy and "default-src 'none'" in policy[1]
+    assert re.search(r"script-src 'sha256-[\w+/=]{44}'", policy[1])
+    assert "unsafe" not in policy[1]
+    assert re.findall(r"(?:src|href)=[\"']?(?:https?:)?//", page) == []
+    assert "style=" not in page.replace('name="style', "")
+
+
+def test_every_precision_has_a_mark_of_its_own() -> None:
+    marks = [mark for mark, _ in html.KINDS.values()]
+    assert len(set(marks)) == len(marks)
+
+
+def test_the_same_report_gives_the_same_page(report: dict[str, Any]) -> None:
+    assert report_page(report) == report_page(json.loads(json.dumps(report)))
+
+
+def test_without_jinja2_the_error_says_what_to_install(
+    report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "jinja2":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MissingDependency, match=re.escape("pip install 'qdq-translator[report]'")):
+        write_page(report, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_folder_that_is_not_there(report: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        write_page(report, tmp_path / "nowhere" / "page.html")
+
+
+def test_names_that_utf8_cannot_hold(report: dict[str, Any], tmp_path: Path) -> None:
+    odd = {**report, "model": "bad\udcff"}
+    write_page(odd, tmp_path / "page.html")
+    assert "bad?" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, options in (("a", TranslateOptions()), ("b", TranslateOptions(add_unary_ew_scales_for_dla=True))):
+        translate(residual(4), options, "net").save(tmp_path / name)
+    page, both = tmp_path / "page.html", tmp_path / "both.html"
+    assert main(["report", "-t", str(tmp_path / "a"), "--html", str(page)]) == 0
+    assert main(["report", "-t", str(tmp_path / "b"), "--html", str(both), "--against", str(tmp_path / "a")]) == 0
+    assert "Wrote" in capsys.readouterr().out
+    assert "<title>net: INT8 report</title>" in page.read_text(encoding="utf-8")
+    assert "INT8 comparison</title>" in both.read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- in the browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from selenium import webdriver
+    except ImportError:
+        pytest.skip("SKIPPED FOR LACK OF SELENIUM: the page was not opened in a browser")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("SKIPPED FOR LACK OF CHROMIUM: the page was not opened in a browser")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1440,1000"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield started
+    started.quit()
+
+
+class Page:
+    """A page on disk, opened."""
+
+    def __init__(self, browser: Any, path: Path, text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        self.browser = browser
+        browser.get_log("browser")
+        browser.get(path.as_uri())
+
+    def js(self, script: str, *arguments: Any) -> Any:
+        return self.browser.execute_script(script, *arguments)
+
+    def one(self, selector: str) -> Any:
+        found = self.js("return document.querySelector(arguments[0])", selector)
+        assert found is not None, selector
+        return found
+
+    def text(self, selector: str) -> str:
+        return str(self.js("return document.querySelector(arguments[0]).textContent", selector)).strip()
+
+    def rows(self, table: str) -> list[list[str]]:
+        """Cells of the rows that show."""
+        found: list[list[str]] = self.js(
+            "return Array.from(document.querySelectorAll(`#${arguments[0]} tbody tr:not([hidden])`))"
+            ".map(r => Array.from(r.cells).map(c => c.textContent.trim()))",
+            table,
+        )
+        return found
+
+    def click(self, selector: str) -> None:
+        element = self.one(selector)
+        self.js("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
+
+    def press(self, selector: str) -> None:
+        """With the keyboard."""
+        self.one(selector).send_keys("\ue007")
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+
+@pytest.fixture()
+def page(browser: Any, tmp_path: Path, report: dict[str, Any], verified: dict[str, Any]) -> Page:
+    return Page(browser, tmp_path / "page.html", report_page(report, verified))
+
+
+def surprise(report: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return next((i, r) for i, r in enumerate(report["plan"]) if r["precision"] == "fp16" and not r["expected"])
+
+
+def test_it_opens_quietly_and_loads_nothing(page: Page) -> None:
+    assert page.complaints() == []
+    assert page.js("return performance.getEntriesByType('resource').length") == 0
+    assert page.js("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_numbers_read_back(page: Page, report: dict[str, Any]) -> None:
+    macs, layers = report["coverage"]["macs"], report["coverage"]["layers"]
+    assert page.text("#int8-share") == f"{100 * macs['int8'] / macs['total']:.1f}%"
+    assert page.text("#int8-layers") == str(layers["int8"])
+    rows = page.rows("layer-table")
+    assert [row[1] for row in rows] == [row["name"] for row in report["plan"]]
+    assert [row[3].split()[0] for row in rows].count("16!") == layers["surprises"]
+    ends = {row[0].split()[0]: row for row in page.rows("ends-table")}
+    given = report["inputs"][0]
+    assert ends[given["name"]][2].startswith(f"{given['scale']:.9g}")
+    assert ends[given["name"]][3].startswith(given["hex"])
+    scales = {row[0]: (row[1], row[2]) for row in page.rows("scale-table")}
+    assert scales == {row["tensor"]: (f"{row['scale']:.9g}", row["hex"]) for row in report["scales"]}
+
+
+def test_search_filters_and_counts(page: Page, report: dict[str, Any]) -> None:
+    page.one("#search-layers").send_keys("add")
+    rows = page.rows("layer-table")
+    assert rows and len(rows) < len(report["plan"])
+    assert all("add" in " ".join(row).lower() for row in rows)
+    assert page.text("#layer-count") == f"{len(rows)} of {len(report['plan'])} rows"
+    page.one("#search-layers").send_keys(" zzz")
+    assert page.rows("layer-table") == []
+
+
+def test_the_precision_buttons_filter(page: Page, report: dict[str, Any]) -> None:
+    page.click('#layers .chip[data-kind="surprise"]')
+    assert len(page.rows("layer-table")) == report["coverage"]["layers"]["surprises"]
+    page.click('#layers .chip[data-kind="surprise"]')
+    assert len(page.rows("layer-table")) == len(report["plan"])
+
+
+def test_tables_sort_both_ways(page: Page, report: dict[str, Any]) -> None:
+    macs = {row["name"]: row["macs"] for row in report["plan"]}
+    page.press("#layer-table th.c-m button")
+    most = [macs[row[1]] for row in page.rows("layer-table")]
+    assert most == sorted(macs.values(), reverse=True)
+    assert page.one("#layer-table th.c-m").get_attribute("aria-sort") == "descending"
+    page.press("#layer-table th.c-m button")
+    assert [macs[row[1]] for row in page.rows("layer-table")] == sorted(macs.values())
+    page.press("#layer-table th.c-n button")
+    names = [row[1] for row in page.rows("layer-table")]
+    assert names == sorted(names, key=str.lower)
+
+
+def test_clicking_a_box_tells_the_reason(page: Page, report: dict[str, Any]) -> None:
+    index, row = surprise(report)
+    page.click(f"#layer-{index}")
+    panel = page.text("#panel")
+    assert row["name"] in panel and row["reason"] in panel and row["cause"] in panel
+    assert page.js("return location.hash") == f"#layer-{index}"
+
+
+def test_clicking_a_scale_tells_its_origin(page: Page, report: dict[str, Any]) -> None:
+    page.js("document.querySelector('.l.inferred').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    name = page.text("#panel .name")
+    row = next(row for row in report["scales"] if row["tensor"] == name)
+    panel = page.text("#panel")
+    assert row["hex"] in panel and f"{row['scale']:.9g}" in panel and "Inferred" in panel
+
+
+def test_root_causes_lead_to_their_place(page: Page, report: dict[str, Any]) -> None:
+    cause = report["root_causes"]["causes"][0]
+    page.click("#causes .cause li a")
+    assert cause["tensor"] in page.text("#panel")
+    assert "No scale" in page.text("#panel")
+    assert page.js("return document.querySelectorAll('#graph .b.on, #graph .e.on, #graph .l.on').length") > 0
+
+
+def test_find_goes_to_a_layer(page: Page, report: dict[str, Any]) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    name = report["plan"][-1]["name"]
+    page.one("#find-layer").send_keys(name, Keys.ENTER)
+    assert name in page.text("#panel")
+
+
+def test_the_graph_moves_and_zooms(page: Page) -> None:
+    def wide() -> float:
+        return float(page.js("return document.querySelector('#graph').viewBox.baseVal.width"))
+
+    before = wide()
+    page.click('[data-zoom="in"]')
+    assert wide() == pytest.approx(before / 1.4, rel=1e-3)
+    page.click('[data-zoom="fit"]')
+    assert wide() == pytest.approx(before, rel=1e-3)
+
+
+def test_the_keyboard_reaches_everything(page: Page, report: dict[str, Any]) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    focused = "return document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
+    seen = []
+    for _ in range(300):
+        ActionChains(page.browser).send_keys(Keys.TAB).perform()
+        seen.append(page.js(focused))
+        if seen[-1] == "search-scales":
+            break
+    assert {"theme", "copy", "find-layer", "graph", "chart", "search-layers", "search-scales"} <= set(seen)
+
+    page.js("document.querySelector('#graph').focus()")
+    first = report["plan"][0]
+    ActionChains(page.browser).send_keys(Keys.ARROW_DOWN).perform()
+    assert first["name"] in page.text("#panel")
+    ActionChains(page.browser).send_keys(Keys.ARROW_DOWN).perform()
+    following = next(row for row in report["plan"] if first["outputs"][0] in row["inputs"])
+    assert following["name"] in page.text("#panel")
+    assert page.js("return document.activeElement.id") == f"layer-{report['plan'].index(following)}"
+    ActionChains(page.browser).send_keys(Keys.ARROW_UP).perform()
+    assert page.js("return location.hash") == "#layer-0"
+
+
+def test_copy_copies(page: Page, report: dict[str, Any]) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    page.click("#ends-table td:nth-of-type(3) .copy")
+    page.one("#search-scales").click()
+    ActionChains(page.browser).key_down(Keys.CONTROL).send_keys("v").key_up(Keys.CONTROL).perform()
+    assert page.one("#search-scales").get_property("value") == report["inputs"][0]["hex"]
+
+
+def test_light_and_dark(page: Page) -> None:
+    def background() -> str:
+        return str(page.js("return getComputedStyle(document.body).backgroundColor"))
+
+    def emulate(value: str) -> None:
+        page.browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": value}]}
+        )
+
+    emulate("light")
+    light = background()
+    emulate("dark")
+    dark = background()
+    assert light != dark
+    page.click("#theme")
+    assert page.text("#theme") == "Theme: light" and background() == light
+    page.click("#theme")
+    assert page.text("#theme") == "Theme: dark" and background() == dark
+    page.click("#theme")
+    emulate("light")
+    assert background() == light
+
+
+def test_verify_marks_the_first_jump(page: Page, report: dict[str, Any]) -> None:
+    assert page.js("return document.querySelectorAll('#chart .jump').length") == 1
+    assert "48.5 dB lost" in page.text("#verify .jumps") and "scale halved" in page.text("#verify .jumps")
+    page.click("#verify .jumps a")
+    assert report["plan"][4]["name"] in page.text("#panel")
+    assert "SQNR 21.5 dB" in page.text("#panel")
+    assert "0.987654" in page.text("#verify table") and "87.5%" in page.text("#verify table")
+    assert page.rows("layer-table")[4][8] == "21.5"
+
+
+def poisoned(value: Any) -> Any:
+    """Every string of a report with markup behind it, but those that the page decides by."""
+    kept = ("precision", "dla", "verdict", "severity", "effect", "where", "hex")
+    if isinstance(value, dict):
+        return {k: v if k in kept else poisoned(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [poisoned(v) for v in value]
+    return value + MARKUP if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("kind", ["report", "comparison"])
+def test_a_hostile_name_runs_nothing(
+    browser: Any, tmp_path: Path, report: dict[str, Any], cured: dict[str, Any], verified: dict[str, Any], kind: str
+) -> None:
+    bad = poisoned(report)
+    text = report_page(bad, poisoned(verified)) if kind == "report" else comparison_page(poisoned(cured), bad)
+    assert "<img" not in text and text.count("<script") == (3 if kind == "report" else 2)
+    page = Page(browser, tmp_path / "bad.html", text)
+    index, row = surprise(report)
+    page.click(f"#layer-{index}")
+    assert (row["name"] if kind == "report" else "") + MARKUP in page.text("#panel")
+    page.js("document.querySelector('#graph .l').dispatchEvent(new MouseEvent('pointerover', {bubbles: true}))")
+    assert MARKUP in page.text("#tip")
+    page.one("#search-layers").send_keys("hacked")
+    assert page.rows("layer-table")
+    assert page.js("return window.hacked === undefined && document.querySelectorAll('img').length === 0")
+    assert page.complaints() == []
+
+
+def test_even_unescaped_script_would_not_run(browser: Any, tmp_path: Path, report: dict[str, Any]) -> None:
+    """The policy holds where the escaping would fail."""
+    text = report_page(report).replace('<main id="main">', f'<main id="main">{MARKUP}', 1)
+    page = Page(browser, tmp_path / "bad.html", text)
+    assert page.js("return window.hacked === undefined")
+    assert any("Content Security Policy" in line for line in page.complaints())
+
+
+def test_comparison(browser: Any, tmp_path: Path, report: dict[str, Any], cured: dict[str, Any]) -> None:
+    page = Page(browser, tmp_path / "both.html", comparison_page(cured, report))
+    assert page.complaints() == []
+    before = {row["name"]: row for row in report["plan"]}
+    changed = [r["name"] for r in cured["plan"] if r["precision"] != before[r["name"]]["precision"]]
+    assert changed
+    rows = page.rows("layer-table")
+    assert set(changed) <= {row[0] for row in rows}
+    assert page.text("#changed-layers") == str(len(rows))
+    assert rows[0][2].startswith("16!") and rows[0][3].startswith("8")
+    old = {row["tensor"] for row in report["scales"]}
+    new = {row["tensor"] for row in cured["scales"]}
+    assert {row[0] for row in page.rows("scale-table")} == old ^ new
+    assert "--add_unary_ew_scales_for_dla" in page.text("#options") and "no" in page.text("#options")
+    assert report["root_causes"]["causes"][0]["tensor"] in page.text("#causes")
+    share = [100 * r["coverage"]["macs"]["int8"] / r["coverage"]["macs"]["total"] for r in (report, cured)]
+    assert f"{share[0]:.1f}%" in page.text(".changes") and f"{share[1]:.1f}%" in page.text(".changes")
+    assert page.js("return document.querySelectorAll('#graph .ch').length") == len(rows)
+
+
+def test_changed_scales_show_their_ratio(report: dict[str, Any]) -> None:
+    first = report["scales"][0]
+    other = {**report, "scales": [{**first, "scale": first["scale"] * 2}, *report["scales"][1:]]}
+    text = comparison_page(other, report)
+    rows = html._changed_scales(Network(report), Network(other))
+    assert [row["name"] for row in rows] == [first["tensor"]]
+    assert rows[0]["ratio"] == pytest.approx(2)
+    assert "None: every layer runs as before." in text
+
+
+def test_two_thousand_layers(browser: Any, tmp_path: Path) -> None:
+    large = translate(residual(800, channels=4), TranslateOptions(target="orin-dla"), "deep").report
+    assert len(large["plan"]) >= 1999
+    text = report_page(large)
+    assert len(text.encode()) < 5_000_000
+    page = Page(browser, tmp_path / "deep.html", text)
+    assert page.complaints() == []
+    page.one("#search-layers").send_keys(large["plan"][1500]["name"])
+    assert large["plan"][1500]["name"] in [row[1] for row in page.rows("layer-table")]
+    page.js("location.hash = '#layer-1500'; dispatchEvent(new PopStateEvent('popstate'))")
+    assert large["plan"][1500]["name"] in page.text("#panel")
+    assert page.js("return !document.querySelector('#graph').classList.contains('far')")
