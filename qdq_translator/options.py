@@ -4,7 +4,7 @@ No `from __future__ import annotations` here nor in `commands/`: argparse-datacl
 """
 
 import dataclasses
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Union
 
 _NOT_GIVEN = object()
 
@@ -126,8 +126,14 @@ class TranslateOptions:
         choices=("off", "warn", "max"),
         help="on a DLA: ranges that Concat and element-wise layers must share: ignore, report, or raise to the largest",
     )
-    dla_rewrites: bool = option(
-        "--dla_rewrites", default=False, help="rewrite operators that the DLA cannot run into ones that it can"
+    dla_rewrites: Union[bool, str] = option(
+        "--dla_rewrites",
+        default=False,
+        nargs="?",
+        type=str,
+        choices=("on", "list", "force"),
+        help="on a DLA target, rewrite operators that the DLA cannot run into ones that it can (force: on the target gpu "
+        "too; list: print the rules)",
     )
     shapes: List[str] = option(
         "--shapes",
@@ -140,6 +146,11 @@ class TranslateOptions:
         "--annotate", default=False, help="write precision, scale and origin into the ONNX metadata, for Netron"
     )
     strict: bool = option("--strict", default=False, help="treat warnings as errors")
+
+    def __post_init__(self) -> None:
+        """The flag alone (argparse: None) and 'on' mean True."""
+        if self.dla_rewrites in (None, "on"):
+            self.dla_rewrites = True
 
 
 @dataclasses.dataclass

@@ -31,6 +31,16 @@ def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto]) -> None:
     _Completion(graph, values).run()
 
 
+def computed_integers(graph: Graph, values: dict[str, ValueInfoProto]) -> dict[str, np.ndarray]:
+    """Every node output that holds integers or booleans which follow from known shapes: arrays of Python integers.
+
+    `values`: what is known of every tensor, with the shapes already completed.
+    """
+    completion = _Completion(graph, values)
+    completion.run()
+    return {name: array for name, array in completion.known.items() if all(v is not None for v in array.reshape(-1))}
+
+
 def _is_static(value: Optional[ValueInfoProto]) -> bool:
     if value is None or not value.type.tensor_type.HasField("shape"):
         return False

@@ -22,6 +22,7 @@ from qdq_translator.io import Source, load_model
 from qdq_translator.options import TranslateOptions, parse_shapes
 from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.annotate import annotate
+from qdq_translator.passes.dla import Rewrites, report_left, rewrite_for_dla
 from qdq_translator.passes.fold_batchnorm import fold_batchnorm
 from qdq_translator.passes.fold_pad import fold_pads
 from qdq_translator.passes.kernel_shape import complete_convolutions
@@ -75,6 +76,7 @@ class Translation:
     causes: RootCauses
     shared_ranges: list[SharedRange]
     dla: Optional[DlaPlan]
+    rewrites: Rewrites
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -183,6 +185,8 @@ def translate(
     graph = _fold(graph, scales, trained, options)
 
     input_shapes = parse_shapes(options.shapes)
+    tensorrt = version.platform.tensorrt if version.platform else tensorrt_version(version.number)
+    rewrites = rewrite_for_dla(graph, scales, trained, options, tensorrt, diagnostics, input_shapes)
     types = TensorTypes(graph, input_shapes)
     _fit_to_parser(graph, types, version, diagnostics)
     # nodes that the passes added are called after tensors, whose names may hold what a layer's must not
@@ -192,7 +196,7 @@ def translate(
             trained[new] = trained.pop(old)
     types = TensorTypes(graph, input_shapes)
 
-    context = Context(graph, types, scales, options)
+    context = Context(graph, types, scales, options, rewrites.derived, rewrites.withheld)
     infer_scales(context, diagnostics)
     shared = unify_scales(context, diagnostics)
     automatic: dict[str, float] = {}
@@ -203,14 +207,28 @@ def translate(
     plan = explain(plan, causes)
     dla = None
     if options.target != "gpu":
-        tensorrt = version.platform.tensorrt if version.platform else tensorrt_version(version.number)
         dla = judge(context, plan, tensorrt, version.platform)
+        report_left(rewrites, dla, diagnostics)
     weights = check_weights(graph, trained)
     _report_weights(weights, diagnostics)
     if options.annotate:
         annotate(graph, types, scales, plan, dla, diagnostics)
     translation = Translation(
-        name, graph, types, scales, automatic, plan, weights, diagnostics, options, source, version, causes, shared, dla
+        name,
+        graph,
+        types,
+        scales,
+        automatic,
+        plan,
+        weights,
+        diagnostics,
+        options,
+        source,
+        version,
+        causes,
+        shared,
+        dla,
+        rewrites,
     )
     if options.strict and diagnostics.warnings:
         first = diagnostics.warnings[0]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Mapping, Optional, Sequence, Union
 
+import numpy as np
 import onnx
 from onnx import TensorProto, ValueInfoProto
 
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
-from qdq_translator.shape_arithmetic import complete_shapes
+from qdq_translator.shape_arithmetic import complete_shapes, computed_integers
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 _MAKE_INTEGERS = frozenset(
@@ -48,6 +49,10 @@ class TensorTypes:
         }
         complete_shapes(graph, self._values)
         self._shapes: dict[str, Optional[tuple[Dim, ...]]] = {}
+
+    def integers(self) -> dict[str, np.ndarray]:
+        """Node outputs that hold integers or booleans which follow from known shapes."""
+        return computed_integers(self._graph, self._values)
 
     def elem_type(self, name: str) -> int:
         """ONNX element type, 0 where unknown."""

@@ -15,6 +15,11 @@ EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_
 
 def run(options: TranslateCommand) -> int:
     """Translates every model; one that fails does not keep the others from being translated."""
+    if options.dla_rewrites == "list":
+        from qdq_translator.passes.dla import rules_text
+
+        print(rules_text(), end="")
+        return 0
     if options.example:
         options.input_onnx_models = [str(EXAMPLE_MODEL), *options.input_onnx_models]
     if not options.input_onnx_models:

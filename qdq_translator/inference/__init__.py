@@ -40,6 +40,8 @@ def infer_scales(context: Context, diagnostics: Diagnostics) -> int:
     changed = True
     while changed:
         changed = False
+        for derived in context.derived:
+            changed |= derived.apply(context)
         for node, rule in work:
             changed |= rule.forward(node, context)
         for node, rule in reversed(work):

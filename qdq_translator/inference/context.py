@@ -11,14 +11,44 @@ from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.types import TensorTypes
 
 
+@dataclasses.dataclass(frozen=True)
+class DerivedScale:
+    """The scale that a rewrite for the DLA gives a tensor: `max(factor * scale of source, least)`, as soon as `source`
+    (and `needs`, where it is not '') have one. rule, node: its origin."""
+
+    tensor: str
+    source: str
+    rule: str
+    node: Node
+    factor: float = 1.0
+    least: float = 0.0
+    needs: str = ""
+    note: str = ""
+
+    def apply(self, context: Context) -> bool:
+        """True where it added the scale."""
+        value = context.scale(self.source)
+        if value is None or (self.needs and self.needs not in context.scales):
+            return False
+        return context.give(
+            self.tensor, max(self.factor * value, self.least), self.rule, self.node, self.source, self.note
+        )
+
+
 @dataclasses.dataclass
 class Context:
-    """Rules read through `scale` and write through `give`, which keeps rules S1 and S2."""
+    """Rules read through `scale` and write through `give`, which keeps rules S1 and S2.
+
+    derived: scales of tensors that rewrites for the DLA made. withheld: tensors that stand for a graph output, so that
+    rule S2 holds for them.
+    """
 
     graph: Graph
     types: TensorTypes
     scales: ScaleTable
     options: TranslateOptions
+    derived: tuple[DerivedScale, ...] = ()
+    withheld: frozenset[str] = frozenset()
 
     def scale(self, tensor: str) -> Optional[float]:
         return self.scales.value(tensor)
@@ -28,6 +58,7 @@ class Context:
         return (
             bool(tensor)
             and tensor not in self.graph.outputs
+            and tensor not in self.withheld
             and not self.graph.is_constant(tensor)
             and self.types.is_float(tensor)
         )

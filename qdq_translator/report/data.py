@@ -39,6 +39,7 @@ def make_report(translation: Translation) -> dict[str, Any]:
         "root_causes": _root_causes(translation.causes),
         "plan": _plan(translation),
         "dla": None if dla is None else dla.as_dict(),
+        "dla_rewrites": translation.rewrites.as_dict(dla),
         "shared_ranges": [shared.as_dict() for shared in translation.shared_ranges],
         "scales": [
             {

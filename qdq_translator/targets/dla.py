@@ -626,11 +626,7 @@ def judge(
 ) -> DlaPlan:
     """Holds every layer against the limits of the DLA that `context.options.target` names."""
     generation = context.options.target.partition("-")[0]
-    table: dict[str, list[Limit]] = {}
-    for limit in LIMITS:
-        if limit.only in ("", generation):
-            for op in limit.ops:
-                table.setdefault(op, []).append(limit)
+    table = limits_by_op(generation)
     layers = [
         _judge(Layer(node, context, tensorrt), planned, table) for node, planned in zip(context.graph.nodes, plan)
     ]
@@ -656,6 +652,22 @@ def native_verdict(
         limit for limit in LIMITS if limit.only in ("", generation) and (node.op_type in limit.ops or "*" in limit.ops)
     ]
     findings, _ = _hold(layer, rows)
+    return [finding for finding in findings if finding.limit.effect == GPU]
+
+
+def limits_by_op(generation: str) -> dict[str, list[Limit]]:
+    """Operator -> its rows of the table; those under '*' hold for every operator."""
+    table: dict[str, list[Limit]] = {}
+    for limit in LIMITS:
+        if limit.only in ("", generation):
+            for op in limit.ops:
+                table.setdefault(op, []).append(limit)
+    return table
+
+
+def gpu_findings(layer: Layer, table: dict[str, list[Limit]]) -> list[Finding]:
+    """The limits that send the layer to the GPU; [] where it stays on the DLA."""
+    findings, _ = _hold(layer, [*table.get(layer.node.op_type, ()), *table["*"]])
     return [finding for finding in findings if finding.limit.effect == GPU]
 
 

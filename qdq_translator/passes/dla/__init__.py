@@ -1,0 +1,203 @@
+"""`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 to D14, one module a rule).
+
+Each module has `RULE`, `TEXT` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
+docstring. Only nodes that the rule table (`targets.dla`) sends to the GPU are touched, or whose neighbours it does where a
+rule says so (D1, D3, D5, D8 say what else). Every rewrite computes the same function in float.
+
+Scales: tensors that stay keep theirs. A new tensor gets one by the rule's own words, with the rule as its origin: at once
+where it follows from the model's own scales, else while scales are inferred, as soon as its source has one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.errors import UsageError
+from qdq_translator.graph import Graph
+from qdq_translator.inference.context import DerivedScale
+from qdq_translator.options import TranslateOptions
+from qdq_translator.passes import cleanup
+from qdq_translator.passes.dla import (
+    average_pool,
+    conv_padding,
+    dense,
+    depth_space,
+    hard_activations,
+    identities,
+    pads,
+    reshapes,
+    resize,
+    scales,
+    shapes,
+    spatial_mean,
+    split_conv,
+    sums,
+)
+from qdq_translator.passes.dla.rewriter import Applied, Rewriter
+from qdq_translator.passes.strip import TrainedWeight
+from qdq_translator.scales import ScaleTable
+from qdq_translator.targets.dla import DlaPlan
+
+RULES = (
+    shapes,
+    identities,
+    split_conv,
+    spatial_mean,
+    dense,
+    reshapes,
+    hard_activations,
+    sums,
+    scales,
+    pads,
+    depth_space,
+    resize,
+    conv_padding,
+    average_pool,
+)
+"""In the order in which they are applied, each once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewrites:
+    """applied: in order. derived, withheld: what scale inference has to know. reasons: node -> why it was left."""
+
+    applied: tuple[Applied, ...] = ()
+    derived: tuple[DerivedScale, ...] = ()
+    withheld: frozenset[str] = frozenset()
+    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def nodes(self) -> dict[str, list[str]]:
+        """Node that is gone, or is another operator now -> the nodes that do its work."""
+        return _followed({old: [name for name, _ in a.after] for a in self.applied for old, _ in a.before})
+
+    @property
+    def tensors(self) -> dict[str, list[str]]:
+        """Tensor that is gone -> the tensors that hold its values."""
+        return _followed({old: new for a in self.applied for old, new in a.tensors.items()})
+
+    def left(self, dla: Optional[DlaPlan]) -> list[dict[str, str]]:
+        """Layers that still go to the GPU: name, operator, the limit, and why no rule applied ('' where there is none)."""
+        return [
+            {
+                "node": layer.name,
+                "op": layer.op,
+                "limit": "; ".join(f"{f.limit.id} {f.limit.text}" for f in layer.findings if f.limit.effect == "gpu"),
+                "why": self.reasons.get(layer.name, ""),
+            }
+            for layer in (dla.fallbacks if dla is not None else [])
+        ]
+
+    def as_dict(self, dla: Optional[DlaPlan]) -> dict[str, Any]:
+        return {
+            "applied": [a.as_dict() for a in self.applied],
+            "nodes": self.nodes,
+            "tensors": self.tensors,
+            "left": self.left(dla),
+        }
+
+
+def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
+    """old -> new through several steps. A name that stands on both sides was kept."""
+
+    def ends(name: str, seen: tuple[str, ...]) -> list[str]:
+        if name not in steps or name in seen:
+            return [name]
+        return list(dict.fromkeys(end for new in steps[name] for end in ends(new, (*seen, name))))
+
+    return {old: list(dict.fromkeys(e for n in new for e in ends(n, (old,)))) for old, new in steps.items()}
+
+
+def rewrite_mode(value: Union[bool, str]) -> str:
+    """'off', 'on' or 'force' of what the option holds. Raises UsageError for anything else."""
+    mode = value if isinstance(value, str) else "on" if value else "off"
+    if mode not in ("off", "on", "force"):
+        raise UsageError(f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list or force.")
+    return mode
+
+
+def rules_text() -> str:
+    """What `--dla_rewrites list` prints: every rule with its cases and where it does not apply."""
+    return "\n".join((module.__doc__ or "").strip() + "\n" for module in RULES)
+
+
+def rewrite_for_dla(
+    graph: Graph,
+    table: ScaleTable,
+    trained: dict[str, TrainedWeight],
+    options: TranslateOptions,
+    tensorrt: tuple[int, int, int],
+    diagnostics: Diagnostics,
+    input_shapes: Optional[Mapping[str, Sequence[int]]] = None,
+) -> Rewrites:
+    """Applies every rule once, in place. With `force` on a GPU target the rules of Orin's DLA decide."""
+    mode = rewrite_mode(options.dla_rewrites)
+    if mode == "off":
+        return Rewrites()
+    if options.target == "gpu":
+        if mode != "force":
+            diagnostics.info(
+                "D0",
+                "--dla_rewrites does nothing for the target gpu.",
+                mend="Name the DLA with --target orin-dla or xavier-dla, or say --dla_rewrites force.",
+            )
+            return Rewrites()
+        options = dataclasses.replace(options, target="orin-dla")
+    rewriter = Rewriter(graph, table, trained, options, tensorrt, input_shapes)
+    for module in RULES:
+        before = len(rewriter.applied)
+        module.apply(rewriter)
+        count = len(rewriter.applied) - before
+        if count:
+            rewriter.refresh()
+            _report(rewriter.applied[before:], module.TEXT, diagnostics)
+    if rewriter.applied:
+        cleanup.remove_dead_nodes(graph)
+        cleanup.remove_unused_initializers(graph)
+        if input_shapes:
+            _fix_shapes(graph, input_shapes)
+    return Rewrites(
+        tuple(rewriter.applied), tuple(rewriter.derived), frozenset(rewriter.withheld), dict(rewriter.reasons)
+    )
+
+
+def _report(applied: Sequence[Applied], text: str, diagnostics: Diagnostics) -> None:
+    first = applied[0].before[0][0]
+    more = f" and {len(applied) - 1} more" if len(applied) > 1 else ""
+    diagnostics.info(
+        applied[0].rule,
+        f"{text}: '{first}'{more}.",
+        node=first,
+        data={
+            "nodes": {old: [name for name, _ in a.after] for a in applied for old, _ in a.before},
+            "tensors": {old: new for a in applied for old, new in a.tensors.items()},
+            "new_tensors": [name for a in applied for name in a.new],
+        },
+    )
+
+
+def report_left(rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics) -> None:
+    """Says what is still left for the GPU after rewriting."""
+    left = rewrites.left(dla)
+    if dla is None or not left:
+        return
+    first = left[0]
+    more = f" and {len(left) - 1} more layers" if len(left) > 1 else ""
+    diagnostics.info(
+        "D0",
+        f"After rewriting, {first['op']} '{first['node']}'{more} still go{'' if more else 'es'} to the GPU: "
+        f"{first['why'] or first['limit']}.",
+        node=first["node"],
+        data={"left": left},
+    )
+
+
+def _fix_shapes(graph: Graph, input_shapes: Mapping[str, Sequence[int]]) -> None:
+    """The rewritten graph holds for these sizes only, and says so."""
+    for name, sizes in input_shapes.items():
+        for dim, size in zip(graph.inputs[name].type.tensor_type.shape.dim, sizes):
+            dim.Clear()
+            dim.dim_value = size
+    graph.value_info.clear()

@@ -1,0 +1,52 @@
+"""Rule D14 (Xavier): AveragePool that leaves its padding out of the average becomes one that counts it, and a product.
+
+1. `AveragePool(count_include_pad=0, pads)` -> `AveragePool(count_include_pad=1, pads)`, times a constant of the output's
+   shape [1, C, H', W']: window size / number of values in the window that are no padding.
+
+The tensor between has the scale of the pooling's input (the DLA wants one for both, fact sheet 5.10) if the result has one.
+Not: ceil_mode, dilation, unknown sizes, targets that take the layer as it is (Orin).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D14"
+TEXT = "AveragePool without its padding (Xavier) becomes one with it and a product"
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("AveragePool"):
+        if "P6" in rewriter.rejected_by(node):
+            _rewrite(rewriter, node)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    image, out = rewriter.image(source), rewriter.image(target)
+    pads, dtype = rewriter.pads(node), rewriter.dtype(source)
+    if image is None or out is None or pads is None or dtype is None:
+        rewriter.leave(node, "its sizes are not known")
+        return
+    if node.get("ceil_mode", 0) or any(d != 1 for d in node.get("dilations", [])):
+        rewriter.leave(node, "it rounds sizes up, or is dilated")
+        return
+    kernel = [int(k) for k in node.get("kernel_shape")]
+    strides = [int(s) for s in node.get("strides", [1, 1])]
+    ratios = []
+    for axis in range(2):
+        starts = np.arange(out[2:][axis]) * strides[axis] - pads[axis]
+        inside = np.minimum(starts + kernel[axis], image[2:][axis]) - np.maximum(starts, 0)
+        ratios.append(kernel[axis] / inside)
+    factor = np.broadcast_to(ratios[0][:, None] * ratios[1][None, :], (1, *out[1:])).astype(dtype)
+    summed = rewriter.tensor(f"{target}_with_padding")
+    pool = Node("AveragePool", [source], [summed], rewriter.tensor(f"{node.name}_with_padding"))
+    pool.attributes = {k: v for k, v in node.attributes.items() if k != "auto_pad"}
+    pool.set("pads", pads)
+    pool.set("count_include_pad", 1)
+    product = Node("Mul", [summed, rewriter.constant(f"{node.name}.factor", factor)], [target], node.name)
+    rewriter.replace(RULE, node, [pool, product])
+    rewriter.derive(RULE, summed, source, pool, needs=target, note="scale of the pooling's input")

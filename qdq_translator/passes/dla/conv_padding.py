@@ -1,0 +1,88 @@
+"""Rule D13: a Conv whose padding differs on two sides, or reaches its kernel's size, gets a larger kernel.
+
+With a zeros in front of the kernel and b behind it, and as much more padding on either side, every output stays what it
+is: a kernel of K + a + b, padding `begin + a` and `end + b`. The smallest a and b with equal padding below the kernel size:
+
+1. padding differs    -> zeros on the side with less padding
+2. padding >= kernel  -> zeros on both sides
+3. padding differs, but the larger side's extra rows are never reached (stride), so that the begin's padding on both sides
+   gives the same output size: only the padding is changed. H and W must be known for it.
+
+With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (code 0); channels keep their largest
+weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors.
+Not: kernels above 32 or padding above 31 afterwards; differences that the dilation does not divide; auto_pad with unknown
+sizes; weights that are not constant.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D13"
+TEXT = "Conv with different or too large padding gets a larger kernel"
+_CURED = {"C4", "C5"}
+
+
+def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[int, int]]:
+    """(zeros in front, zeros behind) for one axis; None where no kernel of at most 32 does it.
+
+    Padding must stay below the kernel's size (limit C4), whatever the dilation.
+    """
+    difference = end - begin
+    if difference % dilation:
+        return None
+    step = difference // dilation
+    front, behind = max(step, 0), max(-step, 0)
+    while kernel + front + behind <= 32:
+        padding = begin + front * dilation
+        if padding <= 31 and padding < kernel + front + behind:
+            return front, behind
+        front, behind = front + 1, behind + 1
+    return None
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Conv"):
+        if rewriter.rejected_by(node) & _CURED:
+            _rewrite(rewriter, node)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
+    graph = rewriter.graph
+    pads = rewriter.pads(node)
+    if node.input(1) not in graph.initializers or pads is None or len(pads) != 4:
+        rewriter.leave(node, "its weight is no constant, it is not two-dimensional, or its padding is not known")
+        return
+    kernel = [int(d) for d in graph.initializers[node.input(1)].dims[2:]]
+    strides, dilations = node.get("strides", [1, 1]), node.get("dilations", [1, 1])
+    image = rewriter.image(node.inputs[0])
+    added: list[tuple[int, int]] = []
+    padding: list[int] = []
+    for axis in range(2):
+        k, begin, end, d = kernel[axis], pads[axis], pads[axis + 2], int(dilations[axis])
+        reach = (k - 1) * d + 1
+        if image is not None and begin < k:
+            size, stride = image[2:][axis], int(strides[axis])
+            if (size + begin + end - reach) // stride == (size + 2 * begin - reach) // stride:
+                added.append((0, 0))
+                padding.append(begin)
+                continue
+        grown = zeros(k, begin, end, d)
+        if grown is None:
+            rewriter.leave(node, f"no kernel of at most 32 makes padding {begin} and {end} equal and small enough")
+            return
+        added.append(grown)
+        padding.append(begin + grown[0] * d)
+    before = Node(node.op_type, node.inputs, node.outputs, node.name)
+    if any(a or b for a, b in added):
+        grow = ((0, 0), (0, 0), *added)
+        graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow)))
+    node.attributes.pop("auto_pad", None)
+    node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
+    node.set("pads", padding * 2)
+    rewriter.note(RULE, [before], [node], {})

@@ -1,0 +1,71 @@
+"""Rule D7: HardSigmoid and HardSwish become Scale, clipped Relu and product.
+
+1. `HardSigmoid(x) = Clip(alpha * x + beta, 0, 1)`
+2. `HardSwish(x)   = x * Clip(x + 3, 0, 6) / 6`, in this order, because both factors of the product then have ranges of
+   the same size, which the DLA wants on one scale (fact sheet 5.11)
+A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
+
+Scales of the new tensors, given only where the original's output has one: before HardSigmoid's Clip the output's (int8
+saturation and the clamp cut the same values); HardSwish's Scale and Clip the larger of the input's and 6/127; its product
+6 times the output's.
+Not: tensors that are not four-dimensional or have an unknown number of channels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D7"
+TEXT = "HardSigmoid and HardSwish become Scale, clipped Relu and product"
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("HardSigmoid", "HardSwish"):
+        if not rewriter.rejected(node):
+            continue
+        channels = rewriter.channels(node.inputs[0])
+        if channels is None:
+            rewriter.leave(node, "its input has not four dimensions with a known number of channels")
+        elif node.is_op("HardSigmoid"):
+            _hard_sigmoid(rewriter, node, channels)
+        else:
+            _hard_swish(rewriter, node, channels)
+
+
+def _clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: type) -> Node:
+    if rewriter.graph.opset() < 11:
+        return Node("Clip", [source], [target], name, min=0.0, max=high)
+    low = rewriter.constant(f"{name}.min", np.array(0, dtype))
+    return Node("Clip", [source, low, rewriter.constant(f"{name}.max", np.array(high, dtype))], [target], name)
+
+
+def _hard_sigmoid(rewriter: Rewriter, node: Node, channels: int) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    dtype = rewriter.dtype(source)
+    assert dtype is not None
+    scaled = rewriter.tensor(f"{target}_scaled")
+    alpha, beta = float(node.get("alpha", 0.2)), float(node.get("beta", 0.5))
+    layer = rewriter.scale_layer(source, scaled, channels, alpha, beta, rewriter.tensor(f"{node.name}_scale"), dtype)
+    rewriter.replace(RULE, node, [layer, _clip(rewriter, scaled, target, 1.0, node.name, dtype)])
+    rewriter.derive(RULE, scaled, target, layer, note="scale of the clipped values")
+
+
+def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    dtype = rewriter.dtype(source)
+    assert dtype is not None
+    shifted, gate, product = (rewriter.tensor(f"{target}_{part}") for part in ("shifted", "gate", "product"))
+    names = [rewriter.tensor(f"{node.name}_{part}") for part in ("shift", "clip", "product")]
+    nodes = [
+        rewriter.scale_layer(source, shifted, channels, 1.0, 3.0, names[0], dtype),
+        _clip(rewriter, shifted, gate, 6.0, names[1], dtype),
+        Node("Mul", [source, gate], [product], names[2]),
+        rewriter.scale_layer(product, target, channels, 1 / 6, 0.0, node.name, dtype),
+    ]
+    rewriter.replace(RULE, node, nodes)
+    for name, layer in ((shifted, nodes[0]), (gate, nodes[1])):
+        rewriter.derive(RULE, name, source, layer, least=6 / 127, needs=target, note="range of the input, at least 6")
+    rewriter.derive(RULE, product, target, nodes[2], factor=6.0, note="6 times the output's range")

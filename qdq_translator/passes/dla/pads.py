@@ -1,0 +1,88 @@
+"""Rule D10: a Pad that folds nowhere (rule F2) becomes a Conv that copies.
+
+1. `Pad(0)` of H and W -> a depthwise Conv whose kernel has a single 1. With t rows above and b below: kernel t + b + 1,
+   padding t + b on both sides, the 1 at row b. Output row i is input row i - t, 0 where there is none; left and right
+   likewise.
+2. `Pad(0)` of channels -> a 1x1 Conv whose weight is the identity matrix with rows of zeros for the new channels.
+3. `Pad` of H, W and channels -> both, one after the other.
+4. `Pad` by nothing goes (rule D2's case 1).
+
+A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3), and so has the tensor
+between the two Convs. The Conv multiplies (C * (t + b + 1) * (l + r + 1) * H * W), which the report counts as MACs.
+Not: a value other than 0, modes other than constant, negative padding, the batch axis, more than 31 in one direction
+together, unknown channels, tensors that are not four-dimensional.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.fold_pad import constant_pads
+
+RULE = "D10"
+TEXT = "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Pad"):
+        source, target = node.inputs[0], node.outputs[0]
+        if not rewriter.rejected(node):
+            continue
+        channels, dtype = rewriter.channels(source), rewriter.dtype(source)
+        pads = constant_pads(rewriter.graph, node)
+        value = rewriter.graph.scalar(node.input(2)) if node.input(2) else float(node.get("value", 0.0))
+        if channels is None or dtype is None:
+            rewriter.leave(node, "its input has not four dimensions with a known number of channels")
+        elif pads is None or len(pads) != 8 or value != 0:
+            rewriter.leave(node, "it does not pad with constant zeros")
+        elif min(pads) < 0 or pads[0] or pads[4]:
+            rewriter.leave(node, "it cuts off, or pads the batch axis")
+        elif max(pads[2] + pads[6], pads[3] + pads[7]) > 31:
+            rewriter.leave(node, "more than 31 rows or columns together")
+        else:
+            nodes = _convolutions(rewriter, node, pads, channels, dtype)
+            if not nodes and target in rewriter.graph.outputs:
+                rewriter.leave(node, "it pads by nothing and makes a graph output")
+            elif not nodes:
+                rewriter.graph.replace_uses(target, source)
+                rewriter.graph.remove(node)
+                rewriter.note(RULE, [node], [], {target: [source]})
+            else:
+                rewriter.replace(RULE, node, nodes)
+                tensors = [source, *(n.outputs[0] for n in nodes)]
+                for layer, one, other in zip(nodes, tensors, tensors[1:]):
+                    rewriter.same_scale(RULE, one, other, layer)
+
+
+def _convolutions(rewriter: Rewriter, node: Node, pads: list[int], channels: int, dtype: type) -> list[Node]:
+    top, left, bottom, right = pads[2], pads[3], pads[6], pads[7]
+    before, behind = pads[1], pads[5]
+    current, nodes = node.inputs[0], []  # type: str, list[Node]
+    if top or left or bottom or right:
+        last = not (before or behind)
+        height, width = top + bottom, left + right
+        weight: np.ndarray = np.zeros((channels, 1, height + 1, width + 1), dtype)
+        weight[:, :, bottom, right] = 1
+        output = node.outputs[0] if last else rewriter.tensor(f"{node.outputs[0]}_spatial")
+        name = node.name if last else rewriter.tensor(f"{node.name}_spatial")
+        inputs = [current, rewriter.constant(f"{name}.weight", weight)]
+        nodes.append(
+            Node(
+                "Conv",
+                inputs,
+                [output],
+                name,
+                kernel_shape=[height + 1, width + 1],
+                pads=[height, width] * 2,
+                group=channels,
+            )
+        )
+        current = output
+    if before or behind:
+        weight = np.zeros((before + channels + behind, channels, 1, 1), dtype)
+        weight[before : before + channels, :, 0, 0] = np.eye(channels, dtype=dtype)
+        inputs = [current, rewriter.constant(f"{node.name}.weight", weight)]
+        nodes.append(Node("Conv", inputs, [node.outputs[0]], node.name, kernel_shape=[1, 1]))
+    return nodes

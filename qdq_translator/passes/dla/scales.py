@@ -1,0 +1,47 @@
+"""Rule D9: Neg and Div by a constant become a Scale.
+
+1. `Neg(x)`    -> x * -1
+2. `Div(x, c)` -> x * (1 / c), c one number or one a channel; where the DLA has no Div (TensorRT below 8.6.12)
+A Scale is a BatchNormalization with mean 0 and variance 1. No new tensors.
+
+Not: tensors that are not four-dimensional or have an unknown number of channels; c with a 0 or of another shape; c / x.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D9"
+TEXT = "Neg, and Div by a constant, become a Scale"
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Neg", "Div"):
+        source, target = node.inputs[0], node.outputs[0]
+        if rewriter.dtype(target) is None or rewriter.graph.is_constant(source) or not rewriter.rejected(node):
+            continue
+        channels, dtype = rewriter.channels(source), rewriter.dtype(source)
+        if channels is None or rewriter.types.shape(source) != rewriter.types.shape(target):
+            rewriter.leave(node, "its input has not four dimensions with a known number of channels")
+            continue
+        factor = np.array(-1.0) if node.is_op("Neg") else _reciprocal(rewriter, node, channels)
+        if factor is None:
+            rewriter.leave(node, "it does not divide by one constant, or one a channel")
+            continue
+        rewriter.replace(RULE, node, [rewriter.scale_layer(source, target, channels, factor, 0.0, node.name, dtype)])
+
+
+def _reciprocal(rewriter: Rewriter, node: Node, channels: int) -> Optional[np.ndarray]:
+    values = rewriter.graph.array(node.inputs[1])
+    if values is None or not np.all(values):
+        return None
+    if values.size == 1:
+        return 1.0 / values.reshape(()).astype(np.float64)
+    if values.shape in ((channels, 1, 1), (1, channels, 1, 1)):
+        return 1.0 / values.reshape(-1).astype(np.float64)
+    return None

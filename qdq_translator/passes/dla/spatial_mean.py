@@ -1,0 +1,115 @@
+"""Rule D4: means over H and W become AveragePool with windows of 8 at most.
+
+1. `GlobalAveragePool`                             -> AveragePool with the window H x W
+2. `ReduceMean` over H, W or both of a 4-D tensor  -> AveragePool, with a Reshape behind it where keepdims is 0
+3. `AveragePool` with a window above 8, without padding and overlap: likewise
+Where H or W is above 8, several in a row: windows whose product is H (W), as few as possible. The mean of means of equal
+size is the mean. The tensors between get the scale of the input if the result has one (the DLA wants one scale for input
+and output of a pooling, fact sheet 5.10); the pool before a Reshape that of the result.
+
+Not: where H or W is unknown or has a prime factor above 8; ReduceMean over other axes; a window that does not divide H or
+W, or with ceil_mode.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Optional
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D4"
+TEXT = "GlobalAveragePool, ReduceMean over H and W and large AveragePool become AveragePool of at most 8 x 8, in a row"
+WINDOW = 8
+
+
+@functools.cache
+def factors(size: int) -> Optional[tuple[int, ...]]:
+    """The fewest windows of at most 8 whose product is `size`, largest first; None where a prime factor is above 8.
+
+    >>> factors(40), factors(7), factors(26)
+    ((8, 5), (7,), None)
+    """
+    if size <= WINDOW:
+        return (size,) if size > 1 else ()
+    best: Optional[tuple[int, ...]] = None
+    for window in range(WINDOW, 1, -1):
+        if size % window == 0:
+            rest = factors(size // window)
+            if rest is not None and (best is None or len(rest) + 1 < len(best)):
+                best = tuple(sorted((window, *rest), reverse=True))
+    return best
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("GlobalAveragePool", "ReduceMean", "AveragePool"):
+        if rewriter.rejected(node):
+            _rewrite(rewriter, node)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    image = rewriter.image(source)
+    if image is None:
+        rewriter.leave(node, "its input has not four dimensions with known channels, H and W")
+        return
+    height, width = image[2:]
+    window = _window(rewriter, node, height, width)
+    if window is None:
+        return
+    rows, columns = factors(window[0]), factors(window[1])
+    if rows is None or columns is None:
+        rewriter.leave(node, f"{window[0]}x{window[1]} has a prime factor above {WINDOW}")
+        return
+    count = max(len(rows), len(columns), 1)
+    windows = [(r, c) for r, c in zip(rows + (1,) * (count - len(rows)), columns + (1,) * (count - len(columns)))]
+    shape = rewriter.types.shape(target)
+    flat = bool(node.is_op("ReduceMean") and not node.get("keepdims", 1))
+    nodes: list[Node] = []
+    current = source
+    for number, (r, c) in enumerate(windows):
+        last = number == count - 1
+        output = target if last and not flat else rewriter.tensor(f"{target}_mean{number}")
+        name = node.name if last and not flat else rewriter.tensor(f"{node.name}_mean{number}")
+        nodes.append(Node("AveragePool", [current], [output], name, kernel_shape=[r, c], strides=[r, c]))
+        current = output
+    if flat:
+        sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]
+        if shape is None or len(sizes) != len(shape):
+            rewriter.leave(node, "the shape of its output is not known")
+            return
+        nodes.append(rewriter.reshape(current, target, sizes, node.name))
+    rewriter.replace(RULE, node, nodes)
+    for pool in nodes[: count - (not flat)]:
+        name = pool.outputs[0]
+        if flat and pool is nodes[count - 1]:
+            rewriter.derive(RULE, name, target, pool, note="the same values as its Reshape's output")
+        else:
+            rewriter.derive(RULE, name, source, pool, needs=target, note="scale of the pooling's input")
+
+
+def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional[tuple[int, int]]:
+    if node.is_op("GlobalAveragePool"):
+        return height, width
+    if node.is_op("ReduceMean"):
+        axes = node.get("axes")
+        if axes is None and node.input(1):
+            values = rewriter.graph.array(node.input(1))
+            axes = None if values is None else [int(a) for a in values]
+        found = {int(a) % 4 for a in axes} if axes else set()
+        if not found or not found <= {2, 3}:
+            rewriter.leave(node, "it does not reduce H and W only")
+            return None
+        return height if 2 in found else 1, width if 3 in found else 1
+    kernel = [int(k) for k in node.get("kernel_shape")]
+    strides = [int(s) for s in node.get("strides", [1, 1])]
+    fits = height % kernel[0] == 0 and width % kernel[1] == 0
+    alone = (height, width) == tuple(kernel)
+    if max(kernel) <= WINDOW or any(node.get("pads", [])) or not fits or not (alone or strides == kernel):
+        rewriter.leave(node, "its windows overlap, are padded or do not divide H and W")
+        return None
+    if node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", "") or any(d != 1 for d in node.get("dilations", [])):
+        rewriter.leave(node, "its windows are padded or dilated")
+        return None
+    return kernel[0], kernel[1]

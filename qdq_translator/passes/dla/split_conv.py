@@ -1,0 +1,218 @@
+"""Rule D3: a Conv whose output channels are split becomes one Conv a part (the chunk of C2f, C3k2).
+
+1. `Conv -> Split(axis 1)`, `Conv -> Slice, Slice, ... (axis 1, step 1)`: each part gets the Conv with its rows of the
+   weight and of the bias.
+2. The same with element-wise layers between (`Conv -> Sigmoid, Mul -> Split`): each part gets copies of them; constant
+   operands with one value a channel are cut too.
+
+Each part keeps the name of the Slice's or Split's output, and its scale; without one it takes that of the tensor that was
+split. Tensors in between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales
+are per output channel, so every weight keeps its code.
+Not: where the split tensor, or one between, is a graph output or has another reader; grouped Conv; overlapping parts;
+parts that are not constant; a Split or Slice along another axis.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Optional, Union
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D3"
+TEXT = "Conv (with its activation) before a channel Split or Slice becomes one Conv a part"
+_UNARY = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Neg", "Abs", "Identity", "Elu")
+_BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
+
+_Part = tuple[Node, str, int, int]
+"""The Slice or Split, its output, first channel, one behind the last."""
+
+
+def apply(rewriter: Rewriter) -> None:
+    done: set[str] = set()
+    for node in rewriter.nodes("Split", "Slice"):
+        tensor = node.inputs[0]
+        if tensor in done:
+            continue
+        done.add(tensor)
+        result = _parts(rewriter, tensor)
+        if isinstance(result, str):
+            why: Optional[str] = result
+        else:
+            region: dict[str, Node] = {}
+            why = _cone(rewriter, tensor, {id(p[0]) for p in result}, region)
+            if why is None:
+                _divide(rewriter, tensor, result, region)
+        if why is not None:
+            for reader in rewriter.graph.consumers(tensor):
+                if reader.is_op("Split", "Slice"):
+                    rewriter.leave(reader, why)
+
+
+# ---------------------------------------------------------------- matching
+
+
+def _parts(rewriter: Rewriter, tensor: str) -> Union[str, list[_Part]]:
+    """All parts that readers cut out of the tensor, or why they are no parts."""
+    graph = rewriter.graph
+    shape = rewriter.types.shape(tensor)
+    if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
+        return "the number of channels is not known, or the tensor has not 4 dimensions"
+    if tensor in graph.outputs:
+        return f"'{tensor}' is a graph output"
+    parts: list[_Part] = []
+    for reader in graph.consumers(tensor):
+        found = None
+        if reader.is_op("Split") and reader.inputs[0] == tensor:
+            found = _split(rewriter, reader, shape[1])
+        elif reader.is_op("Slice") and reader.inputs[0] == tensor:
+            found = _slice(rewriter, reader, shape[1])
+        else:
+            return f"'{reader.name}' reads all of '{tensor}'"
+        if found is None:
+            return "not along the channels, not with step 1, or not by constants"
+        parts += [(reader, name, start, end) for name, start, end in found]
+    ends = sorted((start, end) for _, _, start, end in parts)
+    if any(a[1] > b[0] for a, b in zip(ends, ends[1:])):
+        return "parts overlap"
+    if any(start >= end for start, end in ends):
+        return "a part is empty"
+    return parts
+
+
+def _split(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
+    if int(node.get("axis", 0)) not in (1, -3):
+        return None
+    sizes = node.get("split")
+    if sizes is None and node.input(1):
+        values = rewriter.graph.array(node.input(1))
+        if values is None:
+            return None
+        sizes = [int(v) for v in values]
+    if sizes is None:
+        each = -(-channels // len(node.outputs))
+        sizes = [each] * (len(node.outputs) - 1)
+        sizes.append(channels - sum(sizes))
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    return [(name, int(a), int(b)) for name, a, b in zip(node.outputs, bounds, bounds[1:]) if name]
+
+
+def _slice(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
+    lists = []
+    for index, key in enumerate(("starts", "ends", "axes", "steps")):
+        given = node.get(key)
+        if given is None and node.input(index + 1):
+            values = rewriter.graph.array(node.input(index + 1))
+            if values is None:
+                return None
+            given = [int(v) for v in values.reshape(-1)]
+        lists.append(given)
+    starts, ends, axes, steps = lists
+    if starts is None or ends is None or len(starts) != 1:
+        return None
+    if axes not in ([1], [-3]) or steps not in (None, [1]):
+        return None
+    start, end, _ = slice(starts[0], ends[0]).indices(channels)
+    return [(node.outputs[0], start, end)]
+
+
+def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> Optional[str]:
+    """Collects into `region` the nodes that make `tensor`, back to the Convs; a reason where they cannot be divided."""
+    graph = rewriter.graph
+    pending = [tensor]
+    while pending:
+        name = pending.pop()
+        node = graph.producer.get(name)
+        if node is None:
+            return f"'{name}' comes from no Conv"
+        if node.outputs[0] in region:
+            continue
+        region[node.outputs[0]] = node
+        if node.is_op("Conv"):
+            if int(node.get("group", 1)) != 1:
+                return f"Conv '{node.name}' has groups"
+            if any(n not in graph.initializers for n in node.inputs[1:] if n):
+                return f"Conv '{node.name}' has no constant weight"
+            continue
+        if not node.is_op(*_UNARY, *_BINARY) or len([o for o in node.outputs if o]) != 1:
+            return f"{node.op_type} '{node.name}' stands before it, not a Conv"
+        for other in node.inputs if node.is_op(*_BINARY) else node.inputs[:1]:
+            if other in graph.initializers:
+                if not _cuttable(rewriter, other, tensor):
+                    return f"constant '{other}' cannot be divided by channels"
+            elif rewriter.types.shape(other) == rewriter.types.shape(tensor):
+                pending.append(other)
+            else:
+                return f"'{other}' has another shape"
+    inside = {id(node) for node in region.values()}
+    for name in region:
+        if name in graph.outputs:
+            return f"'{name}' is a graph output"
+        allowed = inside | (readers if name == tensor else set())
+        for reader in graph.consumers(name):
+            if id(reader) not in allowed:
+                return f"'{reader.name}' reads all of '{name}'"
+    return None
+
+
+def _cuttable(rewriter: Rewriter, constant: str, tensor: str) -> bool:
+    dims = tuple(rewriter.graph.initializers[constant].dims)
+    shape = rewriter.types.shape(tensor) or ()
+    return int(np.prod(dims)) == 1 or (len(dims) in (3, 4) and dims[-3] in (1, shape[1]))
+
+
+# ---------------------------------------------------------------- dividing
+
+
+def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[str, Node]) -> None:
+    graph = rewriter.graph
+    nodes = [node for node in graph.nodes if region.get(node.outputs[0] if node.outputs else "") is node]
+    cutters = list({id(reader): reader for reader, _, _, _ in parts}.values())
+    channels = (rewriter.types.shape(tensor) or (0, 0))[1]
+    for reader in cutters:
+        graph.remove(reader)
+    live = [p for p in parts if graph.consumer_count(p[1]) or p[1] in graph.outputs]
+    last = {id(node): node for node in nodes}
+    became: dict[str, list[str]] = {name: [] for name in region}
+    made: list[Node] = []
+    for number, (_, output, start, end) in enumerate(live):
+        cut = operator.itemgetter(slice(start, end))
+        names = {name: output if name == tensor else rewriter.tensor(f"{name}_part{number}") for name in region}
+        for node in nodes:
+            inputs = list(node.inputs)
+            name = graph.unique_name(f"{node.name}_part{number}")
+            if node.is_op("Conv"):
+                inputs[1] = rewriter.weight(node, 1, f"{node.inputs[1]}_part{number}", cut)
+                if node.input(2):
+                    inputs[2] = rewriter.weight(node, 2, f"{node.inputs[2]}_part{number}", cut)
+            else:
+                for index, old in enumerate(inputs):
+                    if old in names:
+                        inputs[index] = names[old]
+                    elif old in graph.initializers and node.is_op(*_BINARY):
+                        inputs[index] = _cut(rewriter, old, start, end, channels, number)
+            part = Node(node.op_type, inputs, [names[node.outputs[0]]], name, attributes=dict(node.attributes))
+            graph.insert_after(part, last[id(node)])
+            last[id(node)] = part
+            made.append(part)
+            old, new = node.outputs[0], names[node.outputs[0]]
+            became[old].append(new)
+            rewriter.inherit(RULE, new, old, part, f"scale of '{old}', channels {start} to {end - 1} of which it is")
+    for node in reversed(nodes):
+        graph.remove(node)
+        rewriter.scales.drop(node.outputs[0])
+    rewriter.note(
+        RULE, [*nodes, *cutters], made, became, [n for name in became if name != tensor for n in became[name]]
+    )
+
+
+def _cut(rewriter: Rewriter, constant: str, start: int, end: int, channels: object, number: int) -> str:
+    dims = rewriter.graph.initializers[constant].dims
+    if len(dims) < 3 or dims[-3] != channels or channels == 1:
+        return constant
+    values = rewriter.graph.array(constant)
+    assert values is not None
+    return rewriter.constant(f"{constant}_part{number}", np.ascontiguousarray(values[..., start:end, :, :]))

@@ -1,0 +1,47 @@
+"""Rule D8: Sum, Max and Mean of several inputs become two-input layers with named tensors between them.
+
+1. `Sum(a, b, c, ...)` -> `Add(Add(a, b), c) ...`, `Max` likewise: TensorRT's parser makes the same layers, but with tensors
+   of its own between them, for which no scale can be written (fact sheet 4.4)
+2. `Mean(a, b, ...)`   -> the same sum, then a Scale by 1/n
+
+Scales of the new tensors: partial sums and maxima have the output's; the sum in a Mean n times that.
+Not: Sum and Max of two inputs (they run as they are), of one (rule D2); Mean of tensors that are not four-dimensional or
+have an unknown number of channels.
+"""
+
+from __future__ import annotations
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D8"
+TEXT = "Sum, Max and Mean of several inputs become two-input layers (Mean with a Scale)"
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Sum", "Max", "Mean"):
+        count = len(node.inputs)
+        if not rewriter.types.is_float(node.outputs[0]) or count < (2 if node.is_op("Mean") else 3):
+            continue
+        target = node.outputs[0]
+        channels, dtype = rewriter.channels(target), rewriter.dtype(target)
+        if node.is_op("Mean") and (channels is None or dtype is None):
+            rewriter.leave(node, "its output has not four dimensions with a known number of channels")
+            continue
+        op = "Max" if node.is_op("Max") else "Add"
+        factor = float(count) if node.is_op("Mean") else 1.0
+        nodes: list[Node] = []
+        current = node.inputs[0]
+        for number, other in enumerate(node.inputs[1:], 1):
+            last = number == count - 1 and not node.is_op("Mean")
+            output = target if last else rewriter.tensor(f"{target}_part{number}")
+            name = node.name if last else rewriter.tensor(f"{node.name}_part{number}")
+            nodes.append(Node(op, [current, other], [output], name))
+            current = output
+        if node.is_op("Mean"):
+            assert channels is not None
+            nodes.append(rewriter.scale_layer(current, target, channels, 1 / count, 0.0, node.name, dtype))
+        rewriter.replace(RULE, node, nodes)
+        for part in nodes[:-1]:
+            text = f"{count} times the output's scale" if factor > 1 else "scale of the output"
+            rewriter.derive(RULE, part.outputs[0], target, part, factor=factor, note=text)
