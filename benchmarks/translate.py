@@ -9,6 +9,7 @@ Whole processes, import time included; medians of three runs after a warm-up.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     print(machine())
     print(
-        f"{'network':<18}{'nodes':>8}{'file':>10}{'wall':>9}{'x load+save':>12}{'peak':>10}{'x file':>8}{'per conv':>10}"
+        f"{'network':<18}{'nodes':>8}{'file':>13}{'time':>9}{'x load + save':>15}{'peak':>13}{'x file':>8}{'per conv':>11}"
     )
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -53,27 +54,54 @@ def make_in_child(network: str, *arguments: str) -> None:
     subprocess.run([sys.executable, "-c", code, arguments[-1]], check=True, cwd=ROOT)
 
 
-def report(path: Path, convs: int, repeats: int) -> None:
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """seconds, peak: of `translate`, in bytes; ratio: seconds over `onnx.load` + `onnx.save`, None where those cannot."""
+
+    network: str
+    nodes: int
+    size: int
+    seconds: float
+    ratio: float | None
+    peak: int
+
+    @property
+    def cells(self) -> list[str]:
+        """network, nodes, file, time, x load + save, peak memory, x file."""
+        return [
+            self.network,
+            f"{self.nodes:,}",
+            f"{self.size / 2**20:,.1f} MiB",
+            f"{self.seconds:.2f} s",
+            "-" if self.ratio is None else f"{self.ratio:.1f}",
+            f"{self.peak / 2**20:,.0f} MiB",
+            f"{self.peak / self.size:.1f}",
+        ]
+
+
+def measure(path: Path, repeats: int) -> Result:
+    """Medians of whole processes on that model."""
     data = path.with_name(path.name + ".data")
     size = path.stat().st_size + (data.stat().st_size if data.exists() else 0)
     ours = run(translate(path, path.parent / "out"), repeats)
-    if data.exists():
-        ratio = "-"  # onnx.save cannot write this file in one piece
-    else:
-        ratio = f"{ours.seconds / run(load_and_save(path, path.parent / 'copy.onnx'), repeats).seconds:.2f}"
-    each = f"{1000 * ours.seconds / convs:.2f} ms" if convs else ""
-    print(
-        f"{path.stem:<18}{nodes(path):>8}{size / 2**20:>7.1f} MB{ours.seconds:>7.2f} s{ratio:>12}"
-        f"{ours.peak / 2**20:>7.0f} MB{ours.peak / size:>8.1f}{each:>10}",
-        flush=True,
-    )
+    ratio = None
+    if not data.exists():  # onnx.save cannot write such a file in one piece
+        ratio = ours.seconds / run(load_and_save(path, path.parent / "copy.onnx"), repeats).seconds
+    return Result(path.stem, nodes(path), size, ours.seconds, ratio, ours.peak)
 
 
-def nodes(path: Path) -> str:
+def report(path: Path, convs: int, repeats: int) -> None:
+    result = measure(path, repeats)
+    each = f"{1000 * result.seconds / convs:.2f} ms" if convs else ""
+    widths = (18, 8, 13, 9, 15, 13, 8)
+    cells = [cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(result.cells, widths))]
+    print("".join(cells) + each.rjust(11), flush=True)
+
+
+def nodes(path: Path) -> int:
     code = "import onnx, sys; print(len(onnx.load(sys.argv[1], load_external_data=False).graph.node))"
-    return subprocess.run(
-        [sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    printed = subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True)
+    return int(printed.stdout)
 
 
 if __name__ == "__main__":
