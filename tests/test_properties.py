@@ -98,7 +98,7 @@ class Builder:
         if self.choose(3) == 0:
             pads = self.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))
             padded = self.node("Pad", [source, pads])
-            padded = self.quantized(padded) if self.choose(3) == 0 else padded
+            padded = self.quantized(padded, wide=True) if self.choose(3) == 0 else padded
             made = self.node("Conv", [padded, self.weight((4, 4, 3, 3), 0)])
         elif self.choose(2):
             made = self.node("Conv", [source, self.weight((4, 2, 1, 1), 0)], group=2)
@@ -189,6 +189,8 @@ def test_random_networks(explicit: onnx.ModelProto, options: TranslateOptions) -
     for name, scale in translation.tensor_scales.items():
         assert name in tensors and np.isfinite(scale) and scale >= np.finfo(np.float32).tiny
         assert name not in names or translation.scales[name].explicit  # rule S2
+        sources = translation.scales[name].origin.source.split(", ")
+        assert {s for s in sources if s} <= tensors | {i.name for i in stripped.graph.initializer}  # no stale name
     again = translate(explicit, options)
     assert again.model.SerializeToString(deterministic=True) == stripped.SerializeToString(deterministic=True)
     assert again.cache.to_text() == translation.cache.to_text()

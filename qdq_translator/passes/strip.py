@@ -116,11 +116,7 @@ def strip(
             "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
             "Quantize it first (QAT or PTQ in QDQ format); a float model needs a calibration cache instead.",
         )
-    for note in found.approximated:
-        (diagnostics.info if note.exact else diagnostics.warning)(
-            "Q1", f"{note.what} Translated because of {note.option}.", node=note.node, tensor=note.tensor
-        )
-    _report_mixed_readers(graph, found, diagnostics)
+    mixed = _mixed_readers(graph, found)
     # all are computed before any is replaced, because constants may share nodes; each is let go as soon as it is stored
     baked = deque(bake(graph, constants, w, options.weights, options.missing_zero_point) for w in weights)
     trained = {}
@@ -130,9 +126,34 @@ def strip(
         if item.kind == "weight":
             _report_weight(item, result, diagnostics, options)
             trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
-    _Stripper(graph, scales, diagnostics).apply(found)
+    stripper = _Stripper(graph, scales)
+    stripper.apply(found)
+    for note in found.approximated:
+        (diagnostics.info if note.exact else diagnostics.warning)(
+            "Q1",
+            f"{note.what} Translated because of {note.option}.",
+            node=note.node,
+            tensor=stripper.name_now(note.tensor),
+        )
+    for tensor, readers in mixed.items():
+        names = ", ".join(f"'{n}'" for n in readers[:3]) + (", ..." if len(readers) > 3 else "")
+        diagnostics.info(
+            "C2",
+            f"Tensor '{tensor}' is quantized for some consumers and read as float by {names}; "
+            "in implicit mode its one scale holds for all of them.",
+            tensor=stripper.name_now(tensor),
+            data={"float_readers": readers},
+        )
     _fold_parameters(graph, constants)
     _remove_leftovers(graph)
+    for node, quantizer in stripper.clamps:
+        if graph.producer.get(node.outputs[0]) is node:
+            diagnostics.info(
+                "Q9",
+                f"The quantizer {quantizer} also clamped tensor '{node.inputs[0]}'; the clamp stays as {node.op_type} '{node.name}'.",
+                node=node.name,
+                tensor=node.outputs[0],
+            )
     return trained
 
 
@@ -155,24 +176,16 @@ def _other_quantized_ops(graph: Graph) -> list[Rejected]:
     ]
 
 
-def _report_mixed_readers(graph: Graph, found: Found, diagnostics: Diagnostics) -> None:
-    """Rule C2: tensors that some consumers read quantized and others read as float."""
+def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
+    """Rule C2: tensors that some consumers read quantized and others, whose names are given, as float."""
     dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, Dequantize)}
-    told: set[str] = set()
+    mixed: dict[str, list[str]] = {}
     for step in found.steps:
-        if not isinstance(step, Quantize) or step.source in dequantized or step.source in told:
-            continue
-        told.add(step.source)
-        readers = [n for n in graph.consumers(step.source) if not is_quantize(n)]
-        if readers:
-            names = ", ".join(n.label for n in readers[:3]) + (", ..." if len(readers) > 3 else "")
-            diagnostics.info(
-                "C2",
-                f"Tensor '{step.source}' is quantized for some consumers and read as float by {names}; "
-                "in implicit mode its one scale holds for all of them.",
-                tensor=step.source,
-                data={"float_readers": [n.name for n in readers]},
-            )
+        if isinstance(step, Quantize) and step.source not in dequantized:
+            readers = [n.name for n in graph.consumers(step.source) if not is_quantize(n)]
+            if readers:
+                mixed[step.source] = readers
+    return mixed
 
 
 def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
@@ -270,11 +283,13 @@ def _fold_parameters(graph: Graph, constants: Constants) -> None:
 
 
 class _Stripper:
-    def __init__(self, graph: Graph, scales: ScaleTable, diagnostics: Diagnostics) -> None:
-        self.graph, self.scales, self.diagnostics = graph, scales, diagnostics
+    def __init__(self, graph: Graph, scales: ScaleTable) -> None:
+        self.graph, self.scales = graph, scales
         self.real: dict[str, str] = {}
         """Tensor that is gone (codes, or a DQ's output) -> the float tensor that stands for it."""
         self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
+        self.clamps: list[tuple[Node, str]] = []
+        """Each clamp that stays and the quantizer that it came from."""
 
     def apply(self, found: Found) -> None:
         for step in found.steps:
@@ -292,14 +307,15 @@ class _Stripper:
             else:
                 self._output(step)
 
-    def _alias(self, name: str) -> str:
+    def name_now(self, name: str) -> str:
+        """The float tensor that stands for `name` now."""
         while name in self.real:
             name = self.real[name]
         return name
 
     def _quantize(self, step: Quantize) -> None:
         node, graph = step.node, self.graph
-        source = self._alias(node.inputs[0])
+        source = self.name_now(node.inputs[0])
         graph.remove(node)
         origin = Origin("Q1", node.name, source)
         if step.clamp is not None and not (
@@ -328,19 +344,14 @@ class _Stripper:
             producer = graph.producer.get(source)
             graph.insert_after(node, producer)
             self.clamped[key] = name
-            self.diagnostics.info(
-                "Q9",
-                f"The quantizer {quantizer.label} also clamped tensor '{source}'; the clamp stays as {node.op_type} '{node.name}'.",
-                node=node.name,
-                tensor=name,
-            )
+            self.clamps.append((node, quantizer.label))
         name = self.clamped[key]
         self.scales.observe(name, scale, Origin("Q9", quantizer.name, source))
         return name
 
     def _clamp_codes(self, step: ClampCodes) -> None:
         node, graph = step.node, self.graph
-        source = self._alias(node.inputs[0])
+        source = self.name_now(node.inputs[0])
         graph.remove(node)
         keep = step.clamp is not None and not (
             step.clamp[0] == 0 and step.clamp[1] is None and is_non_negative(graph, source)
@@ -351,7 +362,7 @@ class _Stripper:
 
     def _move(self, step: Move) -> None:
         node, graph = step.node, self.graph
-        graph.set_inputs(node, [self._alias(name) for name in node.inputs])
+        graph.set_inputs(node, [self.name_now(name) for name in node.inputs])
         if node.is_op("Pad") and step.pad_value is not None:
             if step.pad_value == 0.0:
                 graph.set_inputs(node, [*node.inputs[:2], "", *node.inputs[3:]])
@@ -366,7 +377,7 @@ class _Stripper:
 
     def _dequantize(self, step: Dequantize) -> None:
         node = step.node
-        source = self._alias(node.inputs[0])
+        source = self.name_now(node.inputs[0])
         if step.cast is not None:
             before = node.prev
             self.graph.remove(node)
