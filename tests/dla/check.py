@@ -1,0 +1,129 @@
+"""One check for every rewrite: the same function in ONNX Runtime for several batch sizes, and what the simulated INT8
+engine makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import onnx
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.translator import Translation
+from tests.explicit_reference import assert_equal_function, random_inputs, run
+from tests.small_models import model, pair
+
+ORIN = {"target": "orin-dla", "platform": "jetpack-6.0"}
+INFER = {"infer_concat_scales": True, "infer_mul_scales": True, "infer_average_pool_scales": True}
+BATCHES = ("1", "3", "N")
+"""Static batch sizes, and one that only the caller knows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """The same model translated without and with --dla_rewrites."""
+
+    plain: Translation
+    rewritten: Translation
+
+    @property
+    def ops(self) -> list[str]:
+        return [n.op_type for n in self.rewritten.graph.nodes]
+
+    @property
+    def rules(self) -> list[str]:
+        return [a.rule for a in self.rewritten.rewrites.applied]
+
+    def gpu(self) -> tuple[list[str], list[str]]:
+        """Operators for the GPU, before and after."""
+        assert self.plain.dla is not None and self.rewritten.dla is not None
+        return [v.op for v in self.plain.dla.fallbacks], [v.op for v in self.rewritten.dla.fallbacks]
+
+    def reason(self, node: str) -> str:
+        return next(row["why"] for row in self.rewritten.rewrites.left(self.rewritten.dla) if row["node"] == node)
+
+
+def feed_of(translation: Translation, batch: str, seed: int) -> dict[str, np.ndarray]:
+    size = int(batch) if batch != "N" else 5
+    made = random_inputs(translation.model, seed)
+    if batch != "N":
+        return made
+    return {name: np.concatenate([x * (1 + 0.1 * i) for i in range(size)]) for name, x in made.items()}
+
+
+def outputs(translation: Translation, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return run(translation.model, feed, list(translation.graph.outputs))
+
+
+def engine_outputs(translation: Translation, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What the simulated INT8 engine computes."""
+    precisions = dict.fromkeys(translation.fp16_nodes, "fp16")
+    network = ImplicitNetwork(translation.model, dict(translation.cache.scales), precisions, frozenset())
+    return run(simulate(network).model, feed, list(translation.graph.outputs))
+
+
+def both(explicit: onnx.ModelProto, **options: Any) -> Pair:
+    options = {**ORIN, **options}
+    return Pair(
+        translate(explicit, TranslateOptions(**options)),
+        translate(explicit, TranslateOptions(**{"dla_rewrites": True, **options})),
+    )
+
+
+def same(explicit: onnx.ModelProto, batch: str = "1", bits: bool = False, **options: Any) -> Pair:
+    """Translates both ways; equal outputs within 1e-5, and with `bits` equal bits in the simulated engine."""
+    found = both(explicit, **options)
+    onnx.checker.check_model(found.rewritten.model, full_check=True)
+    names = [n.name for n in found.rewritten.graph.nodes]
+    assert len(set(names)) == len(names) and all(names)
+    tensors = {*found.rewritten.graph.inputs, *found.rewritten.graph.producer, *found.rewritten.graph.initializers}
+    for name in found.rewritten.tensor_scales:
+        source = found.rewritten.scales[name].origin.source
+        assert not source or ", " in source or source in tensors
+    for new in found.rewritten.rewrites.tensors.values():
+        assert set(new) <= tensors
+    for seed in (1, 2):
+        feed = feed_of(found.rewritten, batch, seed)
+        assert_equal_function(outputs(found.plain, feed), outputs(found.rewritten, feed), 1e-5)
+        if bits:
+            for want, got in zip(engine_outputs(found.plain, feed), engine_outputs(found.rewritten, feed)):
+                np.testing.assert_array_equal(want, got)
+    return found
+
+
+def graph(
+    inputs: str, outputs: str, body: str, batch: str = "1", opset: int = 17, **arrays: np.ndarray
+) -> onnx.ModelProto:
+    """A model whose shapes may say {N}; `s` and `z` are scale 0.03 and zero point 0 for `pair`."""
+    text = f"g ({inputs}) => ({outputs}) {{\n{body}\n}}".replace("{N}", batch)
+    constants = {"s": np.float32(0.03), "z": np.int8(0), **arrays}
+    used = {name: values for name, values in constants.items() if name in arrays or "QuantizeLinear" in text}
+    return model(text, opset=opset, **used)
+
+
+def weights(seed: int, *shape: int) -> np.ndarray:
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return (values / np.sqrt(max(1, np.prod(shape[1:])))).astype(np.float32)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+__all__ = [
+    "BATCHES",
+    "INFER",
+    "ORIN",
+    "Pair",
+    "both",
+    "engine_outputs",
+    "feed_of",
+    "graph",
+    "ints",
+    "outputs",
+    "pair",
+    "same",
+    "weights",
+]

@@ -1,0 +1,118 @@
+"""Rule D4: means over H and W become AveragePool of at most 8 x 8."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from qdq_translator.passes.dla.spatial_mean import factors
+from tests.dla.check import BATCHES, both, graph, ints, pair, same
+
+END = pair("m", "p") + "y = Relu (p)"
+
+
+def mean(op: str, size: str, batch: str, opset: int = 17, **arrays: np.ndarray):  # type: ignore[no-untyped-def]
+    body = pair("x", "q") + f"m = {op}\n" + END
+    return graph(f"float[{{N}},4,{size}] x", "float[b,c,h,w] y", body, batch, opset, **arrays)
+
+
+@pytest.mark.parametrize("size", range(1, 600))
+def test_factors(size: int) -> None:
+    found = factors(size)
+    smooth = size
+    for prime in (2, 3, 5, 7):
+        while smooth % prime == 0:
+            smooth //= prime
+    assert (found is None) == (smooth != 1)
+    if found is not None:
+        assert math.prod(found) == size and all(1 < f <= 8 for f in found)
+        assert len(found) >= math.log(size, 8) - 1e-9
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    "op",
+    [
+        "GlobalAveragePool (q)",
+        "ReduceMean <axes = [2, 3]> (q)",
+        "ReduceMean <axes = [-1, -2]> (q)",
+        "ReduceMean <axes = [3]> (q)",
+    ],
+)
+def test_cases_1_and_2_within_one_window(op: str, batch: str) -> None:
+    found = same(mean(op, "7,5", batch), batch, bits=True)
+    assert found.ops == ["AveragePool", "Relu"]
+    assert not found.gpu()[1] and found.gpu()[0]
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales  # nothing new
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("size", "windows"),
+    [
+        ("20,40", [[5, 8], [4, 5]]),
+        ("64,9", [[8, 3], [8, 3]]),
+        ("12,1", [[6, 1], [2, 1]]),
+        ("128,8", [[8, 8], [8, 1], [2, 1]]),
+    ],
+)
+def test_several_in_a_row(size: str, windows: list[list[int]], batch: str) -> None:
+    found = same(mean("GlobalAveragePool (q)", size, batch), batch)
+    pools = [n for n in found.rewritten.graph.nodes if n.op_type == "AveragePool"]
+    assert [n.get("kernel_shape") for n in pools] == windows
+    assert pools[-1].outputs == ["m"]
+    assert not found.gpu()[1]
+    # new tensors have the scale of the pooling's input, and the report says so
+    for pool in pools[:-1]:
+        scale = found.rewritten.scales[pool.outputs[0]]
+        assert scale.value == found.plain.tensor_scales["x"]
+        assert (scale.origin.rule, scale.origin.source) == ("D4", "x")
+        assert any(row["tensor"] == pool.outputs[0] for row in found.rewritten.report["scales"])
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_2_without_keepdims(batch: str) -> None:
+    body = pair("x", "q") + "m = ReduceMean <axes = [2, 3], keepdims = 0> (q)\n" + END
+    found = same(graph("float[{N},4,6,6] x", "float[b,c] y", body, batch), batch, bits=True)
+    assert found.ops == ["AveragePool", "Reshape", "Relu"]
+    made = next(n.outputs[0] for n in found.rewritten.graph.nodes if n.op_type == "AveragePool")
+    assert found.rewritten.tensor_scales[made] == found.plain.tensor_scales["m"]
+
+
+def test_axes_as_an_input() -> None:
+    found = same(mean("ReduceMean (q, axes)", "6,6", "1", 18, axes=ints(2, 3)), bits=True)
+    assert found.ops == ["AveragePool", "Relu"]
+
+
+def test_case_3_large_average_pool() -> None:
+    found = same(mean("AveragePool <kernel_shape = [16, 10], strides = [16, 10]> (q)", "32,20", "1"))
+    assert [n.get("kernel_shape") for n in found.rewritten.graph.nodes][:2] == [[8, 5], [2, 2]]
+    assert not found.gpu()[1]
+
+
+def test_no_scale_for_the_tensors_between_where_the_result_has_none() -> None:
+    explicit = graph("float[1,4,16,16] x", "float[b,c,h,w] m", pair("x", "q") + "m = GlobalAveragePool (q)")
+    found = same(explicit)
+    assert found.ops == ["AveragePool", "AveragePool"]
+    assert list(found.rewritten.tensor_scales) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "why"),
+    [
+        ("GlobalAveragePool (q)", "26,26", "prime factor"),
+        ("GlobalAveragePool (q)", "h,w", "known"),
+        ("ReduceMean <axes = [1]> (q)", "4,4", "H and W only"),
+        ("AveragePool <kernel_shape = [10, 10], strides = [5, 5]> (q)", "20,20", "overlap"),
+        ("AveragePool <kernel_shape = [10, 10], strides = [10, 10], pads = [1, 1, 1, 1]> (q)", "20,20", "padded"),
+    ],
+)
+def test_not(op: str, size: str, why: str) -> None:
+    body = pair("x", "q") + f"m = {op}\n" + END
+    explicit = graph(f"float[1,4,{size}] x", "float[b,c,h2,w2] y", body)
+    found = both(explicit) if "h" in size else same(explicit)
+    assert "D4" not in found.rules
+    node = next(n.name for n in found.rewritten.graph.nodes if n.op_type in op)
+    assert why in found.reason(node)
