@@ -131,6 +131,19 @@ def test_unknown_macs_say_so(report: dict[str, Any]) -> None:
     assert "--shapes NAME:DIMS" in report_page(unknown)
 
 
+def test_results_of_another_file_are_marked(report: dict[str, Any], verified: dict[str, Any]) -> None:
+    warning = "belong to another file"
+    sha256 = report["source"]["sha256"]
+    assert warning not in report_page(report, {**verified, "model": {"file": "a.onnx", "sha256": sha256}})
+    assert warning in report_page(report, {**verified, "model": {"file": "b.onnx", "sha256": "0" * 64}})
+
+
+def test_percentages_round_without_claiming_all_or_nothing() -> None:
+    assert [html.percent(x) for x in (0.0, 0.01, 49.96, 99.97, 100.0, None)] == [
+        "0.0%", "<0.1%", "50.0%", ">99.9%", "100.0%", "",
+    ]  # fmt: skip
+
+
 def test_every_float_activation_is_an_edge(report: dict[str, Any]) -> None:
     picture = draw(Network(report))
     reads = sum(len(row["inputs"]) for row in report["plan"])
@@ -259,10 +272,6 @@ class Page:
         self.js("arguments[0].scrollIntoView({block: 'center'})", element)
         element.click()
 
-    def press(self, selector: str) -> None:
-        """With the keyboard."""
-        self.one(selector).send_keys("\ue007")
-
     def complaints(self) -> list[str]:
         return [entry["message"] for entry in self.browser.get_log("browser")]
 
@@ -316,13 +325,13 @@ def test_the_precision_buttons_filter(page: Page, report: dict[str, Any]) -> Non
 
 def test_tables_sort_both_ways(page: Page, report: dict[str, Any]) -> None:
     macs = {row["name"]: row["macs"] for row in report["plan"]}
-    page.press("#layer-table th.c-m button")
+    page.click("#layer-table th.c-m button")
     most = [macs[row[1]] for row in page.rows("layer-table")]
     assert most == sorted(macs.values(), reverse=True)
     assert page.one("#layer-table th.c-m").get_attribute("aria-sort") == "descending"
-    page.press("#layer-table th.c-m button")
+    page.click("#layer-table th.c-m button")
     assert [macs[row[1]] for row in page.rows("layer-table")] == sorted(macs.values())
-    page.press("#layer-table th.c-n button")
+    page.click("#layer-table th.c-n button")
     names = [row[1] for row in page.rows("layer-table")]
     assert names == sorted(names, key=str.lower)
 
@@ -490,8 +499,8 @@ def test_comparison(browser: Any, tmp_path: Path, report: dict[str, Any], cured:
     assert {row[0] for row in page.rows("scale-table")} == old ^ new
     assert "--add_unary_ew_scales_for_dla" in page.text("#options") and "no" in page.text("#options")
     assert report["root_causes"]["causes"][0]["tensor"] in page.text("#causes")
-    share = [100 * r["coverage"]["macs"]["int8"] / r["coverage"]["macs"]["total"] for r in (report, cured)]
-    assert f"{share[0]:.1f}%" in page.text(".changes") and f"{share[1]:.1f}%" in page.text(".changes")
+    for macs in (report["coverage"]["macs"], cured["coverage"]["macs"]):
+        assert html.percent(macs["int8"], macs["total"]) in page.text(".changes")
     assert page.js("return document.querySelectorAll('#graph .ch').length") == len(rows)
 
 

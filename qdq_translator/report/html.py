@@ -27,7 +27,7 @@ KINDS = {
     "int8": ("8", "INT8"),
     "surprise": ("16!", "FP16, a surprise"),
     "expected": ("16", "FP16, expected"),
-    "limit": ("16D", "FP16 by a DLA limit, for all its scales"),
+    "limit": ("16D", "FP16, by a DLA limit"),
     "none": ("-", "no float data"),
 }
 """What a layer runs in: mark (readable without colour) and words."""
@@ -231,7 +231,7 @@ class Picture:
     @property
     def deep(self) -> bool:
         """Too many boxes to read their text when all of them show."""
-        return len(self.boxes) > 120
+        return len(self.boxes) > 400
 
 
 def draw(network: Network) -> Picture:
@@ -687,10 +687,12 @@ def amount(number: Optional[float]) -> str:
 
 
 def percent(part: Optional[float], whole: Optional[float] = 100.0) -> str:
-    """Of a share: 12.34 -> '12.3%'; nothing where it is unknown."""
+    """Of a share: 12.34 -> '12.3%'; 0% and 100% only where it is just that; nothing where it is unknown."""
     if part is None or not whole:
         return ""
     value = 100 * part / whole
+    if 99.95 <= value < 100:
+        return ">99.9%"
     return "<0.1%" if 0 < value < 0.05 else f"{value:.1f}%"
 
 

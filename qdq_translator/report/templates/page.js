@@ -129,12 +129,14 @@ const graph = byId("graph");
 const whole = graph.getAttribute("viewBox").split(" ").map(Number);
 let view = { x: 0, y: 0, scale: 1 }; /* scale: screen pixels for each pixel of the drawing */
 const size = { width: 0, height: 0 };
-const farBelow = 0.42;
+const farBelow = 0.27; /* no text but the marks of what is not plain INT8 */
+const midBelow = 0.6; /* operator and mark only, larger */
 
 function show() {
   view.scale = Math.min(Math.max(view.scale, 0.02), 4);
   graph.setAttribute("viewBox", `${view.x} ${view.y} ${size.width / view.scale} ${size.height / view.scale}`);
   graph.classList.toggle("far", view.scale < farBelow);
+  graph.classList.toggle("mid", view.scale >= farBelow && view.scale < midBelow);
 }
 function fit() {
   view.scale = Math.min(size.width / whole[2], size.height / whole[3], 1.25);
@@ -373,7 +375,7 @@ graph.addEventListener("click", (event) => {
 });
 graph.addEventListener("dblclick", (event) => {
   const box = graph.getBoundingClientRect();
-  zoom(view.scale < farBelow ? 1 / view.scale : 1.6, event.clientX - box.left, event.clientY - box.top);
+  zoom(view.scale < midBelow ? 1 / view.scale : 1.6, event.clientX - box.left, event.clientY - box.top);
 });
 
 /* ---- the graph: keys ---- */
