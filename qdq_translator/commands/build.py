@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional
 
-from qdq_translator.options import TARGETS, option, parse_shapes
+from qdq_translator.commands.engine_options import EngineOptions
+from qdq_translator.options import option, parse_shapes
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
@@ -13,24 +14,10 @@ _SHOWN = 10
 
 
 @dataclasses.dataclass
-class Options:
+class Options(EngineOptions):
     """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
     10.x. Writes it together with TensorRT's layer information."""
 
-    translation: str = option(
-        "--translation",
-        "-t",
-        metavar="DIR|MODEL",
-        help="output folder of translate, or its NAME_noqdq.onnx; with --explicit the model with Q/DQ",
-    )
-    target: str = option("--target", default="gpu", choices=TARGETS, help="hardware to build for")
-    dla_core: int = option("--dla_core", default=0, metavar="N", help="which DLA core: 0 or 1 (default: 0)")
-    allow_gpu_fallback: bool = option(
-        "--allow_gpu_fallback", default=False, help="layers that the DLA cannot run may go to the GPU"
-    )
-    dla_standalone: bool = option(
-        "--dla_standalone", default=False, help="a DLA loadable for cuDLA instead of an engine"
-    )
     precision: str = option(
         "--precision",
         default="int8",
@@ -40,60 +27,12 @@ class Options:
     explicit: bool = option(
         "--explicit", default=False, help="-t is a model with Q/DQ, to be built as it is (GPU), for comparison"
     )
-    precision_constraints: Optional[str] = option(
-        "--precision_constraints",
-        default=None,
-        choices=("obey", "prefer"),
-        help="what the precision of a layer means where TensorRT has no such kernel: fail, or take another "
-        "(default: obey on a GPU, prefer on a DLA)",
-    )
-    input_io_formats: str = option(
-        "--input_io_formats",
-        default="",
-        metavar="TYPE:FORMAT[,...]",
-        help="types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all or one each",
-    )
-    output_io_formats: str = option(
-        "--output_io_formats", default="", metavar="TYPE:FORMAT[,...]", help="the same for the outputs, e.g. fp16:chw16"
-    )
-    min_shapes: List[str] = option(
-        "--min_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="smallest sizes of dynamic inputs"
-    )
-    opt_shapes: List[str] = option(
-        "--opt_shapes",
-        default=[],
-        nargs="+",
-        metavar="NAME:DIMS",
-        help="sizes to optimize for, e.g. images:1x3x640x640 (alone: the only size, as a DLA needs it)",
-    )
-    max_shapes: List[str] = option(
-        "--max_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="largest sizes of dynamic inputs"
-    )
-    mem_pools: List[str] = option(
-        "--mem_pools",
-        default=[],
-        nargs="+",
-        metavar="POOL:MIB",
-        help="memory limits: workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM; e.g. workspace:2048",
-    )
-    timing_cache: str = option(
-        "--timing_cache", default="", metavar="FILE", help="read where it exists, written after the build"
-    )
-    builder_optimization_level: Optional[int] = option(
-        "--builder_optimization_level", default=None, metavar="0-5", type=int, help="how long TensorRT searches"
-    )
     parser_flags: List[str] = option(
         "--parser_flags",
         default=[],
         nargs="+",
         metavar="FLAG",
         help="flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.15 and later)",
-    )
-    save_engine: str = option(
-        "--save_engine", default="", metavar="FILE", help="(default: beside the model, NAME_<precision>.engine)"
-    )
-    layer_info: str = option(
-        "--layer_info", default="", metavar="FILE", help="(default: as the engine, ..._layer_info.json)"
     )
     log: str = option("--log", default="", metavar="FILE", help="write TensorRT's messages, for check-engine --log")
     verbose: bool = option("--verbose", default=False, help="TensorRT's whole log, and all names that did not match")

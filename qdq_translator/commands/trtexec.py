@@ -1,74 +1,17 @@
 """`qdq-translator trtexec`: the trtexec command that builds a translation."""
 
 import dataclasses
-from typing import List, Optional
+from typing import Optional
 
-from qdq_translator.options import TARGETS, option
+from qdq_translator.commands.engine_options import EngineOptions
+from qdq_translator.options import option
 
 
 @dataclasses.dataclass
-class Options:
+class Options(EngineOptions):
     """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
     the files, mends the header of the calibration cache where TensorRT's version is another one, and runs it."""
 
-    translation: str = option(
-        "--translation", "-t", metavar="PATH", help="the output folder of translate, or a NAME_noqdq.onnx"
-    )
-    target: str = option("--target", default="gpu", choices=TARGETS, help="what the engine runs on")
-    dla_core: int = option("--dla_core", default=0, metavar="N", help="which DLA core (default: 0)", show_default=False)
-    allow_gpu_fallback: bool = option(
-        "--allow_gpu_fallback", default=False, help="layers that the DLA cannot run go to the GPU"
-    )
-    dla_standalone: bool = option("--dla_standalone", default=False, help="build a DLA loadable for cuDLA")
-    precision_constraints: Optional[str] = option(
-        "--precision_constraints",
-        default=None,
-        choices=("obey", "prefer"),
-        help="how strictly the planned precisions hold (default: obey on the GPU, prefer on a DLA)",
-    )
-    input_io_formats: str = option(
-        "--input_io_formats",
-        default="",
-        metavar="TYPE:FORMAT,...",
-        help="one for all inputs or one each, e.g. int8:dla_hwc4",
-    )
-    output_io_formats: str = option(
-        "--output_io_formats", default="", metavar="TYPE:FORMAT,...", help="the same for outputs, e.g. fp16:chw16"
-    )
-    min_shapes: List[str] = option(
-        "--min_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="smallest shapes of dynamic inputs"
-    )
-    opt_shapes: List[str] = option(
-        "--opt_shapes",
-        default=[],
-        nargs="+",
-        metavar="NAME:DIMS",
-        help="shapes to optimise for, e.g. images:8x3x640x640",
-    )
-    max_shapes: List[str] = option("--max_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="largest shapes")
-    mem_pools: List[str] = option(
-        "--mem_pools",
-        default=[],
-        nargs="+",
-        metavar="POOL:MIB",
-        help="workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM in MiB, e.g. workspace:2048",
-    )
-    save_engine: Optional[str] = option(
-        "--save_engine",
-        default=None,
-        metavar="FILE",
-        help="the engine (default: NAME.engine or NAME.loadable beside the model)",
-    )
-    layer_info: Optional[str] = option(
-        "--layer_info",
-        default=None,
-        metavar="FILE",
-        help="layer information for check-engine (default: NAME_layer_info.json beside the model; none for a loadable)",
-    )
-    timing_cache: str = option("--timing_cache", default="", metavar="FILE", help="timing cache to read and update")
-    builder_optimization_level: Optional[int] = option(
-        "--builder_optimization_level", default=None, metavar="N", help="0 to 5 (default: TensorRT's)"
-    )
     skip_inference: bool = option("--skip_inference", default=False, help="build only, do not time the engine")
     platform: Optional[str] = option(
         "--platform", default=None, metavar="NAME", help="e.g. jetpack-6.2: the TensorRT version to write for"
