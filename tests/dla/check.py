@@ -10,13 +10,15 @@ import numpy as np
 import onnx
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, simulate
 from qdq_translator.translator import Translation
 from tests.explicit_reference import assert_equal_function, random_inputs, run
 from tests.small_models import model, pair
 
 ORIN = {"target": "orin-dla", "platform": "jetpack-6.0"}
 INFER = {"infer_concat_scales": True, "infer_mul_scales": True, "infer_average_pool_scales": True}
+SCALE = 1 / 32
+"""A power of two: sums of codes are exact whatever their order, and ties are ties in both engines."""
 BATCHES = ("1", "3", "N")
 """Static batch sizes, and one that only the caller knows."""
 
@@ -57,11 +59,29 @@ def outputs(translation: Translation, feed: dict[str, np.ndarray]) -> list[np.nd
     return run(translation.model, feed, list(translation.graph.outputs))
 
 
-def engine_outputs(translation: Translation, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What the simulated INT8 engine computes."""
+def engine(translation: Translation) -> Simulated:
+    """The simulated INT8 engine."""
     precisions = dict.fromkeys(translation.fp16_nodes, "fp16")
-    network = ImplicitNetwork(translation.model, dict(translation.cache.scales), precisions, frozenset())
-    return run(simulate(network).model, feed, list(translation.graph.outputs))
+    return simulate(ImplicitNetwork(translation.model, dict(translation.cache.scales), precisions, frozenset()))
+
+
+def assert_equal_engines(found: Pair, feed: dict[str, np.ndarray]) -> None:
+    """Every tensor that both engines hold as codes has the same bits; float outputs differ by rounding at most."""
+    engines = engine(found.plain), engine(found.rewritten)
+    held = [
+        n for n in engines[0].placement.held if n in engines[1].placement.held and n not in found.plain.graph.inputs
+    ]
+    gone = {*found.plain.graph.inputs, *found.rewritten.rewrites.tensors}
+    assert held or not engines[0].placement.held.keys() - gone
+    results = []
+    for simulated in engines:
+        names = [simulated.read[n] for n in held]
+        known = {v.name for v in simulated.model.graph.output}
+        simulated.model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in dict.fromkeys(names) if n not in known)
+        results.append(run(simulated.model, feed, [*names, *found.plain.graph.outputs]))
+    for name, want, got in zip(held, *results):
+        np.testing.assert_array_equal(want.reshape(-1), got.reshape(-1), err_msg=name)
+    assert_equal_function(results[0][len(held) :], results[1][len(held) :], 1e-6)
 
 
 def both(explicit: onnx.ModelProto, **options: Any) -> Pair:
@@ -72,8 +92,10 @@ def both(explicit: onnx.ModelProto, **options: Any) -> Pair:
     )
 
 
-def same(explicit: onnx.ModelProto, batch: str = "1", bits: bool = False, **options: Any) -> Pair:
-    """Translates both ways; equal outputs within 1e-5, and with `bits` equal bits in the simulated engine."""
+def same(
+    explicit: onnx.ModelProto, batch: str = "1", bits: bool = False, relative: float = 1e-5, **options: Any
+) -> Pair:
+    """Translates both ways; equal outputs within `relative`, and with `bits` equal bits in the simulated engine."""
     found = both(explicit, **options)
     onnx.checker.check_model(found.rewritten.model, full_check=True)
     names = [n.name for n in found.rewritten.graph.nodes]
@@ -86,19 +108,18 @@ def same(explicit: onnx.ModelProto, batch: str = "1", bits: bool = False, **opti
         assert set(new) <= tensors
     for seed in (1, 2):
         feed = feed_of(found.rewritten, batch, seed)
-        assert_equal_function(outputs(found.plain, feed), outputs(found.rewritten, feed), 1e-5)
+        assert_equal_function(outputs(found.plain, feed), outputs(found.rewritten, feed), relative)
         if bits:
-            for want, got in zip(engine_outputs(found.plain, feed), engine_outputs(found.rewritten, feed)):
-                np.testing.assert_array_equal(want, got)
+            assert_equal_engines(found, feed)
     return found
 
 
 def graph(
     inputs: str, outputs: str, body: str, batch: str = "1", opset: int = 17, **arrays: np.ndarray
 ) -> onnx.ModelProto:
-    """A model whose shapes may say {N}; `s` and `z` are scale 0.03 and zero point 0 for `pair`."""
+    """A model whose shapes may say {N}; `s` and `z` are scale SCALE and zero point 0 for `pair`."""
     text = f"g ({inputs}) => ({outputs}) {{\n{body}\n}}".replace("{N}", batch)
-    constants = {"s": np.float32(0.03), "z": np.int8(0), **arrays}
+    constants = {"s": np.float32(SCALE), "z": np.int8(0), **arrays}
     used = {name: values for name, values in constants.items() if name in arrays or "QuantizeLinear" in text}
     return model(text, opset=opset, **used)
 
@@ -116,9 +137,9 @@ __all__ = [
     "BATCHES",
     "INFER",
     "ORIN",
+    "SCALE",
     "Pair",
     "both",
-    "engine_outputs",
     "feed_of",
     "graph",
     "ints",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, INFER, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, INFER, SCALE, graph, ints, pair, same, weights
 
 QUANTIZED = "wq = QuantizeLinear <axis = 0> (w, ws, wz)\nwd = DequantizeLinear <axis = 0> (wq, ws, wz)\n"
 W = weights(1, 6, 3, 3, 3)
@@ -39,13 +39,13 @@ SILU = "g0 = Sigmoid (c)\nm = Mul (c, g0)\n"
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("cut", [SPLIT, SLICES], ids=["split", "slices"])
 def test_case_1(cut: str, batch: str) -> None:
-    for second in (0.03, 0.02):
+    for second in (SCALE, 0.02):
         # with two scales the plain engine rounds twice: the Conv's output to the larger, then each part
-        found = same(explicit(cut.format("c"), batch, s2=np.float32(second)), batch, bits=second == 0.03)
+        found = same(explicit(cut.format("c"), batch, s2=np.float32(second)), batch, bits=second == SCALE)
         assert found.ops == ["Conv", "Conv", "Relu", "Relu"]
     assert found.rewritten.rewrites.tensors == {"c": ["a0", "a2"]}
     scales = found.rewritten.tensor_scales
-    assert (scales["a0"], scales["a2"]) == (np.float32(0.03), np.float32(0.02))
+    assert (scales["a0"], scales["a2"]) == (SCALE, np.float32(0.02))
     # every code as trained: the rows of the weight keep their scales
     assert [(w.codes, w.exact) for w in found.rewritten.weights] == [(2 * 27, True), (4 * 27, True)]
 
@@ -62,7 +62,7 @@ def test_case_2_through_silu_with_a_scale_on_every_tensor(cut: str, batch: str) 
     assert "Split" not in found.ops and "Slice" not in found.ops
     table = found.rewritten.scales
     # parts that have no scale of their own take that of what was split; so do the tensors between
-    assert {table[n].value for n in ("a0", "a2")} == {np.float32(0.03)}
+    assert {table[n].value for n in ("a0", "a2")} == {SCALE}
     assert table["a0"].origin.rule == "D3" and "channels 0 to 1" in table["a0"].origin.note
     assert {table[n].value for n in found.rewritten.rewrites.tensors["c"]} == {np.float32(0.05)}
     assert {table[n].value for n in found.rewritten.rewrites.tensors["g0"]} == {np.float32(1 / 127)}

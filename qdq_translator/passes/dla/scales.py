@@ -23,7 +23,7 @@ TEXT = "Neg, and Div by a constant, become a Scale"
 def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes("Neg", "Div"):
         source, target = node.inputs[0], node.outputs[0]
-        if rewriter.dtype(target) is None or rewriter.graph.is_constant(source) or not rewriter.rejected(node):
+        if rewriter.dtype(target) is None or not rewriter.rejected(node):
             continue
         channels, dtype = rewriter.channels(source), rewriter.dtype(source)
         if channels is None or rewriter.types.shape(source) != rewriter.types.shape(target):
@@ -37,7 +37,7 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _reciprocal(rewriter: Rewriter, node: Node, channels: int) -> Optional[np.ndarray]:
-    values = rewriter.graph.array(node.inputs[1])
+    values = rewriter.graph.array(node.inputs[1]) if not rewriter.graph.is_constant(node.inputs[0]) else None
     if values is None or not np.all(values):
         return None
     if values.size == 1:

@@ -1,0 +1,122 @@
+"""Rule D5: fully connected layers on [N, C, 1, 1]."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.dla.check import BATCHES, graph, pair, same, weights
+
+W1, W2 = weights(1, 8, 12), weights(2, 5, 8)
+ARRAYS = {"w1": W1, "b1": weights(3, 8), "w2": W2, "b2": weights(4, 5)}
+
+
+def ends(batch: str, body: str, shape: str = "3,2,2", out: str = "float[b,k] y", **more: np.ndarray):  # type: ignore[no-untyped-def]
+    return graph(f"float[{{N}},{shape}] x", out, pair("x", "q") + body, batch, **{**ARRAYS, **more})
+
+
+MLP = (
+    "f = Flatten (q)\nh = Gemm <transB = 1> (f, w1, b1)\n"
+    + pair("h", "hp")
+    + "r = Relu (hp)\ny = Gemm <transB = 1> (r, w2, b2)"
+)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_classifier_becomes_one_dla_subgraph(batch: str) -> None:
+    found = same(ends(batch, MLP), batch, bits=True)
+    assert found.ops == ["Reshape", "Conv", "Relu", "Conv", "Reshape"]
+    assert found.gpu() == (["Flatten", "Relu"], ["Reshape"])  # only what makes the graph output two-dimensional
+    assert found.rewritten.dla is not None and found.rewritten.dla.subgraphs == 1
+    # inner tensors keep their names and scales and have four dimensions
+    for name in ("x", "f", "h", "r"):
+        assert found.rewritten.tensor_scales[name] == found.plain.tensor_scales[name]
+    assert found.rewritten.types.shape("h")[1:] == (8, 1, 1)  # type: ignore[index]
+    assert found.rewritten.types.shape("y")[1:] == (5,)  # type: ignore[index]
+    # rule S2: what stands for the graph output gets no scale either
+    assert "y_4d" not in found.rewritten.tensor_scales
+    assert {n.name: n.op_type for n in found.rewritten.graph.nodes}[
+        next(n.name for n in found.plain.graph.nodes if n.op_type == "Gemm")
+    ] == "Conv"
+
+
+def test_weights_keep_their_codes() -> None:
+    scale = (np.abs(W1).max(axis=1) / np.float32(127)).astype(np.float32)
+    body = (
+        "wq = QuantizeLinear <axis = 0> (w1, ws, wz)\nwd = DequantizeLinear <axis = 0> (wq, ws, wz)\n"
+        "f = Flatten (q)\ny = Gemm <transB = 1> (f, wd, b1)"
+    )
+    found = same(ends("1", body, ws=scale, wz=np.zeros(8, np.int8)), bits=True)
+    assert found.ops == ["Reshape", "Conv", "Reshape"]
+    assert [(w.codes, w.channels, w.exact) for w in found.rewritten.weights] == [(96, 8, True)]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_pooled_features_need_no_reshape(batch: str) -> None:
+    body = "m = GlobalAveragePool (q)\n" + pair("m", "mp") + "f = Flatten (mp)\ny = Gemm <transB = 1> (f, w1, b1)"
+    found = same(ends(batch, body, "12,4,4"), batch, bits=True)
+    assert found.ops == ["AveragePool", "Conv", "Reshape"]
+    assert found.rewritten.rewrites.tensors == {"f": ["m"]}
+
+
+@pytest.mark.parametrize(
+    "dense",
+    [
+        "MatMul (f, wt)",
+        "Gemm <alpha = 0.5, beta = 2.0, transB = 1> (f, w1, b1)",
+        "Gemm (f, wt)",
+        "Gemm (f, wt, one)",
+    ],
+)
+def test_forms_of_the_dense_layer(dense: str) -> None:
+    body = f"f = Flatten (q)\ny = {dense}"
+    found = same(ends("3", body, wt=np.ascontiguousarray(W1.T), one=np.float32(0.7)), "3")
+    assert found.ops == ["Reshape", "Conv", "Reshape"]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_layers_around(batch: str) -> None:
+    body = (
+        "f = Flatten (q)\na = Gemm <transB = 1> (f, w1, b1)\nb = MatMul (f, wt)\n"
+        "c = Add (a, b)\nd = Mul (c, k)\ne = Add (d, b1)\ng1 = Sigmoid (e)\nh = Mul (e, g1)\nj = Concat <axis = -1> (h, a)\n"
+        "y = Softmax (j)"
+    )
+    found = same(ends(batch, body, wt=np.ascontiguousarray(W1.T), k=np.float32(0.3)), batch)
+    assert found.gpu()[1] == ["Reshape"]
+    assert "Flatten" in found.gpu()[0]
+
+
+def test_a_tensor_read_outside_keeps_its_two_dimensions() -> None:
+    body = (
+        "f = Flatten (q)\na = Gemm <transB = 1> (f, w1, b1)\nr = Relu (a)\ny = ReduceMax <axes = [0], keepdims = 0> (r)"
+    )
+    found = same(ends("3", body, out="float[k] y"), "3")
+    assert found.rewritten.types.shape("r") == (3, 8)
+    assert found.rewritten.types.shape("r_4d") == (3, 8, 1, 1)
+
+
+def test_shared_weight_is_copied() -> None:
+    square = {"v": weights(9, 12, 12)}
+    body = "f = Flatten (q)\na = Gemm (f, v)\ny = Gemm <transB = 1> (a, v)"
+    found = same(ends("1", body, **square))
+    assert found.ops == ["Reshape", "Conv", "Conv", "Reshape"]
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("y = Gemm <transB = 1> (q, w1, b1)", "12"),  # two-dimensional all along: runs as it is
+        ("f = Flatten (q)\nt = Transpose (f)\ny = Gemm <transA = 1, transB = 1> (t, w1)", "3,2,2"),
+        ("f = Flatten (q)\ng1 = Relu (f)\ny = Gemm (g1, f2)\nf2 = Transpose (g1)", "3,2,2"),
+    ],
+    ids=["no four dimensions", "transposed", "no constant weight"],
+)
+def test_not(body: str, shape: str) -> None:
+    found = same(ends("1", body, shape))
+    assert "D5" not in found.rules and "Conv" not in found.ops
+
+
+def test_not_above_8192_channels() -> None:
+    body = "f = Flatten (q)\ny = MatMul (f, big)"
+    found = same(ends("1", body, "1,91,91", big=weights(1, 8281, 2)))
+    assert "MatMul" in found.ops

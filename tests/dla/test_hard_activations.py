@@ -1,0 +1,61 @@
+"""Rule D7: HardSigmoid and HardSwish become Scale, clipped Relu and product."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.dla.check import BATCHES, SCALE, graph, pair, same
+from tests.small_models import f32
+
+END = pair("m", "p") + "y = Relu (p)"
+X = "float[{N},3,4,5] x"
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("op", ["HardSigmoid (q)", "HardSigmoid <alpha = 0.1666667, beta = 0.4> (q)"])
+def test_case_1(op: str, batch: str) -> None:
+    found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + f"m = {op}\n" + END, batch), batch, bits=True)
+    assert found.ops == ["BatchNormalization", "Clip", "Relu"]
+    assert found.gpu() == (["HardSigmoid"], [])
+    scales = found.rewritten.scales
+    assert scales["m_scaled"].value == scales["m"].value == SCALE
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_2(batch: str) -> None:
+    found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + "m = HardSwish (q)\n" + END, batch), batch)
+    assert found.ops == ["BatchNormalization", "Clip", "Mul", "BatchNormalization", "Relu"]
+    assert found.gpu() == (["HardSwish"], [])
+    scales = found.rewritten.scales
+    # the input reaches 127 / 32 = 3.97, the gate 6
+    assert scales["m_shifted"].value == scales["m_gate"].value == f32(6 / 127)
+    assert scales["m_product"].value == 6 * SCALE
+    assert {scales[n].origin.rule for n in ("m_shifted", "m_gate", "m_product")} == {"D7"}
+    data = next(d for d in found.rewritten.diagnostics if d.rule == "D7").data
+    assert data["new_tensors"] == ["m_shifted", "m_gate", "m_product"]
+
+
+def test_case_2_wide_input_shares_its_scale() -> None:
+    body = pair("x", "q", "s2") + "m = HardSwish (q)\n" + END
+    found = same(graph(X, "float[b,c,h,w] y", body, s2=np.float32(0.08)))
+    assert found.rewritten.scales["m_gate"].value == f32(0.08)
+    mul = next(v for v in found.rewritten.dla.layers if v.op == "Mul")  # type: ignore[union-attr]
+    assert mul.verdict == "dla-int8"  # both factors on one scale (limit E1)
+
+
+def test_no_scales_where_the_result_has_none() -> None:
+    found = same(graph(X, "float[b,c,h,w] m", pair("x", "q") + "m = HardSwish (q)"), bits=False)
+    assert list(found.rewritten.tensor_scales) == ["x"]
+
+
+def test_half_precision() -> None:
+    body = "h = Cast <to = 10> (q)\nm = HardSigmoid (h)\ny = Cast <to = 1> (m)"
+    found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + body), relative=2e-3)
+    assert "BatchNormalization" in found.ops
+
+
+def test_not_with_three_dimensions() -> None:
+    found = same(graph("float[1,3,4] x", "float[b,c,h] y", pair("x", "q") + "m = HardSwish (q)\n" + END))
+    assert "HardSwish" in found.ops
+    assert "four dimensions" in found.reason(found.rewritten.graph.producer["m"].name)

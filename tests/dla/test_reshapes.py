@@ -1,0 +1,46 @@
+"""Rule D6: Flatten, Squeeze and Unsqueeze become Reshape."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdq_translator.passes.dla.reshapes import target_sizes
+from tests.dla.check import BATCHES, both, graph, ints, pair, same
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("op", "sizes", "out"),
+    [
+        ("Flatten (r)", [0, 24], "a,b"),
+        ("Flatten <axis = 2> (r)", None, "a,b"),
+        ("Unsqueeze (r, two)", [0, 2, 1, 3, 4], "a,b,c,d,e"),
+        ("Squeeze (u, two)", [0, 2, 3, 4], "a,b,c,d"),
+    ],
+)
+def test_case_1(op: str, sizes: list[int], out: str, batch: str) -> None:
+    body = pair("x", "q") + f"r = Relu (q)\nu = Reshape (r, five)\nm = {op}\n" + pair("m", "p") + "y = Relu (p)"
+    arrays = {"two": ints(2), "five": ints(0, 2, 1, 3, 4)}
+    found = same(graph("float[{N},2,3,4] x", f"float[{out}] y", body, batch, **arrays), batch, bits=True)
+    reshape = next(n for n in found.rewritten.graph.nodes if n.outputs[0] == "m")
+    if sizes is None:  # the first dimension changes; with an unknown batch size it is the one that is computed
+        sizes = [int(batch) * 2, 12] if batch != "N" else [-1, 12]
+    assert reshape.op_type == "Reshape"
+    assert found.rewritten.graph.array(reshape.inputs[1]).tolist() == sizes  # type: ignore[union-attr]
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+
+
+def test_a_squeeze_between_four_dimensions_and_four_runs_on_the_dla() -> None:
+    """Unsqueeze of [N, C, L] behind a Reshape stays; Flatten that changes nothing but sizes of [N, C, 1, 1] does not."""
+    assert target_sizes((1, 2, 3), (1, 2, 1, 3)) == [0, 2, 1, 3]
+    assert target_sizes(("N", 2, 3), ("N", 6)) == [0, 6]
+    assert target_sizes((None, 2, 3), (None, None)) is None
+    assert target_sizes((4, 2, None), (4, None)) == [0, -1]
+    assert target_sizes((2, 0, 3), (2, 0)) is None
+
+
+def test_not_where_sizes_are_unknown() -> None:
+    body = pair("x", "q") + "m = Flatten <axis = 2> (q)\ny = Relu (m)"
+    found = both(graph("float[N,C,H,W] x", "float[a,b] y", body))
+    assert "D6" not in found.rules
+    assert "not known" in found.reason(next(n.name for n in found.rewritten.graph.nodes if n.op_type == "Flatten"))

@@ -1,0 +1,46 @@
+"""Rule D9: Neg and Div by a constant become a Scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.dla.check import BATCHES, both, graph, pair, same, weights
+
+X = "float[{N},3,4,5] x"
+END = pair("m", "p") + "y = Relu (p)"
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_1(batch: str) -> None:
+    found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + "m = Neg (q)\n" + END, batch), batch, bits=True)
+    assert found.ops == ["BatchNormalization", "Relu"]
+    assert found.gpu() == (["Neg"], [])
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    "divisor",
+    [np.float32(6), np.float32([[[[-3]]]]), 2 + np.abs(weights(1, 1, 3, 1, 1)), 2 + np.abs(weights(2, 3, 1, 1))],
+)
+def test_case_2(divisor: np.ndarray, batch: str) -> None:
+    explicit = graph(X, "float[b,c,h,w] y", pair("x", "q") + "m = Div (q, k)\n" + END, batch, k=np.float32(divisor))
+    found = same(explicit, batch)
+    assert found.ops == ["BatchNormalization", "Relu"]
+    # from TensorRT 8.6.12 on the DLA divides by itself
+    assert "Div" in same(explicit, batch, platform="drive-os-6.0.9").ops
+
+
+@pytest.mark.parametrize(
+    "op", ["Div (k, q)", "Div (q, wide)", "Div (q, zero)"], ids=["constant / x", "one value a column", "zero"]
+)
+def test_case_2_not(op: str) -> None:
+    arrays = {"k": np.float32(2), "wide": np.ones(5, np.float32), "zero": np.zeros((3, 1, 1), np.float32)}
+    found = both(graph(X, "float[b,c,h,w] y", pair("x", "q") + f"m = {op}\n" + END, **arrays))
+    assert "Div" in found.ops and found.reason(found.rewritten.graph.producer["m"].name)
+
+
+def test_not_with_two_dimensions() -> None:
+    found = same(graph("float[2,3] x", "float[b,c] y", pair("x", "q") + "m = Neg (q)\n" + END), bits=True)
+    assert "Neg" in found.ops
