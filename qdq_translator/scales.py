@@ -65,11 +65,6 @@ class ScaleTable:
         for scale in self._observed.pop(old, ()):
             self.observe(new, scale.value, scale.origin)
 
-    def copy(self, source: str, target: str, rule: str) -> None:
-        """What was observed of `source` holds for `target` too."""
-        for scale in list(self._observed.get(source, ())):
-            self.observe(target, scale.value, Origin(rule, scale.origin.node, source))
-
     def settle(self, policy: str, diagnostics: Diagnostics) -> None:
         """Rule C1: one scale per tensor by `policy` (max, min, first, error); each conflict is reported.
 

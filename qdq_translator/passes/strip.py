@@ -324,7 +324,7 @@ class _Stripper:
             source = self._clamp(source, step.clamp, step.scale, node, step.params.real)
         else:
             self.scales.observe(source, step.scale, origin)
-        self._replace(node.outputs[0], source)
+        self._replace(node, source, step.scale)
 
     def _clamp(
         self,
@@ -358,7 +358,7 @@ class _Stripper:
         )
         if keep and step.clamp is not None:
             source = self._clamp(source, step.clamp, step.scale, node, step.real)
-        self._replace(node.outputs[0], source)
+        self._replace(node, source, step.scale)
 
     def _move(self, step: Move) -> None:
         node, graph = step.node, self.graph
@@ -386,11 +386,11 @@ class _Stripper:
             self.scales.observe(node.outputs[0], step.scale, Origin("Q1", node.name, source))
             return
         self.graph.remove(node)
-        self._replace(node.outputs[0], source)
+        self._replace(node, source, step.scale)
 
-    def _replace(self, gone: str, source: str) -> None:
-        """`gone` has lost its producer; its readers get `source`. A graph output keeps its name (rule Q7)."""
-        graph = self.graph
+    def _replace(self, node: Node, source: str, scale: float) -> None:
+        """`node` is gone; the readers of what it made get `source`. A graph output keeps its name (rule Q7)."""
+        graph, gone = self.graph, node.outputs[0]
         graph.value_info.pop(gone, None)
         self.real[gone] = source
         graph.replace_uses(gone, source)
@@ -398,7 +398,7 @@ class _Stripper:
             return
         producer = graph.producer.get(source)
         if producer is None or source in graph.outputs:
-            self._identity(source, gone)
+            self._identity(source, gone, Origin("Q7", node.name, source), scale)
             return
         graph.rename_output(producer, source, gone)
         self.scales.rename(source, gone)
@@ -408,11 +408,12 @@ class _Stripper:
             if name == source:
                 self.clamped[key] = gone
 
-    def _identity(self, source: str, output: str) -> None:
-        """A graph output that is a graph input or another output: both names stay (fact sheet 4.2)."""
+    def _identity(self, source: str, output: str, origin: Origin, scale: float) -> None:
+        """A graph output that is a graph input or another output: both names stay (fact sheet 4.2). The output has the
+        scale of this pair alone, whatever else quantizes the source."""
         node = Node("Identity", [source], [output], self.graph.unique_name(f"{output}_identity"))
         self.graph.insert_after(node, self.graph.producer.get(source))
-        self.scales.copy(source, output, "Q7")
+        self.scales.observe(output, scale, origin)
         del self.real[output]
 
     def _output(self, step: QuantizedOutput) -> None:
