@@ -44,7 +44,8 @@ def factors(size: int) -> Optional[tuple[int, ...]]:
 
 def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes("GlobalAveragePool", "ReduceMean", "AveragePool"):
-        if rewriter.rejected(node):
+        limits = rewriter.rejected_by(node)
+        if "P2" in limits if node.is_op("AveragePool") else limits:
             _rewrite(rewriter, node)
 
 

@@ -1,0 +1,47 @@
+"""Rule D14 (Xavier): AveragePool that leaves its padding out of the average."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dla.check import BATCHES, SCALE, both, graph, pair, same
+
+XAVIER = {"target": "xavier-dla", "platform": "jetpack-5.1"}
+END = pair("m", "p") + "y = Relu (p)"
+
+
+def pool(attributes: str, batch: str = "1", size: str = "7,6"):  # type: ignore[no-untyped-def]
+    body = pair("x", "q") + f"m = AveragePool <{attributes}> (q)\n" + END
+    return graph(f"float[{{N}},3,{size}] x", "float[b,c,h,w] y", body, batch)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "kernel_shape = [3, 3], pads = [1, 1, 1, 1]",
+        "kernel_shape = [3, 2], pads = [2, 0, 1, 1], strides = [2, 2]",
+        'kernel_shape = [3, 3], auto_pad = "SAME_LOWER", strides = [2, 2]',
+    ],
+)
+def test_case_1(attributes: str, batch: str) -> None:
+    found = same(pool(attributes, batch), batch, **XAVIER)
+    assert found.ops == ["AveragePool", "Mul", "Relu"]
+    assert found.gpu() == (["AveragePool"], [])
+    scale = found.rewritten.scales["m_with_padding"]
+    assert (scale.value, scale.origin.rule, scale.origin.source) == (SCALE, "D14", "x")
+    # Orin takes the layer as it is
+    assert same(pool(attributes, batch), batch, bits=True).ops == ["AveragePool", "Relu"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "size", "why"),
+    [
+        ("kernel_shape = [3, 3], pads = [1, 1, 1, 1], ceil_mode = 1, strides = [2, 2]", "7,6", "rounds"),
+        ("kernel_shape = [3, 3], pads = [1, 1, 1, 1]", "H,W", "known"),
+    ],
+)
+def test_not(attributes: str, size: str, why: str) -> None:
+    found = both(pool(attributes, size=size), **XAVIER)
+    assert "Mul" not in found.ops
+    assert why in found.reason(found.rewritten.graph.producer["m"].name)

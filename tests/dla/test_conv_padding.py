@@ -1,0 +1,84 @@
+"""Rule D13: a Conv with different or too large padding gets a larger kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdq_translator.passes.dla.conv_padding import zeros
+from tests.dla.check import BATCHES, graph, pair, same, weights
+
+END = pair("m", "p") + "y = Relu (p)"
+
+
+def conv(attributes: str, kernel: tuple[int, int], size: str = "9,8", batch: str = "1"):  # type: ignore[no-untyped-def]
+    w = weights(1, 4, 2, *kernel)
+    scale = (np.abs(w).reshape(4, -1).max(axis=1) / np.float32(127)).astype(np.float32)
+    body = (
+        "wq = QuantizeLinear <axis = 0> (w, ws, wz)\nwd = DequantizeLinear <axis = 0> (wq, ws, wz)\n"
+        + pair("x", "q")
+        + f"m = Conv <{attributes}> (q, wd, b)\n"
+        + END
+    )
+    arrays = {"w": w, "b": weights(2, 4), "ws": scale, "wz": np.zeros(4, np.int8)}
+    return graph(f"float[{{N}},2,{size}] x", "float[b,c,h,w] y", body, batch, **arrays)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("attributes", "kernel", "grown", "pads"),
+    [
+        ("pads = [0, 0, 1, 1]", (3, 3), [4, 4], [1, 1]),  # case 1, end
+        ("pads = [2, 1, 0, 1]", (3, 3), [5, 3], [2, 1]),  # case 1, begin
+        ("pads = [0, 0, 1, 1], strides = [2, 2]", (3, 3), [3, 4], [0, 1]),  # 3 and 1
+        ("pads = [0, 0, 2, 4], dilations = [2, 2]", (3, 3), [4, 5], [2, 4]),
+        ("pads = [1, 2, 1, 2]", (1, 2), [3, 4], [2, 3]),  # case 2
+        ("pads = [3, 0, 3, 0]", (2, 2), [6, 2], [5, 0]),
+        ("pads = [0, 0, 5, 0]", (2, 2), [7, 2], [5, 0]),
+        ('auto_pad = "SAME_UPPER", strides = [2, 2]', (3, 3), [3, 4], [1, 1]),
+    ],
+)
+def test_cases_1_and_2(attributes: str, kernel: tuple[int, int], grown: list[int], pads: list[int], batch: str) -> None:
+    found = same(conv(attributes, kernel, batch=batch), batch, bits=True)
+    assert found.gpu() == (["Conv"], [])
+    node = found.rewritten.graph.producer["m"]
+    assert (node.get("kernel_shape"), node.get("pads")) == (grown, pads * 2)
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+    # the zeros are codes of 0, all others stay as trained
+    assert [w.exact for w in found.rewritten.weights] == [True]
+    assert found.rewritten.weights[0].codes == 8 * grown[0] * grown[1]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_3_rows_that_no_window_reaches(batch: str) -> None:
+    # 8 rows, kernel 3, stride 2, padding 1 and 0: the window ends at row 7; a row more behind changes nothing
+    found = same(conv("pads = [1, 1, 0, 0], strides = [2, 2]", (3, 3), "8,8", batch), batch, bits=True)
+    node = found.rewritten.graph.producer["m"]
+    assert (node.get("kernel_shape"), node.get("pads")) == ([3, 3], [1] * 4)
+
+
+def test_zeros_are_the_fewest_that_do_it() -> None:
+    """Held against a search over all kernels."""
+    for kernel in range(1, 6):
+        for begin in range(5):
+            for end in range(5):
+                for dilation in (1, 2, 3):
+                    fits = [
+                        (a + b, a, b)
+                        for a in range(31)
+                        for b in range(31)
+                        if begin + a * dilation == end + b * dilation
+                        and begin + a * dilation < kernel + a + b <= 32
+                        and begin + a * dilation <= 31
+                    ]
+                    expected = min(fits)[1:] if fits else None
+                    assert zeros(kernel, begin, end, dilation) == expected
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kernel"), [("pads = [0, 0, 1, 1], dilations = [2, 2]", (3, 3)), ("pads = [30, 0, 30, 0]", (1, 1))]
+)
+def test_not(attributes: str, kernel: tuple[int, int]) -> None:
+    found = same(conv(attributes, kernel), bits=True)
+    assert "D13" not in found.rules
+    assert "no kernel of at most 32" in found.reason(found.rewritten.graph.producer["m"].name)

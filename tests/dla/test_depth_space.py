@@ -1,0 +1,42 @@
+"""Rule D11: DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dla.check import BATCHES, graph, pair, same
+
+END = pair("m", "p") + "y = Relu (p)"
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("op", "shape", "layer"),
+    [
+        ('DepthToSpace <blocksize = 2, mode = "DCR">', "12,3,4", "ConvTranspose"),
+        ('DepthToSpace <blocksize = 2, mode = "CRD">', "12,3,4", "ConvTranspose"),
+        ('DepthToSpace <blocksize = 3, mode = "CRD">', "9,3,2", "ConvTranspose"),
+        ("SpaceToDepth <blocksize = 2>", "3,4,6", "Conv"),
+        ("SpaceToDepth <blocksize = 3>", "2,6,3", "Conv"),
+    ],
+)
+def test_cases(op: str, shape: str, layer: str, batch: str) -> None:
+    body = pair("x", "q") + f"m = {op} (q)\n" + END
+    found = same(graph(f"float[{{N}},{shape}] x", "float[b,c,h,w] y", body, batch), batch, bits=True)
+    assert found.ops == [layer, "Relu"]
+    assert found.gpu() == ([op.split()[0]], [])
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+
+
+def test_scales_pass_as_before() -> None:
+    body = pair("x", "q") + "m = SpaceToDepth <blocksize = 2> (q)\ny = Relu (m)"
+    found = same(graph("float[1,3,4,4] x", "float[b,c,h,w] y", body), bits=True)
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+    assert found.rewritten.scales["m"].origin.rule == "D11"
+
+
+def test_not_above_a_stride_of_8() -> None:
+    body = pair("x", "q") + "m = SpaceToDepth <blocksize = 9> (q)\n" + END
+    found = same(graph("float[1,1,18,9] x", "float[b,c,h,w] y", body), bits=True)
+    assert "SpaceToDepth" in found.ops
+    assert "block size 9" in found.reason(found.rewritten.graph.producer["m"].name)

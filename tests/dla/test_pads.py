@@ -1,0 +1,69 @@
+"""Rule D10: a Pad that folds nowhere becomes a Conv that copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.dla.check import BATCHES, SCALE, graph, ints, pair, same
+
+X = "float[{N},3,4,5] x"
+END = pair("m", "p") + "y = Relu (p)"
+
+
+def padded(pads: list[int], batch: str = "1", extra: str = "", mode: str = "constant", **more: np.ndarray):  # type: ignore[no-untyped-def]
+    body = pair("x", "q") + f'm = Pad <mode = "{mode}"> (q, pads{extra})\n' + END
+    return graph(X, "float[b,c,h,w] y", body, batch, pads=ints(*pads), **more)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("pads", [[0, 0, 1, 2, 0, 0, 3, 0], [0, 0, 0, 0, 0, 0, 1, 1], [0, 0, 15, 2, 0, 0, 16, 2]])
+def test_case_1(pads: list[int], batch: str) -> None:
+    found = same(padded(pads, batch), batch, bits=True)
+    assert found.ops == ["Conv", "Relu"]
+    assert found.gpu() == (["Pad"], [])
+    conv = found.rewritten.graph.producer["m"]
+    kernel = [pads[2] + pads[6] + 1, pads[3] + pads[7] + 1]
+    assert conv.get("kernel_shape") == kernel and conv.get("group") == 3
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_2_and_3(batch: str) -> None:
+    found = same(padded([0, 2, 0, 0, 0, 1, 0, 0], batch), batch, bits=True)
+    assert found.ops == ["Conv", "Relu"]
+    found = same(padded([0, 2, 1, 1, 0, 1, 0, 1], batch, ", v", v=np.float32(0)), batch, bits=True)
+    assert found.ops == ["Conv", "Conv", "Relu"]
+    assert found.gpu()[1] == []
+    assert found.rewritten.tensor_scales["m_spatial"] == SCALE
+
+
+def test_case_4() -> None:
+    found = same(padded([0] * 8), bits=True)
+    assert found.ops == ["Relu"]
+    assert found.rewritten.rewrites.tensors == {"m": ["x"]}
+
+
+def test_scales_pass_as_before() -> None:
+    """Rule S3 took a Pad's scale on; the Conv in its place hands it on too, both ways."""
+    body = pair("x", "q") + "m = Pad (q, pads)\nn = Relu (m)\no = Pad (n, pads)\n" + pair("o", "p") + "y = Relu (p)"
+    found = same(graph(X, "float[b,c,h,w] y", body, pads=ints(0, 0, 1, 1, 0, 0, 0, 0)), bits=True)
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+    assert found.rewritten.scales["m"].origin.rule == "D10"
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (padded([0, 0, 1, 1, 0, 0, 1, 1], extra=", v", v=np.float32(0.5)), "zeros"),
+        (padded([0, 0, 1, 1, 0, 0, 1, 1], mode="reflect"), "zeros"),
+        (padded([0, 0, -1, 1, 0, 0, 1, 1]), "cuts"),
+        (padded([1, 0, 1, 1, 0, 0, 1, 1]), "batch"),
+        (padded([0, 0, 16, 1, 0, 0, 16, 1]), "31"),
+    ],
+    ids=["value", "mode", "negative", "batch", "large"],
+)
+def test_not(model, why: str) -> None:  # type: ignore[no-untyped-def]
+    found = same(model, bits=True)
+    assert "Pad" in found.ops
+    assert why in found.reason(found.rewritten.graph.producer["m"].name)
