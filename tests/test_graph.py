@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
-import onnx.printer
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,13 +136,12 @@ def test_round_trip() -> None:
     explicit.metadata_props.add(key="author", value="us")
     explicit.graph.doc_string = "doc"
     back = Graph.from_model(onnx.ModelProto.FromString(explicit.SerializeToString())).to_model()
-    assert [onnx.printer.to_text(n) for n in back.graph.node] == [onnx.printer.to_text(n) for n in explicit.graph.node]
+    for node in back.graph.node:
+        node.ClearField("doc_string")  # empty is as good as none
+    assert list(back.graph.node) == list(explicit.graph.node)
     assert list(back.graph.initializer) == list(explicit.graph.initializer)
-    assert (
-        back.metadata_props[0].value == "us"
-        and back.graph.doc_string == "doc"
-        and back.producer_name == "qdq-translator"
-    )
+    assert back.metadata_props[0].value == "us" and back.graph.doc_string == "doc"
+    assert back.producer_name == "qdq-translator"
 
 
 @settings(max_examples=25, deadline=None)

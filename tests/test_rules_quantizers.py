@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx.inliner
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -16,6 +17,7 @@ from qdq_translator.errors import UserError
 from tests.explicit_reference import bypassed, random_inputs, run
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 
+OLD_RUNTIME = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 20)
 S = {"s": np.float32(0.05), "z": np.int8(0)}
 TWO_BY_THREE = {"x": (np.array([[-3, -2, -1], [0, 1, 2]]) * np.float32(0.05)).astype(np.float32)}
 """On the grid of scale 0.05: quantizing changes nothing."""
@@ -345,6 +347,15 @@ def test_q7_two_outputs_of_one_tensor_and_codes_too() -> None:
     np.testing.assert_array_equal(y, q)
 
 
+def test_q7_output_has_the_scale_of_its_own_pair() -> None:
+    """x is quantized twice (C1); the output that is one of the two pairs leaves with that pair's scale."""
+    for order in ((0, 1), (1, 0)):
+        pairs = [pair("x", "y"), pair("x", "d", scale="t")]
+        text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] v) {{ {pairs[order[0]]} {pairs[order[1]]} v = Exp(d) }}"
+        t = same_function(model(text, t=np.float32(0.2), **S))
+        assert scales_of(t) == {"x": f32(0.2), "y": f32(0.05)}
+
+
 def test_q7_dq_that_is_output_and_read() -> None:
     text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] v) {{ a = Sin(x) {pair('a', 'y')} b = Exp(y) {pair('b', 'v')} }}"
     t = same_function(model(text, **S))
@@ -481,6 +492,8 @@ def test_q9_clip_bounds_must_be_constant() -> None:
 @pytest.mark.parametrize("zero", [0, 7])
 def test_q10_movement(shape: str, op: str, arrays: dict[str, list[int]], zero: int) -> None:
     """On grid values the stripped model gives the explicit model's very values, at zero points other than 0 too."""
+    if "Space" in op and OLD_RUNTIME:
+        pytest.skip("this ONNX Runtime moves no int8 between space and depth")
     given = {"Squeeze": "2,1,12", "Unsqueeze": "2,1,12", "DepthToSpace": "2,4,2,2"}.get(op.split("(")[0].split("<")[0])
     text = f"""g (float[{given or "2,3,2,2"}] x) => (float[{shape}] y) {{ q = QuantizeLinear(x, s, z)  n = Neg(x)
         q2 = QuantizeLinear(n, s, z)  m = {op}  d = DequantizeLinear(m, s, z)  y = Abs(d) }}"""
@@ -564,6 +577,8 @@ def test_q12_half_precision_scales() -> None:
 
 @pytest.mark.parametrize("extra", ["d_c = Clip(d_q, lo, hi)", "d_c = Pad(d_q, p, five)"])
 def test_q12_what_stays_is_half_precision_too(extra: str) -> None:
+    if OLD_RUNTIME:
+        pytest.skip("this ONNX Runtime divides by half precision scales in half precision")
     explicit = half(
         f"g (float16[2,3] x) => (float16[2,{'5' if 'Pad' in extra else '3'}] y) {{ {pair('x', 'd', extra=extra)} y = Abs(d) }}",
         lo=np.int8(-20), hi=np.int8(64), p=np.array([0, 1, 0, 1]), five=np.int8(5),
