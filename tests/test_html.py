@@ -138,6 +138,19 @@ def test_results_of_another_file_are_marked(report: dict[str, Any], verified: di
     assert warning in report_page(report, {**verified, "model": {"file": "b.onnx", "sha256": "0" * 64}})
 
 
+def test_rewrites_lead_to_what_came(report: dict[str, Any]) -> None:
+    new = report["plan"][3]
+    row = {
+        "rule": "D1",
+        "before": [{"node": "old/Mul", "op": "Mul"}],
+        "after": [{"node": new["name"], "op": new["op"]}],
+    }
+    page = report_page({**report, "dla_rewrites": {"applied": [row]}})
+    section = page[page.index('id="rewrites"') : page.index('id="scales"')]
+    assert "old/Mul" in section and f'href="#layer-3">{new["name"]}</a>' in section
+    assert 'id="rewrites"' not in report_page(report)
+
+
 def test_percentages_round_without_claiming_all_or_nothing() -> None:
     assert [html.percent(x) for x in (0.0, 0.01, 49.96, 99.97, 100.0, None)] == [
         "0.0%", "<0.1%", "50.0%", ">99.9%", "100.0%", "",
