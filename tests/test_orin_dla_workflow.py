@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from e2e_workflow.orin_dla import buffers
 from e2e_workflow.orin_dla.buffers import Buffer
 from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.targets.platforms import find_platform
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "e2e_workflow" / "orin_dla" / "make_loadable.sh"
@@ -95,6 +97,20 @@ def test_wrong_use_is_told(tmp_path: Path) -> None:
     assert unknown.returncode == 1 and "'jetpack-99' is not known" in unknown.stderr
     formats = run(tmp_path, str(EXAMPLE_MODEL), "jetpack-6.2", INPUT_FORMATS="int8:nhwc", SHAPES="input:1x1x16x16")
     assert formats.returncode == 1 and "nhwc" in formats.stderr
+
+
+def test_the_readme_names_platforms_as_they_are() -> None:
+    rows = re.findall(
+        r"\| `([^`]+)` \| ([\d.]+) \| (\d+) \|", SCRIPT.with_name("README.md").read_text(encoding="utf-8")
+    )
+    assert len(rows) == 6
+    for name, version, number in rows:
+        platform = find_platform(name)
+        assert (".".join(map(str, platform.tensorrt)), platform.cache_version, platform.dla) == (
+            version,
+            number,
+            "orin",
+        )
 
 
 CASES = [
