@@ -6,6 +6,7 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from qdq_translator.graph import Graph, Node
 
@@ -83,6 +84,31 @@ class Constants:
         if special is None and result is not None and result.size <= 4096:
             self._small[name] = result
         return result
+
+    def type_name(self, name: str) -> Optional[str]:
+        """The element type of a constant, as NumPy calls it ('int8', 'uint4', 'float8_e4m3fn'); None for what is none.
+
+        Read off the file: older versions of ONNX unpack int4 and float8 into arrays of other types.
+        """
+        if name not in self._constant:
+            return None
+        tensor, node = self._graph.initializers.get(name), self._graph.producer.get(name)
+        if tensor is not None:
+            return element_name(tensor.data_type)
+        if node is not None and node.is_op("Constant") and "value" in node.attributes:
+            return element_name(node.attributes["value"].t.data_type)
+        if node is not None and node.is_op("Cast"):
+            return element_name(node.get("to"))
+        if node is not None and node.is_op(*LAYOUT_OPS) and not node.is_op("CastLike"):
+            return self.type_name(node.inputs[0])
+        value = self.value(name)
+        return None if value is None else value.dtype.name
+
+
+def element_name(data_type: int) -> str:
+    """NumPy's name of an ONNX element type."""
+    name = TensorProto.DataType.Name(data_type).lower()
+    return {"float": "float32", "double": "float64"}.get(name, name.replace("float8e", "float8_e"))
 
 
 def evaluate(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int) -> Optional[np.ndarray]:

@@ -646,6 +646,14 @@ def test_other_types_are_refused(kind: int, name: str) -> None:
     assert name in refusal(explicit, asymmetric="widen")
 
 
+def test_int4_weights_are_refused() -> None:
+    """Without a Q and a zero point the type of the codes says it."""
+    text = f"g (float[2,3] x) => (float[2,2] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s)  y = MatMul(d, w) }}"
+    explicit = model(text, opset=21, ir=10, **S)
+    explicit.graph.initializer.append(helper.make_tensor("wq", TensorProto.INT4, [3, 2], [1, -2, 3, 4, 5, -8]))
+    assert "int4" in refusal(explicit)
+
+
 def test_quantizers_inside_bodies_are_refused() -> None:
     body = onnx.parser.parse_graph(
         "b (int64 i, bool k) => (bool ko, float[2,3] o) { ko = Identity(k)  qq = QuantizeLinear(x, s, z)  o = DequantizeLinear(qq, s, z) }"

@@ -93,8 +93,7 @@ def _constant_at(
     for node in [n for n in chain if is_quantize(n) or is_dequantize(n)]:
         stored = None
         if is_dequantize(node):
-            codes = graph.array(node.inputs[0])
-            stored = codes.dtype.name if codes is not None else None
+            stored = constants.type_name(node.inputs[0]) if graph.is_constant(node.inputs[0]) else None
             if stored is None:
                 makers = [n for n in chain if is_quantize(n)]
                 if makers:

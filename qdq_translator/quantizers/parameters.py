@@ -6,13 +6,10 @@ import dataclasses
 from typing import Optional, Union
 
 import numpy as np
-from onnx import TensorProto
 
-from qdq_translator.constants import Constants, is_dequantize
+from qdq_translator.constants import Constants, element_name, is_dequantize
 from qdq_translator.graph import Graph, Node
 from qdq_translator.qparams import RANGES, QuantParams
-
-_TYPE_NAMES = {value: key.lower() for key, value in TensorProto.DataType.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,12 +67,12 @@ def read_parameters(
             return reject(
                 "takes its zero point from a tensor that is not constant.", "Export with constant zero points."
             )
-        dtype = zero.dtype.name
+        dtype = constants.type_name(node.input(2))
         if dtype in RANGES:
             zero_point = zero.astype(np.int64)
     elif not is_dequantize(node):
         declared = node.get("output_dtype", 0)
-        dtype = _TYPE_NAMES[declared] if declared else missing_zero_point
+        dtype = element_name(declared) if declared else missing_zero_point
     if dtype is None:
         dtype = missing_zero_point
     if dtype not in RANGES:
