@@ -79,6 +79,7 @@ def summarize(translation: Translation, files: TranslationFiles, options: Transl
         "dla": None
         if dla is None
         else {"gpu_operators": _gpu_operators(dla), **{key: dla[key] for key in ("counts", "subgraphs", "notes")}},
+        "dla_rewrites": _rewrites(report["dla_rewrites"]["applied"]),
         "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],
         "diagnostics": report["diagnostics"],
         "failed": "; ".join(failed),
@@ -88,6 +89,13 @@ def summarize(translation: Translation, files: TranslationFiles, options: Transl
 def _gpu_operators(dla: dict[str, Any]) -> dict[str, int]:
     """ONNX operator -> how many of its layers go to the GPU, in graph order."""
     return dict(Counter(row["op"] for row in dla["layers"] if row["verdict"] == "gpu"))
+
+
+def _rewrites(applied: list[dict[str, Any]]) -> str:
+    """'D4 once, D5 3 times', '' where nothing was rewritten."""
+    rules = [row["rule"] for row in applied]
+    counts = [(rule, rules.count(rule)) for rule in dict.fromkeys(rules)]
+    return ", ".join(f"{rule} {'once' if count == 1 else f'{count} times'}" for rule, count in counts)
 
 
 def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:

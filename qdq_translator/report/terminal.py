@@ -22,6 +22,7 @@ _RULES = {
     "S8": "around Mul",
     "S9": "unary 1.0 between Conv and Add",
     "U1": "raised to a shared range",
+    **dict.fromkeys((f"D{n}" for n in range(1, 15)), "by a rewrite for the DLA"),
 }
 _VERDICTS = {
     "dla-int8": "DLA INT8",
@@ -98,6 +99,8 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
             rows.add_row("GPU", f"{counted(counts['gpu'], 'layer')} that the DLA cannot run: {ops}")
         for note in summary["dla"]["notes"]:
             rows.add_row("", note)
+    if summary["dla_rewrites"]:
+        rows.add_row("rewritten", summary["dla_rewrites"])
     rows.add_row(
         "weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code"
     )
@@ -148,6 +151,7 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     _print_layers(console, report, everything)
     if report["dla"]:
         _print_dla(console, report, everything)
+    _print_rewrites(console, report["dla_rewrites"], everything)
     if report["shared_ranges"]:
         _print_shared(console, report["shared_ranges"], everything)
     _print_scales(console, report, everything)
@@ -336,6 +340,27 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
         console.print(f"  ... and {len(fallbacks) - _SHOWN} more on the GPU", style="dim")
     for note in dla["notes"]:
         console.print(_indented(escape(note)))
+
+
+def _print_rewrites(console: Console, rewrites: dict[str, Any], everything: bool) -> None:
+    from rich.markup import escape
+
+    applied = rewrites["applied"]
+    if not applied:
+        return
+    _title(console, f"Rewritten for the DLA: {counted(len(applied), 'place')}")
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in applied:
+        was, now = (_ops(node["op"] for node in row[side]) for side in ("before", "after"))
+        groups.setdefault((row["rule"], was, now), []).append(row)
+    table = _table("rule", "was", "is", "places", "the first", right=(3,), ratios=(0, 4, 4, 0, 3))
+    for number, ((rule, was, now), rows) in enumerate(groups.items()):
+        if number < _SHOWN or everything:
+            table.add_row(rule, was, now or "a constant, or gone", str(len(rows)), escape(rows[0]["before"][0]["node"]))
+    _cut(table, len(groups), everything)
+    console.print(table)
+    for row in [row for row in rewrites["left"] if row["why"]]:
+        console.print(_indented(f"left: {escape(row['op'])} '{escape(row['node'])}': {escape(row['why'])}"))
 
 
 def _by_limit(layers: list[dict[str, Any]]) -> dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]:

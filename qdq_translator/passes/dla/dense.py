@@ -152,7 +152,9 @@ def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
 def _lift(rewriter: Rewriter, region: list[Node]) -> None:
     graph = rewriter.graph
     inside = {id(node) for node in region}
-    old, after, new, gone = list(region), [], [], {}  # type: list[Node], list[Node], list[str], dict[str, list[str]]
+    dense = [node for node in region if node.is_op(*_DENSE)]
+    old = [Node(node.op_type, node.inputs, node.outputs, node.name) for node in dense]
+    after, new, gone = [], [], {}  # type: list[Node], list[str], dict[str, list[str]]
     lifted: dict[str, str] = {}
     for node in region:
         for name in dict.fromkeys(node.inputs):
@@ -167,7 +169,7 @@ def _lift(rewriter: Rewriter, region: list[Node]) -> None:
         readers = graph.consumers(output)
         if output in graph.outputs or any(id(reader) not in inside for reader in readers):
             lifted[output] = _exit(rewriter, node, output, [r for r in readers if id(r) in inside], after, new)
-    rewriter.note(RULE, old, [*after, *region], gone, new)
+    rewriter.note(RULE, old, [*dense, *after], gone, new)
 
 
 def _entry(
