@@ -6,13 +6,14 @@
 2. Layers between and around them that work value by value (Relu, Add, ...), Softmax and Concat over C, and
    BatchNormalization keep their operator.
 3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1], or goes where
-   H and W are 1 already; anything else gets a Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph
-   output or another layer wants; that one does not run on the DLA (limit H1).
+   H and W are 1 already (the tensor before it takes its scale, if it had none of the model's); anything else gets a
+   Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer wants; that one does
+   not run on the DLA (limit H1).
 
 Tensors inside keep their names and scales and are four-dimensional now. The tensor in front of a last Reshape is new
 (`NAME_4d`) and has the scale of the Reshape's output, no other (rule S2 where that is a graph output).
-Not: where the layers run on the DLA as they are and no four-dimensional tensor is flattened for them; weights that are not constant, not 2-D or shared with
-a layer that stays; a bias that is not one value a channel; transA 1; C unknown or above 8192; tensors of other ranks.
+Not: where the DLA gains nothing (more such Reshapes come than layers for the GPU go); weights that are not constant or not
+2-D; a bias that is not one value a channel; transA 1; C unknown or above 8192; tensors of other ranks.
 """
 
 from __future__ import annotations
@@ -136,14 +137,31 @@ def _regions(rewriter: Rewriter) -> list[list[Node]]:
 
 
 def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
-    """True where the table sends a layer of the region to the GPU, or the one in front that makes it two-dimensional."""
-    producers = {n: rewriter.graph.producer.get(n) for node in region for n in node.inputs}
-    flattening = [
-        p
-        for p in producers.values()
-        if p is not None and p.is_op(*_FLATTEN) and rewriter.image(p.inputs[0]) is not None
-    ]
-    return any(rewriter.rejected(node) for node in (*region, *flattening))
+    """True where the DLA gains layers: those of the region that the table sends to the GPU, and what flattens in front of
+    it; and no more Reshapes from and to two dimensions come instead."""
+    graph, inside = rewriter.graph, {id(node) for node in region}
+    made = {node.outputs[0] for node in region}
+    cured = sum(bool(rewriter.rejected(node)) for node in region)
+    added = 0
+    for name in dict.fromkeys(n for node in region for n in node.inputs if n and n not in graph.initializers):
+        if name not in made:
+            flattened = _flattening(rewriter, name, inside)
+            cured += flattened is not None and bool(rewriter.rejected(flattened))
+            added += flattened is None
+    for name in made:
+        added += name in graph.outputs or any(id(reader) not in inside for reader in graph.consumers(name))
+    return 0 < cured >= added
+
+
+def _flattening(rewriter: Rewriter, name: str, inside: set[int]) -> Optional[Node]:
+    """The node that makes `name` for the region alone, from four dimensions and with the same batch size; else None."""
+    graph = rewriter.graph
+    node = graph.producer.get(name)
+    if node is None or not node.is_op(*_FLATTEN) or rewriter.image(node.inputs[0]) is None or name in graph.outputs:
+        return None
+    before, after = rewriter.types.shape(node.inputs[0]), rewriter.types.shape(name)
+    same_batch = before and after and before[0] == after[0] and before[0] is not None
+    return node if same_batch and all(id(reader) in inside for reader in graph.consumers(name)) else None
 
 
 # ---------------------------------------------------------------- lifting
@@ -183,10 +201,9 @@ def _entry(
 ) -> str:
     """The [N, C, 1, 1] form of a tensor that comes into the region; its name."""
     graph, scales = rewriter.graph, rewriter.scales
-    producer = graph.producer.get(name)
     width = _flat(rewriter, name) or 0
-    ours = name not in graph.outputs and all(id(reader) in inside for reader in graph.consumers(name))
-    if producer is not None and producer.is_op(*_FLATTEN) and ours and _keeps_batch(rewriter, producer):
+    producer = _flattening(rewriter, name, inside)
+    if producer is not None:
         source = producer.inputs[0]
         image = rewriter.image(source)
         own, before = scales.value(name), scales.value(source)
@@ -210,15 +227,10 @@ def _entry(
         return name
     lifted = rewriter.tensor(f"{name}_4d")
     node = rewriter.reshape(name, lifted, [0, width, 1, 1], rewriter.tensor(f"{lifted}_reshape"))
-    graph.insert_after(node, producer)
+    graph.insert_after(node, graph.producer.get(name))
     after.append(node)
     new.append(lifted)
     return lifted
-
-
-def _keeps_batch(rewriter: Rewriter, node: Node) -> bool:
-    before, after = rewriter.types.shape(node.inputs[0]), rewriter.types.shape(node.outputs[0])
-    return bool(before and after and before[0] == after[0] and before[0] is not None)
 
 
 def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], after: list[Node], new: list[str]) -> str:
