@@ -2,6 +2,7 @@
 
 1. `Flatten`, `Squeeze`, `Unsqueeze` of a float tensor -> `Reshape` to the same sizes; an unchanged first dimension is
    written as 0, so that any batch size still works.
+
 The Reshape keeps the names of node and tensors; scales pass through it as before (rule S3).
 
 Not: where more than one size behind the first is unknown. A Reshape from or to other than four dimensions still does not

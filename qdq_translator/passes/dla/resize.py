@@ -2,6 +2,7 @@
 
 1. `Resize(sizes)`, or with factors that are no constant, where both shapes are known and H and W grow by whole numbers ->
    the same with constant scales [1, 1, h, w]. ONNX computes with output size / input size, so nothing changes.
+
 The names stay; there are no new tensors.
 
 Not: factors that are not whole, tf_crop_and_resize, keep_aspect_ratio_policy other than stretch; opset below 11 (which has

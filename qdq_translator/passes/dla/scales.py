@@ -2,6 +2,7 @@
 
 1. `Neg(x)`    -> x * -1
 2. `Div(x, c)` -> x * (1 / c), c one number or one a channel; where the DLA has no Div (TensorRT below 8.6.12)
+
 A Scale is a BatchNormalization with mean 0 and variance 1. No new tensors.
 
 Not: tensors that are not four-dimensional or have an unknown number of channels; c with a 0 or of another shape; c / x.

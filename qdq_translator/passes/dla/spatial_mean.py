@@ -3,6 +3,7 @@
 1. `GlobalAveragePool`                             -> AveragePool with the window H x W
 2. `ReduceMean` over H, W or both of a 4-D tensor  -> AveragePool, with a Reshape behind it where keepdims is 0
 3. `AveragePool` with a window above 8, without padding and overlap: likewise
+
 Where H or W is above 8, several in a row: windows whose product is H (W), as few as possible. The mean of means of equal
 size is the mean. The tensors between get the scale of the input if the result has one (the DLA wants one scale for input
 and output of a pooling, fact sheet 5.10); the pool before a Reshape that of the result.

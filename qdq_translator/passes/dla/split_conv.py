@@ -6,8 +6,9 @@
    operands with one value a channel are cut too.
 
 Each part keeps the name of the Slice's or Split's output, and its scale (where it differs from that of the tensor that was
-split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors in between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales
-are per output channel, so every weight keeps its code.
+split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors in
+between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per output
+channel, so every weight keeps its code.
 Not: where the split tensor, or one between, is a graph output or has another reader; grouped Conv; overlapping parts;
 parts that are not constant; a Split or Slice along another axis.
 """
