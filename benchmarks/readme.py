@@ -1,6 +1,6 @@
 """The README's performance table, as Markdown.
 
-python -m benchmarks.readme             # about five minutes on a quiet machine; prints
+python -m benchmarks.readme             # two minutes on a quiet machine; prints
 python -m benchmarks.readme --write     # and replaces the table in README.md
 """
 
