@@ -170,7 +170,7 @@ def _cuttable(rewriter: Rewriter, constant: str, tensor: str) -> bool:
 
 def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[str, Node]) -> None:
     graph = rewriter.graph
-    nodes = [node for node in graph.nodes if region.get(node.outputs[0] if node.outputs else "") is node]
+    nodes = _in_order(tensor, region)
     cutters = list({id(reader): reader for reader, _, _, _ in parts}.values())
     channels = (rewriter.types.shape(tensor) or (0, 0))[1]
     for reader in cutters:
@@ -208,6 +208,21 @@ def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[st
     rewriter.note(
         RULE, [*nodes, *cutters], made, became, [n for name in became if name != tensor for n in became[name]]
     )
+
+
+def _in_order(tensor: str, region: dict[str, Node]) -> list[Node]:
+    """The region's nodes, each behind those that it reads."""
+    ordered: dict[str, Node] = {}
+    pending = [tensor]
+    while pending:
+        name = pending[-1]
+        waiting = [n for n in region[name].inputs if n in region and n not in ordered]
+        if waiting:
+            pending += waiting
+        else:
+            ordered[name] = region[name]
+            pending.pop()
+    return list(ordered.values())
 
 
 def _cut(rewriter: Rewriter, constant: str, start: int, end: int, channels: object, number: int) -> str:
