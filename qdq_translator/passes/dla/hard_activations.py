@@ -2,7 +2,7 @@
 
 1. `HardSigmoid(x) = Clip(alpha * x + beta, 0, 1)`
 2. `HardSwish(x)   = x * Clip(x + 3, 0, 6) / 6`, in this order, because both factors of the product then have ranges of
-   the same size, which the DLA wants on one scale (fact sheet 5.11)
+   the same size, which the DLA wants on one scale (NvInfer.h)
 
 A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
 

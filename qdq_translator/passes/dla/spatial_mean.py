@@ -6,7 +6,7 @@
 
 Where H or W is above 8, several in a row: windows whose product is H (W), as few as possible. The mean of means of equal
 size is the mean. The tensors between get the scale of the input if the result has one (the DLA wants one scale for input
-and output of a pooling, fact sheet 5.10); the pool before a Reshape that of the result.
+and output of a pooling, NvInfer.h); the pool before a Reshape that of the result.
 
 Not: where H or W is unknown or has a prime factor above 8; ReduceMean over other axes; a window that does not divide H or
 W, or with ceil_mode.

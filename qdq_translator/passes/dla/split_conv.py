@@ -5,6 +5,7 @@
 2. The same with element-wise layers between (`Conv -> Sigmoid, Mul -> Split`): each part gets copies of them; constant
    operands with one value a channel are cut too.
 
+A Slice runs in FP16 only on the DLA (limit S1), and a tensor without scale behind it makes its readers run in FP16 too.
 Each part keeps the name of the Slice's or Split's output, and its scale (where it differs from that of the tensor that was
 split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors in
 between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per output

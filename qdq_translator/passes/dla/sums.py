@@ -1,7 +1,7 @@
 """Rule D8: Sum, Max and Mean of several inputs become two-input layers with named tensors between them.
 
 1. `Sum(a, b, c, ...)` -> `Add(Add(a, b), c) ...`, `Max` likewise: TensorRT's parser makes the same layers, but with tensors
-   of its own between them, for which no scale can be written (fact sheet 4.4)
+   of its own between them, for which no scale can be written (the open-source parser's code)
 2. `Mean(a, b, ...)`   -> the same sum, then a Scale by 1/n
 
 Scales of the new tensors: partial sums and maxima have the output's; the sum in a Mean n times that.
