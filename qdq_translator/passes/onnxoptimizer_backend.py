@@ -1,4 +1,4 @@
-"""Rule F4: rules F1 to F3 by the package onnxoptimizer (0.3.2), for those who must have its folding.
+"""Rule F4: rules F1 to F3 by the packages onnxoptimizer (0.3.2) and onnx-graphsurgeon, for those who must have their folding.
 
 Tensors that carry a scale, and the outputs of BatchNormalizations, are held by name while it works: they are shown to
 it as graph outputs, which it neither folds away nor renames. What it does not know (BatchNormalization behind
@@ -20,8 +20,6 @@ PASSES = (
     "extract_constant_to_initializer",
     "fuse_bn_into_conv",
     "fuse_pad_into_conv",
-    "eliminate_deadend",
-    "eliminate_unused_initializer",
 )
 
 
@@ -50,7 +48,7 @@ def optimize(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight]
     kept = [v for v in optimized.graph.output if v.name in known]
     del optimized.graph.output[:]
     optimized.graph.output.extend(kept)
-    result = Graph.from_model(optimized)
+    result = Graph.from_model(_without_leftovers(optimized))
     result.model_metadata, result.doc, result.opsets = graph.model_metadata, graph.doc, graph.opsets
     result.inputs, result.outputs = graph.inputs, graph.outputs
     for node in result.nodes:
@@ -58,6 +56,13 @@ def optimize(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight]
         if node.is_op("Conv") and old in trained and node.input(1) != old:
             trained[node.input(1)] = trained[old]
     return result
+
+
+def _without_leftovers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Dead nodes and unused initializers go (rule F3), by onnx-graphsurgeon, whose cleanup knows subgraphs."""
+    import onnx_graphsurgeon as gs
+
+    return gs.export_onnx(gs.import_onnx(model).cleanup())
 
 
 def _import() -> Any:
