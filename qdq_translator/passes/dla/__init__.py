@@ -1,7 +1,8 @@
 """`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 to D14, one module a rule).
 
 Each module has `RULE`, `TEXT` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
-docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D8 say what else, and why. Every rewrite computes the same function in float.
+docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D8 say what else, and why.
+Every rewrite computes the same function in float.
 
 Scales: tensors that stay keep theirs. A new tensor gets one by the rule's own words, with the rule as its origin: at once
 where it follows from the model's own scales, else while scales are inferred, as soon as its source has one.
