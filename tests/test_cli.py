@@ -107,6 +107,21 @@ def test_installed_script_does_not_find_itself(model: Path, tmp_path: Path) -> N
     assert (tmp_path / "out" / "net_noqdq.onnx").exists()
 
 
+def test_installed_command_beside_the_script(tmp_path: Path) -> None:
+    """Beside `qdq_translator.py` in bin/, the entry point `qdq-translator` finds the script first and must get the package."""
+    shutil.copy(ROOT / "qdq_translator.py", tmp_path / "qdq_translator.py")
+    (tmp_path / "qdq-translator").write_text("import sys\nfrom qdq_translator.cli import main\nsys.exit(main())\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "qdq-translator"), "trtexec", "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: qdq-translator trtexec")
+
+
 def test_help_imports_nothing_heavy() -> None:
     probe = (
         "import sys; from qdq_translator.cli import main_translate\n"
