@@ -91,13 +91,16 @@ def test_from_a_checkout_and_as_module(model: Path, tmp_path: Path) -> None:
         assert sorted(p.name for p in out.iterdir()) == sorted(f"net{s}" for s in SUFFIXES)
 
 
-def test_installed_script_does_not_find_itself(model: Path, tmp_path: Path) -> None:
-    """What `pip install` puts into bin/ stands alone in a folder that is first on sys.path."""
+@pytest.mark.parametrize("command", ["qdq_translator.py", "qdq-translator"])
+def test_installed_commands_do_not_find_the_script(model: Path, tmp_path: Path, command: str) -> None:
+    """What `pip install` puts into bin/: the script beside other commands, their folder first on sys.path."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     shutil.copy(ROOT / "qdq_translator.py", bin_folder / "qdq_translator.py")
+    (bin_folder / "qdq-translator").write_text("import sys\nfrom qdq_translator.cli import main\nsys.exit(main())\n")
+    subcommand = ["translate"] if command == "qdq-translator" else []
     done = subprocess.run(
-        [sys.executable, str(bin_folder / "qdq_translator.py"), "-i", str(model), "-o", str(tmp_path / "out")],
+        [sys.executable, str(bin_folder / command), *subcommand, "-i", str(model), "-o", str(tmp_path / "out")],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -105,21 +108,6 @@ def test_installed_script_does_not_find_itself(model: Path, tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "net_noqdq.onnx").exists()
-
-
-def test_installed_command_beside_the_script(tmp_path: Path) -> None:
-    """Beside `qdq_translator.py` in bin/, the entry point `qdq-translator` finds the script first and must get the package."""
-    shutil.copy(ROOT / "qdq_translator.py", tmp_path / "qdq_translator.py")
-    (tmp_path / "qdq-translator").write_text("import sys\nfrom qdq_translator.cli import main\nsys.exit(main())\n")
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "qdq-translator"), "trtexec", "--help"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: qdq-translator trtexec")
 
 
 def test_help_imports_nothing_heavy() -> None:
