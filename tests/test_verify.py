@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,30 @@ def test_renamed_outputs_are_matched_by_node(tmp_path: Path) -> None:
     assert len(results["per_layer"]["layers"]) >= 19 and results["per_layer"]["first_jump"] is None
 
 
+def test_layers_rewritten_for_the_dla_are_compared(tmp_path: Path) -> None:
+    """The classifier works on [N, C, 1, 1] (rule D5). The tensor in front of its last Reshape is in no Q/DQ model, so the
+    Reshape inherits the noise of what the classifier reads: it is no jump."""
+    options = TranslateOptions(target="orin-dla", platform="jetpack-6.0", dla_rewrites="on")
+    translation = translate(DIGITS, options)
+    gemm = next(n for n in translation.model.graph.node if n.output[0] == "logits_4d")
+    reshape = next(n for n in translation.model.graph.node if n.output[0] == "logits")
+    assert reshape.op_type == "Reshape" and gemm.op_type == "Conv"
+    files = translation.save(tmp_path)
+    lines = files.cache.read_text().splitlines()
+    coarse = struct.pack(">f", 1.0).hex()
+    files.cache.write_text(
+        "\n".join(x if x != f"{gemm.input[0]}: {x[-8:]}" else f"{x[:-8]}{coarse}" for x in lines) + "\n"
+    )
+    results = verify(
+        Options(model=str(DIGITS), translation=str(files.folder), inputs=str(SAMPLES), samples=4, per_layer=True)
+    )
+    rows = {row["tensor"]: row for row in results["per_layer"]["layers"]}
+    assert "logits_4d" not in rows and gemm.input[0] in rows
+    read = rows[gemm.input[0]]["read"]["sqnr_db"]
+    assert rows["logits"]["inherited_db"] == pytest.approx(read, abs=0.01) and read < 40
+    assert [j["tensor"] for j in results["per_layer"]["jumps"]][-1:] != ["logits"]
+
+
 def test_other_translators_files_are_taken(files: TranslationFiles, tmp_path: Path) -> None:
     """Model and cache alone, without config and report."""
     for path in (files.model, files.cache):
@@ -293,7 +318,7 @@ def test_sensitivity_finds_the_costly_layer(tmp_path: Path, capsys: pytest.Captu
     assert found["ranking"][0]["gain_db"] > 10 > 1 > found["ranking"][1]["gain_db"]
     assert found["layer_argument_addition"].startswith("coarse:fp16") and found["layers_left_out"] == 0
     assert main([*command, "--time_limit", "0"]) == 0
-    assert "2 layers were left out by --time_limit" in capsys.readouterr().out
+    assert "2 layers left out by --time_limit" in capsys.readouterr().out
 
 
 # -------------------------------------------------------------------- results from a device

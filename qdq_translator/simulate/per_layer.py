@@ -18,6 +18,8 @@ import dataclasses
 import math
 from typing import Any, Iterator, Optional
 
+import numpy as np
+
 from qdq_translator.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import pass_through
@@ -180,23 +182,30 @@ def compare_layers(
 
 
 def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
-    """Fills in what each row inherits and passes on."""
+    """Fills in what each row inherits and passes on. A tensor without row (the explicit model has none like it) hands on
+    what it inherits itself."""
     by_tensor = {row.tensor: row for row in rows}
     for row in rows:
         readers = graph.consumers(row.tensor)
         behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
         if readers and row.tensor not in graph.outputs and len(behind) >= len(readers):
             row.passed_on = max(behind)
-        producer = graph.producer.get(row.tensor)
-        if producer is None:
-            continue
-        for name in float_activations(producer.reads(), graph, types):
-            source = by_tensor.get(name)
-            if source is not None and not source.harmless:
-                row.inherited += source.read.noise
-            elif source is not None:
-                row.behind_harmless = True
-                row.inherited += source.made.noise if source.made is not None else 0.0
+    handed_on = {row.tensor: _noise_for_readers(row) for row in rows}
+    for node in graph.nodes:
+        noises = [handed_on.get(n, (0.0, False)) for n in float_activations(node.reads(), graph, types)]
+        inherited, behind_harmless = sum(n for n, _ in noises), any(h for _, h in noises)
+        for name in node.outputs:
+            if name in by_tensor:
+                by_tensor[name].inherited, by_tensor[name].behind_harmless = inherited, behind_harmless
+            else:
+                handed_on[name] = inherited, behind_harmless
+
+
+def _noise_for_readers(row: Row) -> tuple[float, bool]:
+    """The noise that counts as inherited, and whether the row is harmless."""
+    if not row.harmless:
+        return row.read.noise, False
+    return (row.made.noise if row.made is not None else 0.0), True
 
 
 class _Step:
@@ -247,19 +256,25 @@ def _compare_group(
         for name in group:
             base, aliases = theirs[name]
             raw, seen = b[ours[name][0]], b[ours[name][1]]
-            if a[base].dtype.kind != "f" or a[base].shape != raw.shape:  # codes on the way through data movement
+            if a[base].dtype.kind != "f" or not _same_shape(a[base], raw):  # codes on the way through data movement
                 made.pop(name, None)
             elif name in made:
-                made[name].add(a[base], raw)
+                made[name].add(a[base], raw.reshape(a[base].shape))
             if name in made and aliases == [base] and ours[name][0] == ours[name][1]:
                 read[name] = [made[name]]
                 continue
             for alias, comparison in zip(aliases, read.get(name, ())):
-                if a[alias].dtype.kind != "f" or a[alias].shape != seen.shape:
+                if a[alias].dtype.kind != "f" or not _same_shape(a[alias], seen):
                     del read[name]
                     break
-                comparison.add(a[alias], seen)
+                comparison.add(a[alias], seen.reshape(a[alias].shape))
     return {n: (made.get(n), max(rows, key=lambda c: c.noise)) for n, rows in read.items()}
+
+
+def _same_shape(a: np.ndarray, b: np.ndarray) -> bool:
+    """True also where only ones at the end differ: [N, C] and, rewritten for the DLA (rule D5), [N, C, 1, 1]."""
+    rank = min(a.ndim, b.ndim)
+    return a.shape[:rank] == b.shape[:rank] and a.size == b.size
 
 
 class _Names:

@@ -157,15 +157,18 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from qdq_translator.report.terminal import counted
+
     console = Console(highlight=False)
     simulation, inputs = results["simulation"], results["inputs"]
     console.print(
         f"[bold]{escape(results['model']['file'])}[/bold] and the simulated INT8 engine of its translation, "
-        f"{inputs['samples']} samples ({escape(inputs['source'])})"
+        f"{counted(inputs['samples'], 'sample')} ({escape(inputs['source'])})"
     )
     console.print(
-        f"  {simulation['tensors_held_in_int8']} tensors and {simulation['weights_rounded']} weights in INT8, "
-        f"{simulation['layers_above_int8']} layers above it ({simulation['higher_layers']}), ties to "
+        f"  {counted(simulation['tensors_held_in_int8'], 'tensor')} and "
+        f"{counted(simulation['weights_rounded'], 'weight')} in INT8, "
+        f"{counted(simulation['layers_above_int8'], 'layer')} above it ({simulation['higher_layers']}), ties to "
         f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}, sigmoid in {simulation['sigmoid']}"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 1))
@@ -200,11 +203,14 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from qdq_translator.report.terminal import counted
+
     jumps = layers["jumps"]
+    tensors = counted(len(layers["layers"]), "tensor")
     if not jumps:
-        console.print(f"No layer stands out among {len(layers['layers'])} tensors.")
+        console.print(f"No layer stands out among {tensors}.")
     else:
-        console.print(f"The error jumps at {len(jumps)} places of {len(layers['layers'])} tensors; the first:")
+        console.print(f"The error jumps at {counted(len(jumps), 'place')} of {tensors}; the first:")
         largest = max(jumps, key=lambda j: float("inf") if j["lost_db"] is None else j["lost_db"])
         for jump in [jumps[0]] + ([largest] if largest is not jumps[0] else []):
             if jump is not jumps[0]:
@@ -239,13 +245,15 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
 def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
     from rich.markup import escape
 
+    from qdq_translator.report.terminal import counted
+
     base = found["baseline_db"]
     console.print(f"Output SQNR against float: {_db(base, base is None)} dB. With one layer kept above INT8:")
     for row in found["ranking"][:10]:
         gain = "" if row["gain_db"] is None else f"{row['gain_db']:+.2f} dB"
         console.print(f"  {gain:>10}  {escape(row['layer'])}")
     if found["layers_left_out"]:
-        console.print(f"  {found['layers_left_out']} layers were left out by --time_limit")
+        console.print(f"  {counted(found['layers_left_out'], 'layer')} left out by --time_limit")
     if found["chosen"]:
         best = found["chosen"][-1]["sqnr_db"]
         console.print(f"Together {_db(best, best is None)} dB; add to --layerPrecisions:")
