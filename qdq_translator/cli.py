@@ -6,6 +6,7 @@ It imports what is heavy inside `run`, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
@@ -15,8 +16,8 @@ from typing import Optional, Sequence
 from qdq_translator.errors import UsageError, UserError
 
 COMMANDS = {
-    "translate": ("translate", "remove Q/DQ, write stripped ONNX, cache, config and layer argument"),
-    "verify": ("verify", "run the explicit model and the simulated implicit engine side by side, compare"),
+    "translate": ("translate", "Q/DQ ONNX -> float ONNX, cache, config and layer argument"),
+    "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
     "report": ("report", "coverage and diagnostics of a translation: terminal, JSON, HTML"),
     "build": ("build", "build the TensorRT engine or DLA loadable"),
     "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
@@ -46,6 +47,7 @@ def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
         parser = ArgumentParser(
             module.Options, prog=prog, description=" ".join((module.Options.__doc__ or "").split()), allow_abbrev=False
         )
+        parser.usage = _usage(parser)
         options = parser.parse_args(normalise_flags(argv))
         status = int(module.run(options))
         sys.stdout.flush()
@@ -71,6 +73,12 @@ def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
         else:
             print(f"{prog}: {unexpected(error)}", file=sys.stderr)
         return 1
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """One line with what must be given; the options have a list of their own."""
+    required = [f"{a.option_strings[-1]} {a.metavar}" for a in parser._actions if a.required]
+    return " ".join(["%(prog)s", *required, "[options]"])
 
 
 def unexpected(error: Exception) -> str:

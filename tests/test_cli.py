@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from qdq_translator.cli import main, main_translate
+from qdq_translator.cli import COMMANDS, main, main_translate
 from qdq_translator.commands.translate import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,6 +128,30 @@ def test_help_imports_nothing_heavy() -> None:
     ):  # fmt: skip
         assert flag in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_fits_a_terminal(
+    command: Optional[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usage line names what must be given, and nothing is wider than 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    if command is None:
+        assert main(["--help"]) == 0
+    else:
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    usage = {
+        "verify": "-i MODEL -t PATH ",
+        "check-engine": "-t PATH --layer_info FILE ",
+        "restore": "-i MODEL -c FILE -o FILE ",
+        "translate": "",
+        None: "COMMAND ",
+    }.get(command, "-t PATH ")
+    assert lines[0] == f"usage: qdq-translator {command + ' ' if command else ''}{usage}[options]"
+    assert max(map(len, lines)) <= 80
 
 
 def test_import_is_light() -> None:
