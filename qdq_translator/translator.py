@@ -292,11 +292,16 @@ def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> Non
                 "W1", f"Weight '{row.weight}' of '{row.node}': {row.note}.", node=row.node, tensor=row.weight
             )
             continue
-        below = row.channels - row.full_channels
+        below = row.channels - row.full_channels - row.mixed_channels
+        why = f"{below} of {row.channels} channels do not reach +-127"
+        if row.mixed_channels:
+            why = f"{row.mixed_channels} of {row.channels} output channels have several scales" + (
+                f", {below} do not reach +-127" if below else ""
+            )
         diagnostics.info(
             "W1",
             f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of its codes come out as "
-            f"trained ({below} of {row.channels} channels do not reach +-127); largest error {100 * row.largest_error:.2g}% of "
+            f"trained ({why}); largest error {100 * row.largest_error:.2g}% of "
             "the channel's range.",
             node=row.node,
             tensor=row.weight,

@@ -21,8 +21,9 @@ class WeightCheck:
     """One quantized weight of one layer.
 
     reproduced: codes that come out as trained (a channel whose sign was folded in counts with its sign), of `codes`.
-    full_channels: output channels whose trained codes reach +-127, where TensorRT must reproduce every code;
-    full_reproduced: share of codes reproduced in them (None without such channels).
+    mixed_channels: output channels whose codes have several scales, because the weight was quantized along another
+    axis: no scale of TensorRT's can reproduce them. full_channels: the others whose trained codes reach +-127, where
+    TensorRT must reproduce every code; full_reproduced: share reproduced in them (None without such channels).
     largest_code_error: in TensorRT's codes; largest_error: real error relative to the channel's max|w|.
     note: why codes could not be compared, '' where they were.
     """
@@ -36,6 +37,7 @@ class WeightCheck:
     full_reproduced: Optional[float]
     largest_code_error: int
     largest_error: float
+    mixed_channels: int = 0
     saturated: int = 0
     note: str = ""
 
@@ -89,7 +91,9 @@ def _check(node: Node, index: int, name: str, values: np.ndarray, trained: Train
         return None
     if trained.codes is None or trained.codes.shape != values.shape:
         note = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
-        return WeightCheck(name, node.name, count, 0, len(weight), 0, None, 0, 0.0, trained.saturated, note)
+        return WeightCheck(
+            name, node.name, count, 0, len(weight), 0, None, 0, 0.0, saturated=trained.saturated, note=note
+        )
     codes = channel_last(node, index, trained.codes)
     assert codes is not None
     made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
@@ -97,13 +101,16 @@ def _check(node: Node, index: int, name: str, values: np.ndarray, trained: Train
     same = made == codes
     exact = same.all(axis=1)
     reproduced = int(np.count_nonzero(same))
-    largest_code, largest_error, full_missed = 0, 0.0, 0
+    largest_code, largest_error, full_missed, mixed = 0, 0.0, 0, 0
     for channel in np.flatnonzero(~exact):
         trained_row, made_row = codes[channel].astype(np.int64), made[channel].astype(np.int64)
         if np.dot(trained_row, made_row) < 0:  # a negative BatchNormalization factor was folded in
             trained_row = -trained_row
         hits = int(np.count_nonzero(trained_row == made_row))
         reproduced += hits - int(np.count_nonzero(same[channel]))
+        if _several_scales(weight[channel], trained_row):
+            mixed += 1
+            full[channel] = False
         full_missed += (len(made_row) - hits) if full[channel] else 0
         largest_code = max(largest_code, int(np.abs(made_row - trained_row).max(initial=0)))
         amax = float(scale[channel, 0]) * INT8_MAX
@@ -121,5 +128,18 @@ def _check(node: Node, index: int, name: str, values: np.ndarray, trained: Train
         1 - full_missed / in_full if in_full else None,
         largest_code,
         largest_error,
+        mixed,
         trained.saturated,
     )
+
+
+def _several_scales(weights: np.ndarray, codes: np.ndarray) -> bool:
+    """Whether the codes of one channel were dequantized with scales that differ by more than half precision's rounding.
+
+    Codes below 8 are left out: in half precision their weights say too little about the scale.
+    """
+    told = np.abs(codes) >= 8
+    if not told.any():
+        return False
+    steps = weights[told].astype(np.float64) / codes[told]
+    return bool(np.ptp(steps) > 2e-3 * np.abs(steps).max())

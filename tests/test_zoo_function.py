@@ -113,3 +113,16 @@ def test_scales_and_names(path: Path) -> None:
             if name in outputs:
                 assert translation.scales[name].explicit
         assert translation.model.producer_name == "qdq-translator"
+
+
+@pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
+def test_weight_codes_come_out_as_trained(path: Path) -> None:
+    """Rule W1: every code of every channel that reaches +-127, by TensorRT's own rule; the rest is reported with its size."""
+    translation = translate(path, options_for(path))
+    reported = {d.tensor for d in translation.diagnostics.of_rule("W1")}
+    for row in translation.weights:
+        assert row.full_reproduced in (None, 1.0), row
+        assert row.exact or row.weight in reported
+        assert row.largest_error <= 0.5 / 127 * 1.001  # never more than half a step of the channel's range
+        if row.mixed_channels:
+            assert "ConvTranspose" in row.node  # the exporters quantized it along its input channels
