@@ -14,7 +14,7 @@ from qdq_translator.auto_names import automatic_scales
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.emit.files import TranslationFiles
-from qdq_translator.errors import UserError
+from qdq_translator.errors import UsageError, UserError
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
 from qdq_translator.inference.unify import SharedRange, unify_scales
@@ -116,13 +116,13 @@ class Translation:
 def resolve_version(options: TranslateOptions, diagnostics: Diagnostics) -> CacheVersion:
     """`--trt_calib_version`, else `--platform`, else the installed TensorRT, else 8600 with a note.
 
-    Raises UserError for a number that is none and for TensorRT 11 and later.
+    Raises UsageError for a number or a platform that is none, UserError for TensorRT 11 and later.
     """
     platform = find_platform(options.platform) if options.platform else None
     if options.trt_calib_version:
         number = str(options.trt_calib_version)
         if not number.isdigit() or not 4 <= len(number) <= 6 or number.startswith("0"):
-            raise UserError(
+            raise UsageError(
                 f"--trt_calib_version {number} is no TensorRT version number.",
                 "It counts like 8602 (8.6.2) or 100300 (10.3.0).",
             )
@@ -233,7 +233,7 @@ def translate(
     if options.strict and diagnostics.warnings:
         first = diagnostics.warnings[0]
         raise UserError(
-            f"{len(diagnostics.warnings)} warnings, and --strict makes them errors; the first: {first}",
+            f"Warnings are errors with --strict (1 of {len(diagnostics.warnings)}): {first}",
             "" if first.mend else "Translate without --strict to see them all.",
         )
     return translation

@@ -234,20 +234,24 @@ def test_installed_tensorrt_counts_before_the_default(
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "status", "words"),
     [
-        (["--platform", "jetpack-7.2.2"], "restore --complete"),
-        (["--platform", "tensorrt-11.0"], "restore --complete"),
-        (["--trt_calib_version", "110000"], "restore --complete"),
-        (["--platform", "toaster-3"], "jetpack-6.0"),
-        (["--trt_calib_version", "8.6.2"], "8602"),
+        (["--platform", "jetpack-7.2.2"], 1, "restore --complete"),
+        (["--platform", "tensorrt-11.0"], 1, "restore --complete"),
+        (["--trt_calib_version", "110000"], 1, "restore --complete"),
+        (["--platform", "toaster-3"], 2, "jetpack-6.0"),
+        (["--trt_calib_version", "8.6.2"], 2, "8602"),
+        (["--shapes", "x"], 2, "NAME:DIMxDIM"),
+        (["--shapes", "y:1x3x8x8"], 1, "Inputs are: x"),
+        (["--fail_under_int8_macs", "101"], 2, "between 0 and 100"),
     ],
 )
-def test_refused_platforms(
-    model: Path, tmp_path: Path, flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+def test_refused_options(
+    model: Path, tmp_path: Path, flags: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("-i", str(model), "-o", str(tmp_path / "o"), *flags) == 1
-    assert words in capsys.readouterr().err
+    """Wrong usage is status 2; what is wrong whatever the models are is said once."""
+    assert run("-i", str(model), "-o", str(tmp_path / "o"), *flags) == status
+    assert capsys.readouterr().err.count(words) == 1
     assert not (tmp_path / "o").exists()
 
 

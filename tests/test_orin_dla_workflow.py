@@ -94,7 +94,7 @@ def test_wrong_use_is_told(tmp_path: Path) -> None:
     missing = run(tmp_path, "nothing.onnx", "jetpack-6.2")
     assert missing.returncode == 1 and "nothing.onnx is not there" in missing.stderr
     unknown = run(tmp_path, str(EXAMPLE_MODEL), "jetpack-99")
-    assert unknown.returncode == 1 and "'jetpack-99' is not known" in unknown.stderr
+    assert unknown.returncode == 2 and "'jetpack-99' is not known" in unknown.stderr
     formats = run(tmp_path, str(EXAMPLE_MODEL), "jetpack-6.2", INPUT_FORMATS="int8:nhwc", SHAPES="input:1x1x16x16")
     assert formats.returncode == 1 and "nhwc" in formats.stderr
 

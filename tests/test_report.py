@@ -192,6 +192,17 @@ def test_page_gets_reports_and_results(
     assert "Name the page with --html" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("content", ["hello", "[1]"])
+def test_wrong_results_are_refused(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    translate(EXAMPLE_MODEL, TranslateOptions()).save(tmp_path / "a")
+    results = tmp_path / "results.json"
+    results.write_text(content)
+    page = tmp_path / "page.html"
+    assert main(["report", "-t", str(tmp_path / "a"), "--html", str(page), "--verify", str(results)]) == 1
+    assert "Name what 'qdq-translator verify --save FILE' wrote." in capsys.readouterr().err
+    assert not page.exists()
+
+
 def test_threshold_of_int8_macs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["-i", small(tmp_path), "-o", str(tmp_path / "out"), "--fail_under_int8_macs", "50"]
     assert main_translate(command) == 1

@@ -51,7 +51,10 @@ def run(options: Options) -> int:
         if options.against:
             other_files = TranslationFiles.locate(options.against)
             other = check_schema(other_files.read_report(), str(other_files.report))
-        write_page(report, Path(options.html), other, read_json(Path(options.verify)) if options.verify else None)
+        results = None
+        if options.verify:
+            results = read_json(Path(options.verify), "Name what 'qdq-translator verify --save FILE' wrote.")
+        write_page(report, Path(options.html), other, results)
     if options.json:
         print(format_report(report), end="")
     elif options.html:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from qdq_translator.cli import unexpected
 from qdq_translator.errors import UsageError, UserError
-from qdq_translator.options import TranslateCommand
+from qdq_translator.options import TranslateCommand, parse_shapes
 
 Options = TranslateCommand
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
@@ -30,7 +30,12 @@ def run(options: TranslateCommand) -> int:
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
+    if options.fail_under_int8_macs is not None and not 0 <= options.fail_under_int8_macs <= 100:
+        raise UsageError(
+            f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It lies between 0 and 100."
+        )
     _refuse_same_names(options.input_onnx_models)
+    _check_once(options)
     results = _run_all(options)
     status = 0
     summaries: List[Dict[str, Any]] = []
@@ -46,6 +51,15 @@ def run(options: TranslateCommand) -> int:
     if options.json:
         print(json.dumps({"translated": summaries, "status": status}, indent=2))
     return status
+
+
+def _check_once(options: TranslateCommand) -> None:
+    """What is wrong whatever the models are: said once, before the first."""
+    from qdq_translator.diagnostics import Diagnostics
+    from qdq_translator.translator import resolve_version
+
+    resolve_version(options, Diagnostics())
+    parse_shapes(options.shapes)
 
 
 def _refuse_same_names(models: List[str]) -> None:

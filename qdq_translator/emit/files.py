@@ -12,6 +12,7 @@ from qdq_translator.emit.layer_precisions import parse_layer_precisions
 from qdq_translator.errors import UserError
 
 MODEL_SUFFIX = "_noqdq.onnx"
+_AGAIN = "Translate the model again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,20 +85,22 @@ class TranslationFiles:
         try:
             return parse_layer_precisions(_read_text(self.layer_arg))
         except ValueError as error:
-            raise UserError(f"{self.layer_arg}: {error}.", "Translate the model again.") from error
+            raise UserError(f"{self.layer_arg}: {error}.", _AGAIN) from error
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, mend: str = _AGAIN) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", "Translate the model again.") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}.", mend) from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises UserError where the file cannot be read or is no JSON."""
+def read_json(path: Path, mend: str = _AGAIN) -> dict[str, Any]:
+    """A JSON object. Raises UserError, with `mend`, where the file cannot be read or is no such thing."""
     try:
-        content: dict[str, Any] = json.loads(_read_text(path))
+        content = json.loads(_read_text(path, mend))
     except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}.", "Translate the model again.") from error
+        raise UserError(f"{path} is not JSON: {error}.", mend) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a JSON object.", mend)
     return content

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Optional
 
-from qdq_translator.errors import UserError
+from qdq_translator.errors import UsageError, UserError
 
 DEFAULT_CACHE_VERSION = "8600"
 """What NVIDIA's translator writes when nobody says otherwise."""
@@ -96,7 +96,7 @@ _TENSORRT = re.compile(r"tensorrt-(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)?$")
 def find_platform(name: str) -> Platform:
     """A row of the table, or `tensorrt-8.6.1` for any other machine.
 
-    Raises UserError for unknown names, and for a TensorRT that has no implicit quantization.
+    Raises UsageError for unknown names, UserError for a TensorRT that has no implicit quantization.
     """
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     platform = _BY_NAME.get(key)
@@ -107,7 +107,7 @@ def find_platform(name: str) -> Platform:
         major, minor, patch = int(direct[1]), int(direct[2]), int(direct[3] or 0)
         platform = Platform(key, (major, minor, patch), "", "named by its TensorRT version")
     if platform is None:
-        raise UserError(
+        raise UsageError(
             f"Platform '{name}' is not known.",
             "Known are " + ", ".join(p.name for p in PLATFORMS) + ", and tensorrt-MAJOR.MINOR.PATCH for any other.",
         )
