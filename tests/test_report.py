@@ -194,7 +194,7 @@ def test_page_gets_reports_and_results(
 
 @pytest.mark.parametrize("content", ["hello", "[1]"])
 def test_wrong_results_are_refused(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
-    translate(EXAMPLE_MODEL, TranslateOptions()).save(tmp_path / "a")
+    assert main_translate(["-i", small(tmp_path), "-o", str(tmp_path / "a")]) == 0
     results = tmp_path / "results.json"
     results.write_text(content)
     page = tmp_path / "page.html"
