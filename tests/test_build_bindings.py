@@ -283,7 +283,7 @@ def test_dla_standalone(found: dict[str, Any]) -> None:
         ("dla_wrong_format", 2, "the DLA alone has no fp32:chw for an input"),
         ("dla_none_there", 1, "finds no DLA on this machine"),
         ("no_place", 1, "WORK/no_place is a folder. Name a file in it."),
-        ("dla_no_such_core", 2, "There is no DLA core 2. Cores here are 0 to 1."),
+        ("dla_no_such_core", 2, "There is no DLA core 1. Cores here are 0 to 0."),
         ("int8_input_without_scale", 1, "INT8 network input 'images' has no scale"),
         ("hwc4_channels", 2, "dla_hwc4 needs 1, 3 or 4 channels; 'images' has 5"),
         ("dynamic_dla_range", 2, "The DLA needs static shapes"),

@@ -394,6 +394,8 @@ def test_the_limit_counts_the_option_name(tmp_path: Path) -> None:
 
 REFUSALS = [
     (["--allow_gpu_fallback"], "for a DLA target", 2),
+    (["--dla_core", "1"], "--dla_core is for a DLA target", 2),
+    (["--target", "orin-dla", "--dla_core", "2"], "--dla_core is 0 or 1", 2),
     (["--mem_pools", "dlaSRAM:1"], "for a DLA target", 2),
     (["--mem_pools", "workspace:2G"], "without a unit", 2),
     (["--mem_pools", "sram:2"], "no memory pool 'sram'", 2),

@@ -273,7 +273,7 @@ def dotted(version: Version) -> str:
 
 def _check_device(request: BuildRequest, version: Version) -> None:
     if not request.on_dla:
-        given = [n for n in ("allow_gpu_fallback", "dla_standalone") if getattr(request, n)]
+        given = [n for n in ("allow_gpu_fallback", "dla_standalone", "dla_core") if getattr(request, n)]
         dla_pools = [p for p in request.pools if p != "workspace"]
         if given or dla_pools:
             what = f"--{given[0]}" if given else f"memory pool {dla_pools[0]}"
@@ -287,7 +287,7 @@ def _check_device(request: BuildRequest, version: Version) -> None:
                 f"trtexec of TensorRT {dotted(version)} has no --buildDLAStandalone (it came with 8.6).",
                 "Build with TensorRT 8.6 or later, or with --safe there.",
             )
-    if request.dla_core < 0:
+    if request.dla_core not in (0, 1):
         raise UsageError("--dla_core is 0 or 1.", "Orin and Xavier have two cores.")
 
 

@@ -114,7 +114,7 @@ def builds() -> dict[str, Any]:
         "dla_standalone": scenario("standalone", *dla, "--dla_standalone", *types8),
         "dla_wrong_format": scenario("dla_wrong", *dla, "--input_io_formats", "fp32:chw"),
         "dla_none_there": scenario("dla_none", *dla, dla_cores=0),
-        "dla_no_such_core": scenario("dla_core", *dla, "--dla_core", "2"),
+        "dla_no_such_core": scenario("dla_core", *dla, "--dla_core", "1", dla_cores=1),
         "dla_fp16": scenario("dla_fp16", *dla, "--precision", "fp16"),
         "int8_input_without_scale": scenario(
             "int8_in", "--input_io_formats", "int8:chw32", translation={"scales": {"r1_out": 1.0}}
