@@ -225,6 +225,18 @@ def test_cache_header(
     assert (tmp_path / "o" / "net_precision_config_calib.cache").read_text().splitlines()[0] == header
 
 
+def test_a_default_header_is_seen_at_once(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT 10 rejects the default header: the summary says so without --verbose, and not where a platform was named."""
+    monkeypatch.setattr("qdq_translator.translator.installed_tensorrt", lambda: None)
+    said = "TRT-8600-EntropyCalibration2 (default; name a --platform)"
+    assert run("-i", str(model), "-o", str(tmp_path)) == 0
+    assert said in capsys.readouterr().out
+    assert run("-i", str(model), "-o", str(tmp_path), "--trt_calib_version", "8600") == 0
+    assert "default" not in capsys.readouterr().out
+
+
 def test_installed_tensorrt_counts_before_the_default(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

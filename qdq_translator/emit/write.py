@@ -64,6 +64,7 @@ def summarize(translation: Translation, files: TranslationFiles, options: Transl
         "model": translation.source.file,
         "files": {key: str(getattr(files, key)) for key in ("model", "config", "cache", "layer_arg", "report")},
         "cache_header": translation.cache.header,
+        "cache_origin": report["cache_version"]["origin"],
         "scales": {
             "total": len(report["scales"]),
             "explicit": sum(row["explicit"] for row in report["scales"]),
@@ -119,7 +120,7 @@ def _falls_back(report: dict[str, Any], options: TranslateCommand) -> str:
     if not layers:
         return ""
     first = layers[0]
-    more = f" and {len(layers) - 1} more layers" if len(layers) > 1 else ""
+    more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
     return (
         f"{first['op']} '{first['name']}'{more} cannot run on the DLA ({first['findings'][0]['text']}) and "
         "--fail_on_gpu_fallback is given; 'qdq-translator report' lists them, --dla_rewrites may replace them"

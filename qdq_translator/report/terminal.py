@@ -66,13 +66,13 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     inferred = scales["total"] - scales["explicit"]
     rows.add_row(
         "scales",
-        f"{scales['total']} tensors ({scales['explicit']} from the model, {inferred} inferred"
+        f"{counted(scales['total'], 'tensor')} ({scales['explicit']} from the model, {inferred} inferred"
         + (f", {scales['automatic']} more for TensorRT's own)" if scales["automatic"] else ")"),
     )
     rows.add_row("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}")
     rows.add_row(
         "FP16",
-        f"{layers['surprises']} layers for want of a scale, {layers['expected_higher']} before graph outputs; "
+        f"{counted(layers['surprises'], 'layer')} for want of a scale, {layers['expected_higher']} before graph outputs; "
         f"{summary['fp16_nodes']} in the layer argument",
     )
     groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
@@ -87,12 +87,12 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
             if not macs["total"] or best["int8_macs"] is None
             else f", {percent(best['int8_macs'], macs['total'])} of MACs"
         )
-        rows.add_row("try", f"{' '.join(best['options'])}: INT8 {best['int8_layers']} layers{share}")
+        rows.add_row("try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}")
     if summary["dla"]:
         counts = summary["dla"]["counts"]
         rows.add_row(
             "DLA",
-            f"{counts['dla-int8']} layers INT8, {counts['dla-fp16']} FP16; {counted(summary['dla']['subgraphs'], 'subgraph')}",
+            f"{counted(counts['dla-int8'], 'layer')} INT8, {counts['dla-fp16']} FP16; {counted(summary['dla']['subgraphs'], 'subgraph')}",
         )
         if counts["gpu"]:
             ops = ", ".join(f"{number} {op}" for op, number in summary["dla"]["gpu_operators"].items())
@@ -104,7 +104,8 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     rows.add_row(
         "weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code"
     )
-    rows.add_row("header", summary["cache_header"])
+    default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
+    rows.add_row("header", summary["cache_header"] + default)
     if macs["total"] is None and summary["dynamic_inputs"]:
         rows.add_row("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs")
     console.print(rows)
