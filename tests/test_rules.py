@@ -196,3 +196,25 @@ def test_c1_no_output_when_conflicts_are_errors(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().err
     assert "'x'" in said and "0.05" in said and "--on_conflict max" in said
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_section_6_weights_that_are_no_numbers(bad: float) -> None:
+    weight = np.ones((2, 1, 1, 1), np.float32)
+    weight[1] = bad
+    text = (
+        "g (float[1,1,2,2] x) => (float[1,2,2,2] y) <float s = {0.1}, int8 z = {0}>"
+        "{" + pair("x", "xd") + pair("w", "wd") + "y = Conv(xd, wd) }"
+    )
+    with pytest.raises(UserError, match=r"Constant 'wd' holds NaN or infinity.*Export a model"):
+        translate(model(text, w=weight))
+
+
+def test_f1_a_variance_that_has_no_root_is_not_folded() -> None:
+    text = (
+        "g (float[1,1,2,2] x) => (float[1,1,2,2] y) <float s = {0.1}, int8 z = {0}, float[1] one = {1}, float[1] v = {-1}>"
+        "{" + pair("x", "xd") + pair("w", "wd") + "c = Conv(xd, wd) y = BatchNormalization(c, one, one, one, v) }"
+    )
+    stripped = translated(model(text, w=np.ones((1, 1, 1, 1), np.float32))).model
+    assert [n.op_type for n in stripped.graph.node] == ["Conv", "BatchNormalization"]
+    assert all(np.isfinite(onnx.numpy_helper.to_array(t)).all() for t in stripped.graph.initializer)

@@ -57,11 +57,14 @@ def _fold(
     weight = graph.array(first.input(1)) if first.input(1) in graph.initializers else None
     if weight is None or weight.dtype.kind != "f" or any(s is None for s in statistics):
         return None
-    gamma, beta, mean, variance = (np.asarray(s, np.float64) for s in statistics)
-    factor = gamma / np.sqrt(variance + norm.get("epsilon", 1e-5))
-    channels = factor.size
-    if output_channels(first, weight.shape) != channels:
+    gamma, beta, mean, variance = (np.asarray(s, np.float64).reshape(-1) for s in statistics)
+    channels = gamma.size
+    if {s.size for s in (beta, mean, variance)} != {channels} or output_channels(first, weight.shape) != channels:
         return None
+    spread = variance + norm.get("epsilon", 1e-5)
+    if not (spread > 0).all():
+        return None
+    factor = gamma / np.sqrt(spread)
     bias = None
     if first.input(2):
         bias = graph.array(first.input(2))

@@ -37,7 +37,7 @@ def constant_pads(graph: Graph, node: Node) -> Optional[list[int]]:
     if "pads" in node.attributes:
         return [int(p) for p in node.get("pads")]
     values = graph.array(node.input(1)) if node.input(1) else None
-    return None if values is None else [int(p) for p in values]
+    return None if values is None else [int(p) for p in values.reshape(-1)]
 
 
 def _pad_value(graph: Graph, node: Node) -> Optional[float]:

@@ -181,6 +181,14 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
             )
         return dataclasses.replace(params, axis=axis)
 
+    def quantized(data: np.ndarray, params: QuantParams) -> np.ndarray:
+        if not np.isfinite(data.sum(dtype=np.float64)):
+            raise UnsupportedQuantizer(
+                f"Constant '{item.tensor}' holds NaN or infinity before its quantizer '{item.node}'.",
+                "Export a model whose training did not diverge.",
+            )
+        return quantize(data, params)
+
     def as_codes(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q and DQ on the way to codes: Q quantizes, DQ passes codes (less their zero point) on."""
         nonlocal saturated, float_error, float_off
@@ -192,9 +200,10 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
                 return data if params.same_grid(on_codes[-1]) else _hidden(data)
             on_codes.append(params)
         if is_quantize(node):
+            codes_made = quantized(data, params)
             if is_weight and params.dtype == "int8":
                 float_error, float_off = _scale_error(data, params)
-            return quantize(data, params)
+            return codes_made
         if is_dequantize(node):
             if params.zero_point.any():
                 return data.astype(np.int32) - along(params.zero_point, params.axis, data.ndim).astype(np.int32)
@@ -214,7 +223,7 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
         data = inputs[0]
         assert data is not None
         if is_quantize(node):
-            return quantize(data, parameters(node, data))
+            return quantized(data, parameters(node, data))
         if is_dequantize(node):
             params = parameters(node, data)
             if is_weight and params.dtype == "int8" and not params.zero_point.any():
