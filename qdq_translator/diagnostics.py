@@ -10,7 +10,7 @@ SEVERITIES = ("info", "warning", "error")
 
 @dataclasses.dataclass(frozen=True)
 class Diagnostic:
-    """`rule` is the number in RULES.md; `data` holds the figures behind the sentence (JSON types only)."""
+    """`rule` is the number in docs/rules.md; `data` holds the figures behind the sentence (JSON types only)."""
 
     severity: str
     rule: str

@@ -29,7 +29,7 @@ class ModelError(UserError):
 
 
 class UnsupportedQuantizer(UserError):
-    """A quantizer that implicit INT8 cannot represent (RULES.md, section 1)."""
+    """A quantizer that implicit INT8 cannot represent (docs/rules.md)."""
 
 
 class MissingDependency(UserError):

@@ -31,7 +31,7 @@ TARGETS = ("gpu", "orin-dla", "xavier-dla")
 
 @dataclasses.dataclass
 class TranslateOptions:
-    """How a model is translated. Field names are the names of the flags (`../shared/design/INTERFACES.md`)."""
+    """How a model is translated. Field names are the names of the flags."""
 
     trt_calib_version: Optional[str] = option(
         "--trt_calib_version",

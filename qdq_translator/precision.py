@@ -1,4 +1,4 @@
-"""The precision plan (RULES.md, section 5): for every layer INT8, or the higher precision it needs and why.
+"""The precision plan (docs/rules.md): for every layer INT8, or the higher precision it needs and why.
 
 `make_plan` says what holds; `qdq_translator.root_causes` finds out why, and `explain` writes that into the plan.
 """

@@ -269,7 +269,7 @@ def test_unknown_shapes_are_said_and_not_guessed() -> None:
     text = "g (float[n,4,h,w] x) => (float[n,4,h,w] y) { y = Relu (x) }"
     plan = plan_of(text)
     assert plan.layers[0].verdict == "dla-int8" and set(plan.layers[0].unknown) == {"G1", "G2"}
-    assert "static shapes only" in plan.notes[0] and plan.notes[1].startswith("1 layers could not")
+    assert "static shapes only" in plan.notes[0] and plan.notes[1].startswith("1 layer could not")
 
 
 def test_subgraphs_end_where_data_passes_the_gpu() -> None:

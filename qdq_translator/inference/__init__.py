@@ -1,4 +1,4 @@
-"""Scale inference (RULES.md, section 4): one module a rule, keyed by ONNX operator, run to a fixed point (rule S4)."""
+"""Scale inference (docs/rules.md): one module a rule, keyed by ONNX operator, run to a fixed point (rule S4)."""
 
 from __future__ import annotations
 

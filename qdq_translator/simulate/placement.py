@@ -5,7 +5,7 @@ facts that `restore` and the simulated engine share.
    (TensorRT then has no INT8 implementation for it: fact sheet 1.11, 5.5). Every other layer with a float input is INT8;
    one that lacks only its output's scale computes in INT8 and writes float (fact sheet 5.6).
 2. A tensor with a scale is held once, as codes: every consumer reads the rounded values, layers of rule 1 that lack another
-   scale too (5.1, RULES.md C2), and so does whoever reads it as a graph output (rule S2 says what that costs).
+   scale too (fact sheet 5.1, rule C2), and so does whoever reads it as a graph output (rule S2 says what that costs).
 3. The exception is a layer that has every scale and was asked to run higher all the same: it reads the float values where
    no other layer reads the tensor, because its producer can then write float; so do the tensors that only reach it
    through a Relu or data movement under the same scale. This is what "keep this layer in FP16" buys.

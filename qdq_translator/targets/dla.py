@@ -755,14 +755,14 @@ def _notes(context: Context, layers: list[Verdict], subgraphs: int, platform: Op
     ]
     if dynamic:
         notes.append(
-            f"The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for {', '.join(dynamic)} "
-            "(6.2, 2.10); --shapes tells them to this plan."
+            f"The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for {', '.join(dynamic)}; "
+            "--shapes tells them to this plan."
         )
     unknown = sum(bool(layer.unknown) for layer in layers)
     if unknown:
-        notes.append(f"{unknown} layers could not be held against every limit, because shapes are unknown.")
-    if subgraphs > MAX_LOADABLES:
         notes.append(
-            f"{subgraphs} DLA subgraphs are more than the {MAX_LOADABLES} loadables that one core holds (6.2)."
+            f"{unknown} layer{'s' if unknown > 1 else ''} could not be held against every limit, because shapes are unknown."
         )
+    if subgraphs > MAX_LOADABLES:
+        notes.append(f"{subgraphs} DLA subgraphs are more than the {MAX_LOADABLES} loadables that one core holds.")
     return notes
