@@ -90,7 +90,7 @@ def run(options: Options) -> int:
             more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
             print(f"note: {len(items)} {what}: {', '.join(shown)}{more}", file=sys.stderr)
 
-    note("cache entries name no tensor of the model", restored.unknown)
+    note("cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)", restored.unknown)
     note("cache entries hold no usable scale", restored.unusable)
     note("cache entries belong to integers or constants", restored.not_float)
     note("cache lines could not be read", left_out["unreadable"])
