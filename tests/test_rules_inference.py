@@ -10,7 +10,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.translator import Translation
-from tests.small_models import f32, model, pair, same_function, scales_of
+from tests.small_models import f32, model, pair, same_function, scales_of, translated
 
 S = {"s": np.float32(0.05), "t": np.float32(0.2), "z": np.int8(0)}
 SCALE = f32(0.05)
@@ -431,3 +431,10 @@ def test_s10_only_for_tensorrt_10_and_only_if_wanted() -> None:
     assert gemm_and_softmax().automatic == {}
     assert gemm_and_softmax(platform="jetpack-6.0").automatic == {}
     assert gemm_and_softmax(platform="jetpack-6.2", no_auto_names=True).automatic == {}
+
+
+def test_s3_an_operator_that_the_model_does_not_have_is_told() -> None:
+    text = "g (float[1,2] x) => (float[1,2] y) <float s = {0.1}, int8 z = {0}> {" + pair("x", "d") + "y = Relu(d) }"
+    notes = translated(model(text), addtl_ops_to_infer_adjacent_scales=["LeakyRelu", "Relu"]).diagnostics.of_rule("S3")
+    assert [n.data for n in notes] == [{"operators": ["LeakyRelu"]}]
+    assert not translated(model(text), addtl_ops_to_infer_adjacent_scales=["Relu"]).diagnostics.of_rule("S3")

@@ -37,6 +37,7 @@ def infer_scales(context: Context, diagnostics: Diagnostics) -> int:
     work: list[tuple[Node, ModuleType]] = [
         (node, by_op[node.op_type]) for node in context.graph.nodes if node.op_type in by_op and node.inputs
     ]
+    _report_unknown_operators(context, diagnostics)
     changed = True
     while changed:
         changed = False
@@ -57,6 +58,19 @@ def infer_scales(context: Context, diagnostics: Diagnostics) -> int:
                 node=scale.origin.node,
             )
     return len(context.scales) - before
+
+
+def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
+    """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
+    present = {node.op_type for node in context.graph.nodes}
+    absent = [op for op in context.options.addtl_ops_to_infer_adjacent_scales if op not in present]
+    if absent:
+        diagnostics.info(
+            "S3",
+            f"The model has no {' or '.join(absent)} operator, which --addtl_ops_to_infer_adjacent_scales names.",
+            mend="ONNX operators are spelt like LeakyRelu.",
+            data={"operators": absent},
+        )
 
 
 def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) -> None:

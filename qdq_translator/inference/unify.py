@@ -89,6 +89,12 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
     Nothing is done for GPU targets and with mode 'off'.
     """
     mode = context.options.unify_scales
+    if mode == "max" and context.options.target == "gpu":
+        diagnostics.info(
+            "U1",
+            "--unify_scales max does nothing for a GPU, which does not need equal ranges.",
+            mend="Name a DLA with --target.",
+        )
     if mode == "off" or context.options.target == "gpu":
         return []
     found = _differing(context)
