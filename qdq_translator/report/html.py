@@ -18,6 +18,7 @@ from typing import Any, Iterable, Optional, Sequence
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, Layout, lay_out
+from qdq_translator.report.words import amount
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _TOP_DB = 80.0
@@ -674,16 +675,6 @@ def _data(network: Network) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- filters
-
-
-def amount(number: Optional[float]) -> str:
-    """1234567 -> '1.23 M'; None -> 'unknown'."""
-    if number is None:
-        return "unknown"
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return str(int(number))
 
 
 def percent(part: Optional[float], whole: Optional[float] = 100.0) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
+from qdq_translator.report.words import amount, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,20 +35,6 @@ _VERDICTS = {
 
 def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "-"
-
-
-def amount(number: Optional[float]) -> str:
-    """1234567 -> '1.23 M'; None -> 'unknown'."""
-    if number is None:
-        return "unknown"
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return str(int(number))
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # ---------------------------------------------------------------- translate

@@ -157,7 +157,7 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from qdq_translator.report.terminal import counted
+    from qdq_translator.report.words import counted
 
     console = Console(highlight=False)
     simulation, inputs = results["simulation"], results["inputs"]
@@ -203,7 +203,7 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from qdq_translator.report.terminal import counted
+    from qdq_translator.report.words import counted
 
     jumps = layers["jumps"]
     tensors = counted(len(layers["layers"]), "tensor")
@@ -245,7 +245,7 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
 def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    from qdq_translator.report.terminal import counted
+    from qdq_translator.report.words import counted
 
     base = found["baseline_db"]
     console.print(f"Output SQNR against float: {_db(base, base is None)} dB. With one layer kept above INT8:")
