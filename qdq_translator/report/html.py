@@ -346,8 +346,8 @@ def _bar(title: str, amounts: Sequence[tuple[str, Optional[int]]], kinds: dict[s
     if any(amount is None for _, amount in amounts):
         return Bar(title, None, [])
     sums: Counter[str] = Counter()
-    for kind, amount in amounts:
-        sums[kind] += amount or 0
+    for kind, value in amounts:
+        sums[kind] += value or 0
     total = sum(sums.values())
     parts, start = [], 0.0
     for kind, (mark, label) in kinds.items():
