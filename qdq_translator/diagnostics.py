@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Iterator
 
-SEVERITIES = ("info", "warning", "error")
-
 
 @dataclasses.dataclass(frozen=True)
 class Diagnostic:

@@ -187,8 +187,7 @@ def translate(
     input_shapes = parse_shapes(options.shapes)
     tensorrt = version.platform.tensorrt if version.platform else tensorrt_version(version.number)
     rewrites = rewrite_for_dla(graph, scales, trained, options, tensorrt, diagnostics, input_shapes)
-    types = TensorTypes(graph, input_shapes)
-    _fit_to_parser(graph, types, version, diagnostics)
+    _fit_to_parser(graph, input_shapes, version, diagnostics)
     # nodes that the passes added are called after tensors, whose names may hold what a layer's must not
     names.name_nodes(graph, Diagnostics())
     for old, new in names.avoid_automatic_names(graph, diagnostics).items():
@@ -262,13 +261,15 @@ def _fold(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight], o
     return graph
 
 
-def _fit_to_parser(graph: Graph, types: TensorTypes, version: CacheVersion, diagnostics: Diagnostics) -> None:
+def _fit_to_parser(
+    graph: Graph, input_shapes: dict[str, list[int]], version: CacheVersion, diagnostics: Diagnostics
+) -> None:
     """Rule F6."""
     complete_convolutions(graph, diagnostics)
     if version.tensorrt_major == 8 and graph.opset() > 17:
         before = graph.opset()
         try:
-            rewritten = lower_opset(graph, types)
+            rewritten = lower_opset(graph, TensorTypes(graph, input_shapes))
         except UserError as error:
             if version.origin != "default":
                 raise

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
-from qdq_translator.options import option, parse_shapes
+from qdq_translator.options import option
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
@@ -76,7 +76,6 @@ def run(options: Options) -> int:
 
 def _job(options: Options) -> "BuildJob":
     from qdq_translator.emit.files import TranslationFiles
-    from qdq_translator.emit.trtexec import BuildRequest, parse_pools
     from qdq_translator.engine.builder import BuildJob
     from qdq_translator.errors import UsageError, UserError
 
@@ -85,22 +84,7 @@ def _job(options: Options) -> "BuildJob":
     level = options.builder_optimization_level
     if level is not None and not 0 <= level <= 5:
         raise UsageError(f"--builder_optimization_level {level} does not exist.", "Levels are 0 to 5.")
-    request = BuildRequest(
-        target=options.target,
-        dla_core=options.dla_core,
-        allow_gpu_fallback=options.allow_gpu_fallback,
-        dla_standalone=options.dla_standalone,
-        precision_constraints=options.precision_constraints or "",
-        input_io_formats=options.input_io_formats,
-        output_io_formats=options.output_io_formats,
-        min_shapes=parse_shapes(options.min_shapes),
-        opt_shapes=parse_shapes(options.opt_shapes),
-        max_shapes=parse_shapes(options.max_shapes),
-        pools=parse_pools(options.mem_pools),
-        timing_cache=options.timing_cache,
-        optimization_level=level,
-        verbose=options.verbose,
-    )
+    request = dataclasses.replace(options.request(), verbose=options.verbose)
     flags = tuple(options.parser_flags)
     if options.explicit:
         model = Path(options.translation)

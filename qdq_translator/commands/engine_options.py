@@ -1,9 +1,12 @@
 """The options that `build` and `trtexec` share: the same engine, made here or by a command."""
 
 import dataclasses
-from typing import List, Optional
+from typing import TYPE_CHECKING, List, Optional
 
-from qdq_translator.options import TARGETS, option
+from qdq_translator.options import TARGETS, option, parse_shapes
+
+if TYPE_CHECKING:
+    from qdq_translator.emit.trtexec import BuildRequest
 
 
 @dataclasses.dataclass
@@ -75,3 +78,23 @@ class EngineOptions:
         metavar="FILE",
         help="layer information for check-engine (default: beside the model)",
     )
+
+    def request(self) -> "BuildRequest":
+        """What was asked for, but for the paths of engine and layer information and for `verbose`."""
+        from qdq_translator.emit.trtexec import BuildRequest, parse_pools
+
+        return BuildRequest(
+            target=self.target,
+            dla_core=self.dla_core,
+            allow_gpu_fallback=self.allow_gpu_fallback,
+            dla_standalone=self.dla_standalone,
+            precision_constraints=self.precision_constraints or "",
+            input_io_formats=self.input_io_formats,
+            output_io_formats=self.output_io_formats,
+            min_shapes=parse_shapes(self.min_shapes),
+            opt_shapes=parse_shapes(self.opt_shapes),
+            max_shapes=parse_shapes(self.max_shapes),
+            pools=parse_pools(self.mem_pools),
+            timing_cache=self.timing_cache,
+            optimization_level=self.builder_optimization_level,
+        )

@@ -38,7 +38,6 @@ def run(options: Options) -> int:
     from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.errors import UsageError
     from qdq_translator.io import appear_together
-    from qdq_translator.options import parse_shapes
     from qdq_translator.targets.platforms import find_platform
 
     files = TranslationFiles.locate(options.translation)
@@ -52,22 +51,10 @@ def run(options: Options) -> int:
     standalone = options.dla_standalone
     engine = options.save_engine or str(files.folder / f"{files.name}.{'loadable' if standalone else 'engine'}")
     layer_info = options.layer_info or ("" if standalone else str(files.folder / f"{files.name}_layer_info.json"))
-    request = trtexec.BuildRequest(
-        target=options.target,
-        dla_core=options.dla_core,
-        allow_gpu_fallback=options.allow_gpu_fallback,
-        dla_standalone=standalone,
-        precision_constraints=options.precision_constraints or "",
-        input_io_formats=options.input_io_formats,
-        output_io_formats=options.output_io_formats,
-        min_shapes=parse_shapes(options.min_shapes),
-        opt_shapes=parse_shapes(options.opt_shapes),
-        max_shapes=parse_shapes(options.max_shapes),
-        pools=trtexec.parse_pools(options.mem_pools),
+    request = dataclasses.replace(
+        options.request(),
         save_engine=engine,
         layer_info=layer_info,
-        timing_cache=options.timing_cache,
-        optimization_level=options.builder_optimization_level,
         skip_inference=options.skip_inference,
         verbose=options.verbose,
     )

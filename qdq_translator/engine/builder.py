@@ -22,7 +22,6 @@ from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_p
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.errors import UsageError, UserError
 
-PRECISIONS = ("int8", "fp16", "fp32")
 _DLA_FORMATS = {
     "dla_linear": ("fp16", "int8"),
     "dla_hwc4": ("fp16", "int8"),

@@ -318,13 +318,15 @@ class _Stripper:
         source = self.name_now(node.inputs[0])
         graph.remove(node)
         origin = Origin("Q1", node.name, source)
-        if step.clamp is not None and not (
-            step.clamp[1] is None and step.clamp[0] == 0 and is_non_negative(graph, source)
-        ):
+        if step.clamp is not None and self._cuts(source, step.clamp):
             source = self._clamp(source, step.clamp, step.scale, node, step.params.real)
         else:
             self.scales.observe(source, step.scale, origin)
         self._replace(node, source, step.scale)
+
+    def _cuts(self, source: str, clamp: tuple[Optional[float], Optional[float]]) -> bool:
+        """False for a clamp at 0 behind what cannot be negative: the network's Relu is still there."""
+        return not (clamp == (0, None) and is_non_negative(self.graph, source))
 
     def _clamp(
         self,
@@ -353,10 +355,7 @@ class _Stripper:
         node, graph = step.node, self.graph
         source = self.name_now(node.inputs[0])
         graph.remove(node)
-        keep = step.clamp is not None and not (
-            step.clamp[0] == 0 and step.clamp[1] is None and is_non_negative(graph, source)
-        )
-        if keep and step.clamp is not None:
+        if step.clamp is not None and self._cuts(source, step.clamp):
             source = self._clamp(source, step.clamp, step.scale, node, step.real)
         self._replace(node, source, step.scale)
 

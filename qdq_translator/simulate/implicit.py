@@ -27,13 +27,10 @@ from onnx import TensorProto
 from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
-from qdq_translator.precision import float_activations
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.simulate.placement import Placement, place, weight_axis
 from qdq_translator.simulate.restore import is_unary_marker, weight_scales
 from qdq_translator.types import TensorTypes
-
-ROUNDINGS = ("even", "away")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +124,6 @@ class _Builder:
         self.made: dict[str, str] = {}
         self.read: dict[str, str] = {}
         self._constants: dict[str, str] = {}
-        self._halves: dict[str, str] = {}
 
     # ---------------------------------------------------------------- weights
 
@@ -312,10 +308,3 @@ def rounded_weight(values: np.ndarray, axis: int, groups: int, rounding: str) ->
     if back is not None:
         result = result.transpose(back).reshape(values.shape)
     return np.ascontiguousarray(result)
-
-
-def float_layers(network: ImplicitNetwork) -> list[str]:
-    """Names of nodes with float activations, in graph order: what a layer precision can be given to."""
-    graph = Graph.from_model(copy_model(network.model))
-    types = TensorTypes(graph)
-    return [n.name for n in graph.nodes if float_activations(n.reads(), graph, types)]

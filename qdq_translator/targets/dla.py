@@ -20,11 +20,8 @@ import numpy as np
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.unify import shared_tensors
-from qdq_translator.options import TranslateOptions
 from qdq_translator.precision import INT8, LayerPlan
-from qdq_translator.scales import ScaleTable
 from qdq_translator.targets.platforms import Platform
-from qdq_translator.types import TensorTypes
 
 DLA_INT8, DLA_FP16, GPU, FOLDED = "dla-int8", "dla-fp16", "gpu", "folded"
 MAX_LOADABLES = 16
@@ -635,24 +632,6 @@ def judge(
         dataclasses.replace(layer, subgraph=number) if number >= 0 else layer for layer, number in zip(layers, numbers)
     ]
     return DlaPlan(generation, layers, count, _notes(context, layers, count, platform))
-
-
-def native_verdict(
-    node: Node,
-    graph: Graph,
-    types: TensorTypes,
-    scales: ScaleTable,
-    options: TranslateOptions,
-    tensorrt: tuple[int, int, int] = (8, 6, 0),
-) -> list[Finding]:
-    """The limits of the DLA in `options.target` that would send `node` to the GPU; [] where it stays on the DLA."""
-    layer = Layer(node, Context(graph, types, scales, options), tensorrt)
-    generation = options.target.partition("-")[0]
-    rows = [
-        limit for limit in LIMITS if limit.only in ("", generation) and (node.op_type in limit.ops or "*" in limit.ops)
-    ]
-    findings, _ = _hold(layer, rows)
-    return [finding for finding in findings if finding.limit.effect == GPU]
 
 
 def limits_by_op(generation: str) -> dict[str, list[Limit]]:
