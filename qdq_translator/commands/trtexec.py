@@ -67,9 +67,9 @@ def run(options: Options) -> int:
         if options.script:
             script = Path(options.script)
             with appear_together(script.parent) as scratch:
-                (scratch / script.name).write_text(
-                    trtexec.shell_script(settings, arguments, script.parent), encoding="utf-8", newline="\n"
-                )
+                # bytes: line ends stay as they are, and Python 3.9's write_text knows no `newline`
+                text = trtexec.shell_script(settings, arguments, script.parent)
+                (scratch / script.name).write_bytes(text.encode("utf-8"))
                 (scratch / script.name).chmod(0o755)
             text = f"Wrote {script}\n"
     for note in settings.notes:
