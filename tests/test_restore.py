@@ -18,8 +18,18 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.emit.calibration_cache import CalibrationCache
 from qdq_translator.errors import UnsupportedQuantizer, UserError
+from qdq_translator.explicit.restore import (
+    GIVEN,
+    INFERRED,
+    STAYS_FLOAT,
+    UNARY,
+    WITHOUT_SCALE,
+    Restored,
+    is_unary_marker,
+    restore,
+    weight_scales,
+)
 from qdq_translator.graph import Graph
-from qdq_translator.simulate.restore import is_unary_marker, restore, weight_scales
 from tests.conftest import need_shared
 
 ort = pytest.importorskip("onnxruntime")
@@ -38,6 +48,10 @@ def copy(model: onnx.ModelProto) -> onnx.ModelProto:
     result = onnx.ModelProto()
     result.CopyFrom(model)
     return result
+
+
+def pairs(restored: Restored) -> list[str]:
+    return restored.all(GIVEN, INFERRED)
 
 
 def weights_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -68,7 +82,7 @@ def ops(model: onnx.ModelProto) -> list[str]:
 def test_pairs_on_every_tensor_with_a_scale_and_on_the_weights() -> None:
     result = restore(conv_net(), {"x": 0.5, "b": 0.25})
     onnx.checker.check_model(result.model, full_check=True)
-    assert result.tensors == ["x", "b"] and result.weights == ["w0", "w1"]
+    assert pairs(result) == ["x", "b"] and list(result.weights) == ["w0", "w1"]
     assert ops(result.model).count("QuantizeLinear") == ops(result.model).count("DequantizeLinear") == 4
     assert [v.name for v in result.model.graph.input] == ["x"] and [v.name for v in result.model.graph.output] == ["y"]
     weights = weights_of(result.model)
@@ -97,11 +111,11 @@ def test_a_graph_output_keeps_its_name_and_is_rounded() -> None:
 
 def test_layers_of_the_layer_argument_stay_float() -> None:
     result = restore(conv_net(), {"x": 0.5, "b": 0.25}, {"second": "fp16", "elsewhere": "fp16"})
-    assert result.weights == ["w0"] and result.tensors == ["x"] and result.stay_float == ["b"]
+    assert list(result.weights) == ["w0"] and pairs(result) == ["x"] and result.all(STAYS_FLOAT) == ["b"]
     assert result.unknown_layers == ["elsewhere"]
     by_name = {n.name: n for n in result.model.graph.node}
     assert list(by_name["second"].input) == ["b", "w1"]
-    assert restore(conv_net(), {"x": 0.5, "b": 0.25}, {"second": "int8"}).weights == ["w0", "w1"]
+    assert restore(conv_net(), {"x": 0.5, "b": 0.25}, {"second": "int8"}).weights.keys() == {"w0", "w1"}
 
 
 def test_a_shared_tensor_is_rounded_for_float_layers_too() -> None:
@@ -115,7 +129,7 @@ def test_a_shared_tensor_is_rounded_for_float_layers_too() -> None:
 
 
 def test_a_layer_without_all_input_scales_keeps_its_weights() -> None:
-    assert restore(conv_net(), {"x": 0.5}).weights == ["w0"]
+    assert restore(conv_net(), {"x": 0.5}).weights.keys() == {"w0"}
 
 
 def test_real_caches_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +176,9 @@ def test_an_old_opset_is_raised() -> None:
 
 def test_complete_fills_in_what_can_be_inferred() -> None:
     model = conv_net()
-    assert restore(copy(model), {"x": 0.5, "b": 0.25}).inferred == []
+    assert restore(copy(model), {"x": 0.5, "b": 0.25}).all(INFERRED) == []
     result = restore(model, {"x": 0.5, "b": 0.25}, complete=True)
-    assert result.inferred == ["a"] and result.tensors == ["x", "a", "b"] and result.without_scale == []
+    assert result.all(INFERRED) == ["a"] and pairs(result) == ["x", "a", "b"] and result.all(WITHOUT_SCALE) == []
 
 
 def test_the_unary_marker_is_no_range() -> None:
@@ -176,7 +190,7 @@ def test_the_unary_marker_is_no_range() -> None:
     assert is_unary_marker(Graph.from_model(copy(model)), "a", 1.0)
     assert not is_unary_marker(Graph.from_model(copy(model)), "a", 0.5)
     result = restore(model, {"x": 1.0, "a": 1.0, "b": 1.0})
-    assert result.unary == ["a"] and result.tensors == ["x", "b"]
+    assert result.all(UNARY) == ["a"] and pairs(result) == ["x", "b"]
 
 
 def test_grouped_conv_transpose_shares_scales_between_groups() -> None:
@@ -189,7 +203,7 @@ def test_grouped_conv_transpose_shares_scales_between_groups() -> None:
     weight = np.random.default_rng(0).normal(size=(4, 2, 2, 2)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     result = restore(model, {"x": 0.5})
-    assert result.shared_scales == ["w"]
+    assert result.weights == {"w": True}
     assert np.array_equal(weights_of(result.model)["w_scale"], np.abs(weight).max(axis=(0, 2, 3)) / np.float32(127))
 
 
@@ -354,11 +368,11 @@ def test_every_zoo_cache_of_the_other_translator_is_taken(zoo: Path) -> None:
     scales = CalibrationCache.from_text(cache.read_text()).scales
     result = restore(stripped, scales, complete=True)
     onnx.checker.check_model(result.model, full_check=True)
-    assert len(result.tensors) > 50 and len(result.weights) > 50
+    assert len(pairs(result)) > 50 and len(result.weights) > 50
 
 
 def test_restore_needs_no_onnxruntime() -> None:
-    code = "import sys; import qdq_translator.simulate.restore; print('onnxruntime' in sys.modules)"
+    code = "import sys; import qdq_translator.explicit.restore; print('onnxruntime' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         == "False\n"

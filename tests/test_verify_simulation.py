@@ -14,8 +14,8 @@ from onnx import numpy_helper, parser
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.errors import UnsupportedQuantizer
+from qdq_translator.explicit.restore import restore
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, rounded_weight, simulate
-from qdq_translator.simulate.restore import restore
 from qdq_translator.simulate.run import Session
 from qdq_translator.simulate.verify import verify
 

@@ -37,8 +37,18 @@ def run(options: Options) -> int:
     from qdq_translator.emit.calibration_cache import CalibrationCache
     from qdq_translator.emit.layer_precisions import parse_layer_precisions
     from qdq_translator.errors import UserError
+    from qdq_translator.explicit.restore import (
+        GIVEN,
+        INFERRED,
+        NOT_FLOAT,
+        STAYS_FLOAT,
+        UNARY,
+        UNKNOWN,
+        UNUSABLE,
+        WITHOUT_SCALE,
+        restore,
+    )
     from qdq_translator.io import appear_together, load_model, write_model
-    from qdq_translator.simulate.restore import restore
 
     def read(path: str) -> str:
         try:
@@ -60,29 +70,26 @@ def run(options: Options) -> int:
     output = Path(options.output)
     with appear_together(output.parent) as scratch:
         write_model(restored.model, scratch / output.name, f"{output.name}.data", source.external_data)
-    left_out = {
-        "unknown": restored.unknown,
-        "unusable": restored.unusable,
-        "not_float": restored.not_float,
-        "unary": restored.unary,
-        "unreadable": [line for _, line in cache.unreadable],
-        "stay_float": restored.stay_float,
-    }
+    kinds = (UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY, STAYS_FLOAT)
+    left_out = {kind: restored.all(kind) for kind in kinds}
+    left_out["unreadable"] = [line for _, line in cache.unreadable]
+    pairs, inferred, without = restored.all(GIVEN, INFERRED), restored.all(INFERRED), restored.all(WITHOUT_SCALE)
+    shared = [name for name, grouped in restored.weights.items() if grouped]
     if options.json:
         summary = {
             "output": str(output),
-            "tensors": len(restored.tensors),
+            "tensors": len(pairs),
             "weights": len(restored.weights),
-            "inferred": restored.inferred,
+            "inferred": inferred,
             "left_out": left_out,
-            "without_scale": restored.without_scale,
+            "without_scale": without,
             "unknown_layers": restored.unknown_layers,
-            "shared_scales": restored.shared_scales,
+            "shared_scales": shared,
         }
         print(json.dumps(summary, indent=2))
     else:
-        inferred = f" ({len(restored.inferred)} inferred)" if restored.inferred else ""
-        print(f"{output}: Q/DQ on {len(restored.tensors)} tensors{inferred} and {len(restored.weights)} weights")
+        more = f" ({len(inferred)} inferred)" if inferred else ""
+        print(f"{output}: Q/DQ on {len(pairs)} tensors{more} and {len(restored.weights)} weights")
 
     def note(what: str, items: List[str]) -> None:
         if items:
@@ -90,14 +97,16 @@ def run(options: Options) -> int:
             more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
             print(f"note: {len(items)} {what}: {', '.join(shown)}{more}", file=sys.stderr)
 
-    note("cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)", restored.unknown)
-    note("cache entries hold no usable scale", restored.unusable)
-    note("cache entries belong to integers or constants", restored.not_float)
+    note(
+        "cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)", left_out[UNKNOWN]
+    )
+    note("cache entries hold no usable scale", left_out[UNUSABLE])
+    note("cache entries belong to integers or constants", left_out[NOT_FLOAT])
     note("cache lines could not be read", left_out["unreadable"])
-    note("unary scales (1.0 between Conv and Add, rule S9) were left out", restored.unary)
-    note("tensors stay float because only layers of the layer argument read them", restored.stay_float)
+    note("unary scales (1.0 between Conv and Add, rule S9) were left out", left_out[UNARY])
+    note("tensors stay float because only layers of the layer argument read them", left_out[STAYS_FLOAT])
     note("layers of the layer argument are not in the model", restored.unknown_layers)
-    note("grouped ConvTranspose weights share scales between their groups", restored.shared_scales)
+    note("grouped ConvTranspose weights share scales between their groups", shared)
     if options.complete:
-        note("float tensors still have no scale", restored.without_scale)
+        note("float tensors still have no scale", without)
     return 0

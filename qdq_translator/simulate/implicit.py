@@ -25,11 +25,11 @@ import onnx
 from onnx import TensorProto
 
 from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.explicit.restore import is_unary_marker, weight_scales
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
+from qdq_translator.placement import Placement, place, weight_axis
 from qdq_translator.qparams import INT8_MAX
-from qdq_translator.simulate.placement import Placement, place, weight_axis
-from qdq_translator.simulate.restore import is_unary_marker, weight_scales
 from qdq_translator.types import TensorTypes
 
 

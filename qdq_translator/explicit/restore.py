@@ -36,9 +36,9 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import Context, infer_scales
 from qdq_translator.options import TranslateOptions
 from qdq_translator.passes import cleanup, names
+from qdq_translator.placement import Placement, graph_tensors, place, weight_axis
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin, ScaleTable
-from qdq_translator.simulate.placement import Placement, graph_tensors, place, weight_axis
 from qdq_translator.types import TensorTypes
 
 PER_CHANNEL_OPSET = 13
@@ -46,29 +46,32 @@ FLOAT16_OPSET = 19
 _SMALLEST_FLOAT16 = 2.0**-14
 
 
+# What became of an entry of the cache ...
+USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_float", "unary"
+# ... and of a float tensor of the model
+GIVEN, INFERRED, STAYS_FLOAT, WITHOUT_SCALE = "given", "inferred", "stay_float", "without_scale"
+
+
 @dataclasses.dataclass
 class Restored:
     """An explicit model and what became of the cache.
 
-    tensors, weights: names that got a pair. inferred: tensors whose scale `complete` added. unary: rule 4.
-    unknown: entries that name no tensor. unusable: entries with a zero, infinite, NaN or negative scale. not_float:
-    entries of integer tensors and constants. stay_float: tensors with a scale that only float layers read.
-    without_scale: float tensors that a pair would still be needed for. unknown_layers: names in the layer argument
-    that no node has. shared_scales: grouped ConvTranspose weights whose groups share scales.
+    entries: every entry of the cache -> `USED`, `UNKNOWN` (names no tensor), `UNUSABLE` (zero, infinite, NaN or negative),
+    `NOT_FLOAT` (integers and constants) or `UNARY` (rule 4). tensors: every float tensor that a layer reads or that has a
+    scale -> `GIVEN` or `INFERRED` (it has a pair), `STAYS_FLOAT` (only float layers read it) or `WITHOUT_SCALE`. weights:
+    name -> whether the groups of a ConvTranspose share its scales. unknown_layers: names in the layer argument that no
+    node has.
     """
 
     model: onnx.ModelProto
-    tensors: list[str]
-    weights: list[str]
-    inferred: list[str]
-    unary: list[str]
-    unknown: list[str]
-    unusable: list[str]
-    not_float: list[str]
-    stay_float: list[str]
-    without_scale: list[str]
+    entries: dict[str, str]
+    tensors: dict[str, str]
+    weights: dict[str, bool]
     unknown_layers: list[str]
-    shared_scales: list[str]
+
+    def all(self, *kinds: str) -> list[str]:
+        """Names of that kind, in the order of the cache or of the graph."""
+        return [name for table in (self.entries, self.tensors) for name, kind in table.items() if kind in kinds]
 
 
 def restore(
@@ -93,50 +96,46 @@ def restore(
     names.name_nodes(graph, Diagnostics())
     cleanup.constants_to_initializers(graph)
     types = TensorTypes(graph)
-    present = set(graph_tensors(graph))
-    known = {n for n in scales if n in present}
-    if scales and not known:
+    entries = {name: _classify(name, scale, graph, types) for name, scale in scales.items()}
+    if scales and all(kind == UNKNOWN for kind in entries.values()):
         raise UserError(
             f"None of the {len(scales)} names in the calibration cache is a tensor of the model.",
             "Give the model that the cache was made for (names must be those of the ONNX file).",
         )
-    unusable = [n for n in known if not is_usable(scales[n])]
-    unary = [n for n in graph_tensors(graph) if n in known and is_unary_marker(graph, n, scales[n])]
-    dropped = {*unusable, *unary}
     table = ScaleTable()
     for name in graph_tensors(graph):
-        if name in known and name not in dropped and types.is_float(name) and not graph.is_constant(name):
+        if entries.get(name) == USED:
             table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
     table.settle("max", Diagnostics())
-    given = set(table)
     if complete:
         options = TranslateOptions(infer_average_pool_scales=True, infer_concat_scales=True, infer_mul_scales=True)
         infer_scales(Context(graph, types, table, options), Diagnostics())
     placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions)
-    without_scale = [
-        n
-        for n in graph_tensors(graph)
-        if n not in table and types.is_float(n) and not graph.is_constant(n) and n not in graph.outputs
-    ]
+    tensors: dict[str, str] = {}
+    for name in graph_tensors(graph):
+        if name in placement.held:
+            tensors[name] = GIVEN if entries.get(name) == USED else INFERRED
+        elif name in table:
+            tensors[name] = STAYS_FLOAT
+        elif types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
+            tensors[name] = WITHOUT_SCALE
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
     quantizers = _Quantizers(graph, types)
     weights = quantizers.weights(placement)
     for name, scale in placement.held.items():
-        quantizers.tensor(name, scale, placement, precisions)
-    return Restored(
-        graph.to_model(),
-        tensors=list(placement.held),
-        weights=weights,
-        inferred=[n for n in graph_tensors(graph) if n in table and n not in given],
-        unary=unary,
-        unknown=[n for n in scales if n not in present],
-        unusable=[n for n in scales if n in unusable],
-        not_float=[n for n in scales if n in known and n not in dropped and n not in given],
-        stay_float=list(placement.stay_float),
-        without_scale=without_scale,
-        unknown_layers=unknown_layers,
-        shared_scales=quantizers.shared,
-    )
+        quantizers.tensor(name, scale)
+    return Restored(graph.to_model(), entries, tensors, weights, unknown_layers)
+
+
+def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
+    """What becomes of a cache entry."""
+    if name not in graph.producer and name not in graph.inputs:
+        return UNKNOWN
+    if not is_usable(scale):
+        return UNUSABLE
+    if is_unary_marker(graph, name, scale):
+        return UNARY
+    return USED if types.is_float(name) and not graph.is_constant(name) else NOT_FLOAT
 
 
 def is_unary_marker(graph: Graph, name: str, scale: float) -> bool:
@@ -179,11 +178,10 @@ class _Quantizers:
 
     def __init__(self, graph: Graph, types: TensorTypes) -> None:
         self.graph, self.types = graph, types
-        self.shared: list[str] = []
         self._zero = ""
         self._pairs: dict[tuple[str, int], str] = {}
 
-    def tensor(self, name: str, scale: float, placement: Placement, precisions: Mapping[str, str]) -> None:
+    def tensor(self, name: str, scale: float) -> None:
         """One pair behind `name` for all its readers (rule 3 keeps none out: see placement)."""
         graph = self.graph
         half = self.types.elem_type(name) == TensorProto.FLOAT16
@@ -207,10 +205,11 @@ class _Quantizers:
                 if read == source:
                     graph.set_input(reader, index, target)
 
-    def weights(self, placement: Placement) -> list[str]:
-        """A pair for every (weight, axis) of an INT8 layer; layers that share a weight share the pair."""
+    def weights(self, placement: Placement) -> dict[str, bool]:
+        """A pair for every (weight, axis) of an INT8 layer; layers that share a weight share the pair. The result: see
+        `Restored`."""
         graph = self.graph
-        done: dict[str, None] = {}
+        done: dict[str, bool] = {}
         for node in list(graph.nodes):
             for index, name in enumerate(list(node.inputs)):
                 if (node.name, index) not in placement.weights:
@@ -219,13 +218,12 @@ class _Quantizers:
                 axis = weight_axis(node, index, len(graph.initializers[name].dims))
                 if values is None or axis is None or values.dtype not in (np.float32, np.float16):
                     continue
-                if node.is_op("ConvTranspose") and int(node.get("group", 1)) > 1 and name not in self.shared:
-                    self.shared.append(name)
+                grouped = node.is_op("ConvTranspose") and int(node.get("group", 1)) > 1
                 if (name, axis) not in self._pairs:
                     self._pairs[name, axis] = self._weight_pair(name, values, axis)
                 graph.set_input(node, index, self._pairs[name, axis])
-                done[name] = None
-        return list(done)
+                done[name] = done.get(name, False) or grouped
+        return done
 
     def _weight_pair(self, name: str, values: np.ndarray, axis: int) -> str:
         graph = self.graph
