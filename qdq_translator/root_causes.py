@@ -23,15 +23,9 @@ from qdq_translator.inference import Context, infer_scales, rules_by_op
 from qdq_translator.inference.pass_through import DEFAULT_OPS, PART_OPS, RESIZE_OPS, WHOLE_OPS
 from qdq_translator.options import TranslateOptions
 from qdq_translator.precision import FP16, INT8, LayerPlan
+from qdq_translator.rules import RULES, inference_options
 from qdq_translator.scales import Origin, ScaleTable, TensorScale
 
-_FLAGS = {
-    "S5": "infer_mul_scales",
-    "S6": "infer_average_pool_scales",
-    "S7": "infer_concat_scales",
-    "S8": "infer_mul_scales",
-    "S9": "add_unary_ew_scales_for_dla",
-}
 _WITHIN_INPUT_RANGE = (
     *(
         "Abs",
@@ -243,16 +237,12 @@ def _options_off(context: Context) -> TranslateOptions:
     present = dict.fromkeys(node.op_type for node in context.graph.nodes if node.is_standard)
     given = context.options.addtl_ops_to_infer_adjacent_scales
     changes: dict[str, Any] = {
-        "infer_average_pool_scales": True,
-        "infer_concat_scales": True,
-        "infer_mul_scales": True,
+        **inference_options(markers=context.options.target != "gpu"),
         "addtl_ops_to_infer_adjacent_scales": [
             *given,
             *(o for o in _WITHIN_INPUT_RANGE if o in present and o not in given),
         ],
     }
-    if context.options.target != "gpu":
-        changes["add_unary_ew_scales_for_dla"] = True
     return dataclasses.replace(context.options, **changes)
 
 
@@ -289,8 +279,8 @@ def _flag(rule: str, node: Node, options: TranslateOptions) -> str:
     if rule == "S3" and node.op_type not in _PASS_OPS and node.op_type != "Clip":
         known = node.op_type in options.addtl_ops_to_infer_adjacent_scales
         return "" if known else f"addtl_ops_to_infer_adjacent_scales {node.op_type}"
-    name = _FLAGS.get(rule, "")
-    return "" if not name or getattr(options, name) else name
+    switches = RULES[rule].options
+    return "" if not switches or any(getattr(options, name) for name in switches) else switches[0]
 
 
 def command_line(flags: Iterable[str]) -> tuple[str, ...]:

@@ -10,9 +10,7 @@ import numpy as np
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.errors import UnsupportedQuantizer
-
-EXPLICIT_RULES = ("Q1", "Q6", "Q7", "Q9", "Q10")
-"""Origins that the exporter's model states itself; all others were inferred."""
+from qdq_translator.rules import STATED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +35,7 @@ class TensorScale:
 
     @property
     def explicit(self) -> bool:
-        return self.origin.rule in EXPLICIT_RULES
+        return self.origin.rule in STATED
 
     @property
     def amax(self) -> float:

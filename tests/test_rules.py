@@ -20,35 +20,12 @@ from qdq_translator.errors import UserError
 from tests.small_models import f32, model, pair, scales_of, translated
 
 S = {"s": np.float32(0.05), "z": np.int8(0)}
-RULES = [
-    *(f"q{i}" for i in range(1, 13)),
-    "w1",
-    "w2",
-    "w3",
-    "f1",
-    "f2",
-    "f3",
-    "f5",
-    "f6",
-    *(f"s{i}" for i in range(1, 11)),
-    "c1",
-    "c2",
-]
 
 
 def plain() -> onnx.ModelProto:
     weight = np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float32)  # 12 KiB: external when asked
     text = f"g (float[1,3,16,16] x) => (float[1,4,1,1] y) {{ {pair('x', 'd')} {pair('w', 'wd')} y = Conv(d, wd) }}"
     return model(text, w=weight, **S)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_every_rule_has_tests(rule: str) -> None:
-    """F4 is `test_onnxoptimizer.py`."""
-    names = [
-        n for p in Path(__file__).parent.glob("test_rules*.py") for n in re.findall(r"def (test_\w+)", p.read_text())
-    ]
-    assert any(n.startswith(f"test_{rule}_") for n in names)
 
 
 def one_or_two_sentences(text: str) -> bool:

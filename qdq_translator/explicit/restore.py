@@ -38,6 +38,7 @@ from qdq_translator.options import TranslateOptions
 from qdq_translator.passes import cleanup, names
 from qdq_translator.placement import Placement, graph_tensors, place, weight_axis
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.rules import inference_options
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.types import TensorTypes
 
@@ -108,7 +109,7 @@ def restore(
             table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
     table.settle("max", Diagnostics())
     if complete:
-        options = TranslateOptions(infer_average_pool_scales=True, infer_concat_scales=True, infer_mul_scales=True)
+        options = TranslateOptions(**inference_options(markers=False))
         infer_scales(Context(graph, types, table, options), Diagnostics())
     placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions)
     tensors: dict[str, str] = {}

@@ -7,7 +7,7 @@
 | MaxPool, AveragePool | input and output | 5.10 [documented] |
 
 Tensors that share a range with a common third share it with each other (union-find: the fixed point in one go).
-Inferred scales that were handed on unchanged (rules S3, S6, S7) stay with the tensor that they came from, so that data
+Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data
 movement in front of a Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left
 out: the DLA never applies it.
 """
@@ -21,13 +21,12 @@ from typing import Any
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
-from qdq_translator.inference.unary import RULE as UNARY
+from qdq_translator.rules import MARKERS, SAME_VALUE
 from qdq_translator.scales import Origin
 
 RULE = "U1"
 ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Equal", "Greater", "Less")
 POOLING = ("MaxPool", "AveragePool")
-_HANDED_ON = ("S3", "S6", "S7")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +77,7 @@ def shared_tensors(node: Node, context: Context) -> list[str]:
     shared = []
     for name in dict.fromkeys(names):
         scale = context.scales.get(name)
-        if scale is not None and scale.origin.rule != UNARY and not context.graph.is_constant(name):
+        if scale is not None and scale.origin.rule not in MARKERS and not context.graph.is_constant(name):
             shared.append(name)
     return shared
 
@@ -134,7 +133,7 @@ def _differing(context: Context) -> list[tuple[list[str], list[str]]]:
                 parent[root(name)] = root(shared[0])
     for name, scale in context.scales.items():
         source = scale.origin.source
-        if scale.origin.rule in _HANDED_ON and context.scales.value(source) == scale.value:
+        if scale.origin.rule in SAME_VALUE and context.scales.value(source) == scale.value:
             parent[root(name)] = root(source)
     members: dict[str, list[str]] = {}
     for name in parent:

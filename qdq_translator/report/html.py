@@ -19,6 +19,7 @@ from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, Layout, lay_out
 from qdq_translator.report.words import amount
+from qdq_translator.rules import RULES, words
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _TOP_DB = 80.0
@@ -37,20 +38,6 @@ DEVICES = {
     "dla-fp16": ("DLA", "DLA, FP16"),
     "gpu": ("GPU", "GPU"),
     "folded": ("", "computed while building"),
-}
-_RULES = {
-    "Q1": "quantizer of the model",
-    "Q6": "quantized graph input",
-    "Q7": "quantized graph output",
-    "Q9": "clamping pair",
-    "Q10": "data movement between Q and DQ",
-    "S3": "handed on by data movement, Relu, Clip or pooling",
-    "S5": "around Sigmoid",
-    "S6": "through average pooling",
-    "S7": "around Concat",
-    "S8": "around Mul",
-    "S9": "unary 1.0 between Conv and Add",
-    "U1": "raised to a shared range",
 }
 
 
@@ -658,7 +645,7 @@ def _data(network: Network) -> dict[str, Any]:
                 text(t.hex),
                 int(t.explicit),
                 text(t.rule),
-                text(_RULES.get(t.rule, "")),
+                text(words(t.rule)),
             ),
             *(
                 text(t.node),
@@ -740,7 +727,7 @@ def _render(template: str, **values: Any) -> str:
         style_hash=_hash(style),
         script_hash=_hash(script),
         kinds=KINDS,
-        rules=_RULES,
+        rules={row.id: row.words for row in RULES.values()},
         infinity=math.inf,
         box_width=BOX_WIDTH,
         box_height=BOX_HEIGHT,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
 from qdq_translator.report.words import amount, counted
+from qdq_translator.rules import words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,16 +16,6 @@ if TYPE_CHECKING:
 _SHOWN = 8
 """Rows of a list that are shown without --all."""
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-_RULES = {
-    "S3": "handed on by data movement, Relu, Clip, pooling",
-    "S5": "around Sigmoid",
-    "S6": "through average pooling",
-    "S7": "around Concat",
-    "S8": "around Mul",
-    "S9": "unary 1.0 between Conv and Add",
-    "U1": "raised to a shared range",
-    **dict.fromkeys((f"D{n}" for n in range(1, 15)), "by a rewrite for the DLA"),
-}
 _VERDICTS = {
     "dla-int8": "DLA INT8",
     "dla-fp16": "DLA FP16",
@@ -391,7 +382,7 @@ def _print_scales(console: Console, report: dict[str, Any], everything: bool) ->
     explicit = sum(row["explicit"] for row in report["scales"])
     pairs.add_row(str(explicit), "scales from the model")
     for rule, number in inferred_by_rule(report["scales"]).items():
-        pairs.add_row(str(number), f"inferred by rule {rule}" + (f", {_RULES[rule]}" if rule in _RULES else ""))
+        pairs.add_row(str(number), f"inferred by rule {rule}" + (f", {words(rule)}" if words(rule) else ""))
     if report["automatic_scales"]:
         pairs.add_row(str(len(report["automatic_scales"])), "for tensors that only TensorRT's network has (S10)")
     if report["conflicts"]:

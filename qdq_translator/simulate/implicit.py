@@ -30,6 +30,7 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
 from qdq_translator.placement import Placement, place, weight_axis
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.rules import MARKERS
 from qdq_translator.types import TensorTypes
 
 
@@ -67,7 +68,7 @@ class ImplicitNetwork:
         precisions = files.read_layer_precisions() if files.layer_arg.is_file() else {}
         origins = config.get("scale_origins")
         if origins is not None:
-            unary = frozenset(n for n, o in origins.items() if o.get("rule") == "S9" and scales.get(n) == 1.0)
+            unary = frozenset(n for n, o in origins.items() if o.get("rule") in MARKERS and scales.get(n) == 1.0)
         else:  # another translator's files do not say; read it off the graph
             graph = Graph.from_model(copy_model(model))
             unary = frozenset(n for n, scale in scales.items() if is_unary_marker(graph, n, scale))

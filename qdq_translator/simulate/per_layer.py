@@ -25,6 +25,7 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import pass_through
 from qdq_translator.precision import float_activations
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.rules import STATED
 from qdq_translator.simulate.compare import Progress
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
@@ -432,7 +433,7 @@ class Notes:
             at = f" at '{origin['node']}'" if origin.get("node") else ""
             notes.append(
                 f"scale {scale:.6g} inferred by rule {rule}{at}{source}"
-                if rule and rule[0] == "S"
+                if rule and rule not in STATED
                 else f"scale {scale:.6g}, which the model does not state"
             )
         if tensor in self.stripped.outputs and not given:

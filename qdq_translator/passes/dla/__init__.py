@@ -1,6 +1,6 @@
 """`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 to D14, one module a rule).
 
-Each module has `RULE`, `TEXT` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
+Each module has `RULE` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
 docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D8 say what else, and why.
 Every rewrite computes the same function in float.
 
@@ -37,6 +37,7 @@ from qdq_translator.passes.dla import (
 )
 from qdq_translator.passes.dla.rewriter import Applied, Rewriter
 from qdq_translator.passes.strip import TrainedWeight
+from qdq_translator.rules import RULES as REGISTRY
 from qdq_translator.scales import ScaleTable
 from qdq_translator.targets.dla import DlaPlan
 
@@ -152,7 +153,7 @@ def rewrite_for_dla(
         count = len(rewriter.applied) - before
         if count:
             rewriter.refresh()
-            _report(rewriter.applied[before:], module.TEXT, diagnostics)
+            _report(rewriter.applied[before:], diagnostics)
     if rewriter.applied:
         cleanup.remove_dead_nodes(graph)
         cleanup.remove_unused_initializers(graph)
@@ -163,12 +164,12 @@ def rewrite_for_dla(
     )
 
 
-def _report(applied: Sequence[Applied], text: str, diagnostics: Diagnostics) -> None:
+def _report(applied: Sequence[Applied], diagnostics: Diagnostics) -> None:
     first = applied[0].before[0][0]
     more = f" and {len(applied) - 1} more" if len(applied) > 1 else ""
     diagnostics.info(
         applied[0].rule,
-        f"{text}: '{first}'{more}.",
+        f"{REGISTRY[applied[0].rule].what}: '{first}'{more}.",
         node=first,
         data={
             "nodes": {old: [name for name, _ in a.after] for a in applied for old, _ in a.before},

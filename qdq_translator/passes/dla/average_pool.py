@@ -15,7 +15,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D14"
-TEXT = "AveragePool without its padding (Xavier) becomes one with it and a product"
 
 
 def apply(rewriter: Rewriter) -> None:

@@ -24,7 +24,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D13"
-TEXT = "Conv with different or too large padding gets a larger kernel"
 _CURED = {"C4", "C5"}
 
 

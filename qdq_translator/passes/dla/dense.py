@@ -27,7 +27,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D5"
-TEXT = "Gemm and MatMul with constant weights become 1x1 Conv, with the layers around them, on [N, C, 1, 1]"
 _MOST_CHANNELS = 8192
 _DENSE = ("Gemm", "MatMul")
 _UNARY = (

@@ -18,7 +18,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D11"
-TEXT = "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"
 _LARGEST = {"DepthToSpace": 22, "SpaceToDepth": 8}
 
 

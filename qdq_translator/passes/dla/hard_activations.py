@@ -20,7 +20,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D7"
-TEXT = "HardSigmoid and HardSwish become Scale, clipped Relu and product"
 
 
 def apply(rewriter: Rewriter) -> None:

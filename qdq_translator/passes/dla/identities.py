@@ -15,7 +15,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D2"
-TEXT = "Identity, Dropout and one-input Sum, Mean, Max, Min, Concat go"
 _OF_ONE = ("Sum", "Mean", "Max", "Min", "Concat")
 
 

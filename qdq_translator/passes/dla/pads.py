@@ -22,7 +22,6 @@ from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.passes.fold_pad import constant_pads
 
 RULE = "D10"
-TEXT = "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"
 
 
 def apply(rewriter: Rewriter) -> None:

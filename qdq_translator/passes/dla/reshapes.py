@@ -17,7 +17,6 @@ from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.types import Dim
 
 RULE = "D6"
-TEXT = "Flatten, Squeeze and Unsqueeze become Reshape"
 
 
 def target_sizes(before: Optional[tuple[Dim, ...]], after: Optional[tuple[Dim, ...]]) -> Optional[list[int]]:

@@ -17,7 +17,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D12"
-TEXT = "Resize by sizes becomes Resize by integer factors"
 
 
 def apply(rewriter: Rewriter) -> None:

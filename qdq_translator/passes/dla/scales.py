@@ -18,7 +18,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D9"
-TEXT = "Neg, and Div by a constant, become a Scale"
 
 
 def apply(rewriter: Rewriter) -> None:

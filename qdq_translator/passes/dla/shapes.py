@@ -21,7 +21,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D1"
-TEXT = "shape arithmetic and constant expressions become constants"
 _MOST = 4096
 _NEVER = ("RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike")
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")

@@ -21,7 +21,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D4"
-TEXT = "GlobalAveragePool, ReduceMean over H and W and large AveragePool become AveragePool of at most 8 x 8, in a row"
 WINDOW = 8
 
 

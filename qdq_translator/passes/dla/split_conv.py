@@ -25,7 +25,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D3"
-TEXT = "Conv (with its activation) before a channel Split or Slice becomes one Conv a part"
 _UNARY = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Neg", "Abs", "Identity", "Elu")
 _BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
 

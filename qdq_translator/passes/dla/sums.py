@@ -15,7 +15,6 @@ from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D8"
-TEXT = "Sum, Max and Mean of several inputs become two-input layers (Mean with a Scale)"
 
 
 def apply(rewriter: Rewriter) -> None:

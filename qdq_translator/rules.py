@@ -1,0 +1,325 @@
+"""The rules, one row each: what every room that names a rule reads instead of keeping words or flags of its own.
+
+Inference, root causes, shared ranges, `restore --complete`, the terminal, the page, docs/rules.md and the tests all read
+this table. What a rule *does* stands in its module; the limits of the DLA have a table of their own (`targets`).
+`python -m qdq_translator.rules PAGE` writes the tables of docs/rules.md anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    words: beside a scale or a message, a phrase without a full stop. what, then: the two columns of its table in
+    docs/rules.md (Markdown; `then` may be ''). options: fields of `TranslateOptions` each of which switches it on, () where
+    it always holds. stated: a scale of this origin is the model's own word, not inferred. same_value: the rule hands a
+    scale on unchanged, so that both tensors stay on one scale when ranges are shared. marker: the scale is not a range
+    (the DLA never applies it). page: where it is described, under docs/.
+    """
+
+    id: str
+    words: str
+    what: str
+    then: str = ""
+    options: tuple[str, ...] = ()
+    stated: bool = False
+    same_value: bool = False
+    marker: bool = False
+    page: str = "rules.md"
+
+
+_ROWS = (
+    # ---------------------------------------------------------------- quantizers
+    Rule(
+        "Q1",
+        "quantizer of the model",
+        "activation pair `x -> Q [-> Clip] -> DQ -> y`, per tensor, int8, zero point 0",
+        "consumers of `y` read `x`, `x` gets the scale",
+        stated=True,
+    ),
+    Rule(
+        "Q2",
+        "quantized float weight",
+        "float weight `const -> Q [-> Clip] -> DQ`, per tensor or per channel, any axis",
+        "one initializer with the baked weights",
+    ),
+    Rule("Q3", "int8 weight", "int8 weight `const -> DQ`", "the same"),
+    Rule("Q4", "quantized bias", "bias `const int32 -> DQ`", "its float value"),
+    Rule(
+        "Q5",
+        "layout operators behind a constant",
+        "layout operators behind a constant's DQ (`Reshape`, `Transpose`, ...)",
+        "folded into the initializer",
+    ),
+    Rule(
+        "Q6",
+        "quantized graph input",
+        "int8 graph input `-> DQ`",
+        "the input becomes float under its own name and gets the scale",
+        stated=True,
+    ),
+    Rule(
+        "Q7",
+        "quantized graph output",
+        "quantized graph output, int8 or behind a DQ",
+        "the output keeps its name, becomes float, gets the scale",
+        stated=True,
+    ),
+    Rule(
+        "Q8",
+        "pairs in series",
+        "pairs in series",
+        "equal scales count once, different ones are a conflict (C1)",
+        stated=True,
+    ),
+    Rule(
+        "Q9",
+        "clamping pair",
+        "a pair that clamps: uint8 with zero point 0, `Clip(0, 127)` between Q and DQ, fewer than 8 bits",
+        "the clamp stays as Relu or Clip, unless what comes before cannot exceed it",
+        stated=True,
+    ),
+    Rule(
+        "Q10",
+        "data movement between Q and DQ",
+        "data movement between Q and DQ (`Transpose`, `MaxPool`, ...)",
+        "works on float values; both sides have the scale",
+        stated=True,
+    ),
+    Rule(
+        "Q11",
+        "quantized constant that is not a weight",
+        "quantized constants that are not weights",
+        "replaced by their dequantized value",
+    ),
+    Rule(
+        "Q12",
+        "half precision",
+        "half precision models",
+        "translated as they are; scales in float32, computed in float32 or wider",
+    ),
+    # ---------------------------------------------------------------- weights
+    Rule(
+        "W1",
+        "trained weight codes",
+        "Weights are baked: `code * scale`, -128 saturated to -127. TensorRT's own rule (per output channel `max|w| / 127`, "
+        "round) is then run on the final weights, and its codes are compared with the trained ones. Wherever a channel's "
+        "codes reach +-127 they are all reproduced.",
+    ),
+    Rule("W2", "float weights kept", "`--weights float` keeps the exporter's float weights instead."),
+    Rule(
+        "W3",
+        "weight scales by maximum",
+        "With `--calibration_type max`, weight scales that are not `max|w| / 127` are reported.",
+    ),
+    # ---------------------------------------------------------------- folding
+    Rule(
+        "F1",
+        "BatchNormalization folded",
+        "BatchNormalization into Conv, ConvTranspose, Gemm, MatMul; the folded node's output has the BN's output name. Not "
+        "where the first output is read elsewhere, is a graph output, or has a scale of its own.",
+    ),
+    Rule("F2", "Pad folded", "Constant `Pad` into Conv, AveragePool, MaxPool, only where equal for every input."),
+    Rule(
+        "F3",
+        "constants and dead nodes",
+        "`Constant` nodes become initializers; dead nodes and unused initializers go.",
+    ),
+    Rule(
+        "F4",
+        "folded by onnxoptimizer",
+        "`--graph_optimizer onnxoptimizer`: F1 to F3 by that package (0.3.2, Python 3.9 and below); equal results.",
+    ),
+    Rule("F5", "tensors named after nodes", "`--rename_node_outputs`: every tensor is called like its node."),
+    Rule(
+        "F6",
+        "fitted to TensorRT's parser",
+        "What TensorRT's parser needs: weights as initializers, `kernel_shape`, opset 17 at most for 8.x, unique layer names "
+        "without `,` `'` `*`, no collisions with names that the parser makes up.",
+    ),
+    # ---------------------------------------------------------------- scale inference
+    Rule(
+        "S1",
+        "explicit scales are never changed",
+        "nothing: explicit scales are never changed, the first rule that gives one wins",
+        "always",
+    ),
+    Rule("S2", "no scale by inference", "nothing to graph outputs, constants, integers", "always"),
+    Rule(
+        "S3",
+        "handed on by data movement, Relu, Clip or pooling",
+        "input and output the same scale: MaxPool, Flatten, Relu, Pad, Transpose, Reshape, Squeeze, Unsqueeze, Identity, "
+        "Dropout, Expand, Tile, Cast between float types, DepthToSpace, SpaceToDepth, nearest Resize; forward through Slice, "
+        "Split, Gather; Clip: forward the narrower range, backward the output's scale",
+        "always; more with `--addtl_ops_to_infer_adjacent_scales`",
+        same_value=True,
+    ),
+    Rule("S4", "to a fixed point", "forward, then backward, until nothing changes", "always"),
+    Rule(
+        "S5",
+        "around Sigmoid",
+        "Sigmoid output 1/127 before a Mul; backward `amax_in = log(amax_out / (1 - amax_out))` for `0.5 < amax_out < 1`",
+        "forward with `--infer_mul_scales`",
+        options=("infer_mul_scales",),
+    ),
+    Rule(
+        "S6",
+        "through average pooling",
+        "average pools and spatial means as pass-through",
+        "`--infer_average_pool_scales`",
+        options=("infer_average_pool_scales",),
+        same_value=True,
+    ),
+    Rule(
+        "S7",
+        "around Concat",
+        "Concat: output the largest known input scale, missing inputs the output's",
+        "`--infer_concat_scales`",
+        options=("infer_concat_scales",),
+        same_value=True,
+    ),
+    Rule(
+        "S8",
+        "around Mul",
+        "Mul: `amax_out = amax_a * amax_b`, two give the third; constants count",
+        "`--infer_mul_scales`",
+        options=("infer_mul_scales",),
+    ),
+    Rule(
+        "S9",
+        "unary 1.0 between Conv and Add",
+        "1.0 to a Conv output before a two-input Add whose other input has a real scale",
+        "`--add_unary_ew_scales_for_dla`",
+        options=("add_unary_ew_scales_for_dla",),
+        marker=True,
+    ),
+    Rule(
+        "S10",
+        "tensor of TensorRT's own network",
+        "tensors that only TensorRT 10.x's network has",
+        "10.x known, not `--no_auto_names`",
+    ),
+    Rule(
+        "U1",
+        "raised to a shared range",
+        "equal ranges where a DLA wants them: Concat, element-wise, pooling",
+        "`--unify_scales max` on a DLA target",
+    ),
+    # ---------------------------------------------------------------- conflicts
+    Rule(
+        "C1",
+        "conflicting scales",
+        "a tensor is quantized with different scales (`W-C1`)",
+        "`--on_conflict max` (default) keeps the range, `min` the resolution, `first` the first in the graph, `error` stops. "
+        "Better: share the quantizer in the model.",
+    ),
+    Rule(
+        "C2",
+        "quantized for some consumers, float for others",
+        "a tensor is quantized for some consumers and read as float by others (`I-C2`)",
+        "In implicit mode one scale holds for all consumers; check with `verify --per_layer` if that float branch was meant to "
+        "be precise.",
+    ),
+    # ---------------------------------------------------------------- annotations
+    Rule(
+        "A1",
+        "annotated",
+        "`--annotate` writes precision, reason, scale and origin into the metadata of nodes and tensors, under keys that begin "
+        "with `qdq_translator.`. A model below IR version 10 has no place for them and is left alone (`I-A1`).",
+        "Export with a later ONNX, or read the same in the report.",
+    ),
+    # ---------------------------------------------------------------- rewrites for the DLA
+    *(
+        Rule(identity, "rewrite for the DLA", what, page="dla_rewrites.md")
+        for identity, what in (
+            ("D0", "what is still left for the GPU, or that the target has no DLA"),
+            ("D1", "shape arithmetic and constant expressions become constants"),
+            ("D2", "Identity, Dropout and one-input Sum, Mean, Max, Min, Concat go"),
+            ("D3", "Conv (with its activation) before a channel Split or Slice becomes one Conv a part"),
+            (
+                "D4",
+                "GlobalAveragePool, ReduceMean over H and W and large AveragePool become AveragePool of at most 8 x 8, in a row",
+            ),
+            (
+                "D5",
+                "Gemm and MatMul with constant weights become 1x1 Conv, with the layers around them, on [N, C, 1, 1]",
+            ),
+            ("D6", "Flatten, Squeeze and Unsqueeze become Reshape"),
+            ("D7", "HardSigmoid and HardSwish become Scale, clipped Relu and product"),
+            ("D8", "Sum, Max and Mean of several inputs become two-input layers (Mean with a Scale)"),
+            ("D9", "Neg, and Div by a constant, become a Scale"),
+            ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),
+            ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
+            ("D12", "Resize by sizes becomes Resize by integer factors"),
+            ("D13", "Conv with different or too large padding gets a larger kernel"),
+            ("D14", "AveragePool without its padding (Xavier) becomes one with it and a product"),
+        )
+    ),
+)
+
+RULES = {row.id: row for row in _ROWS}
+"""Rule number -> its row, in the order of the documentation."""
+
+STATED = frozenset(row.id for row in _ROWS if row.stated)
+"""Origins that the exporter's model states itself; all other scales were inferred."""
+SAME_VALUE = frozenset(row.id for row in _ROWS if row.same_value)
+MARKERS = frozenset(row.id for row in _ROWS if row.marker)
+
+
+def words(rule: str) -> str:
+    """What a reader sees beside a rule's number; '' for one that this program does not know (an older file's)."""
+    return RULES[rule].words if rule in RULES else ""
+
+
+def inference_options(markers: bool) -> dict[str, Any]:
+    """What has to be set in `TranslateOptions` for all rules of scale inference; `markers`: also those that give a marker."""
+    fields = (field for row in _ROWS if markers or not row.marker for field in row.options)
+    return dict.fromkeys(sorted(set(fields)), True)
+
+
+# ---------------------------------------------------------------- docs/rules.md
+
+_HEADS = {
+    "Q": ("what is recognised", "what becomes of it"),
+    "W": ("what holds", ""),
+    "F": ("what happens", ""),
+    "S": ("gives", "when"),
+    "C": ("what", "what to do"),
+    "A": ("what", "what to do"),
+}
+"""Letter of the rules of one table -> the heads of its columns."""
+_TABLE = re.compile(r"(<!-- rules: ([A-Z ]+) -->\n).*?(<!-- end of rules -->)", re.S)
+
+
+def table(letters: str) -> str:
+    """The Markdown table of the rules whose numbers begin with one of `letters` (blanks between)."""
+    what, then = _HEADS[letters.split()[0]]
+    rows = [["rule", what, then], ["---", "---", "---"]]
+    rows += [[row.id, row.what, row.then] for row in _ROWS if re.sub(r"\d", "", row.id) in letters.split()]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in (cells if then else cells[:2])) + " |\n"
+        for cells in rows
+    )
+
+
+def with_tables(page: str) -> str:
+    """The text of docs/rules.md with its tables as this registry has them."""
+    return _TABLE.sub(lambda found: found[1] + table(found[2]) + found[3], page)
+
+
+def main(arguments: Optional[list[str]] = None) -> None:
+    for name in arguments if arguments is not None else sys.argv[1:]:
+        page = Path(name)
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

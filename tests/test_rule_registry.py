@@ -1,0 +1,75 @@
+"""`qdq_translator.rules` and everything that names a rule agree: code, documentation, tests, terminal, page, options."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from qdq_translator.options import TranslateOptions
+from qdq_translator.passes import dla
+from qdq_translator.rules import RULES, SAME_VALUE, STATED, inference_options, with_tables
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [p for p in (ROOT / "qdq_translator").rglob("*.py") if "targets" not in p.parts]
+"""The limits of the DLA (`targets`) have numbers and a table of their own."""
+ELSEWHERE = {
+    "F4": "test_onnxoptimizer.py",
+    "U1": "test_unify.py",
+    "A1": "test_annotate.py",
+    "D0": "dla/test_rewrites.py",
+}
+"""Rules whose tests are a file, not `test_<rule>_...` in test_rules*.py."""
+
+
+def test_tables_of_the_documentation_are_up_to_date() -> None:
+    """`python -m qdq_translator.rules docs/rules.md` makes them."""
+    page = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert with_tables(page) == page
+    described = [row.id for row in RULES.values() if row.page == "rules.md"]
+    assert [rule for rule in described if f"\n| {rule} | " not in page] == []
+
+
+def test_every_rule_that_the_code_names_has_a_row() -> None:
+    """Numbers that reach a user: first arguments of diagnostics, origins of scales, RULE constants."""
+    text = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES)
+    named = re.findall(r"(?:\.info|\.warning|info\)|warning\))\(\s*\"([A-Z]+\d+)\"", text)
+    named += re.findall(r"Origin\(\s*\"([A-Z]+\d+)\"", text) + re.findall(r"^RULE = \"([A-Z]+\d+)\"", text, re.M)
+    named += re.findall(r"\.give\([^\n]*?\"([A-Z]+\d+)\"", text)
+    assert len(set(named)) > 25
+    assert sorted(set(named) - set(RULES)) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_tests(rule: str) -> None:
+    folder = Path(__file__).parent
+    if rule in ELSEWHERE:
+        assert "def test_" in (folder / ELSEWHERE[rule]).read_text()
+        return
+    files = (folder / "dla").glob("test_*.py") if rule.startswith("D") else folder.glob("test_rules*.py")
+    text = "\n".join(p.read_text() for p in files)
+    pattern = rf"\b{rule}\b" if rule.startswith("D") else rf"def test_{rule.lower()}_"
+    assert re.search(pattern, text)
+
+
+def test_rewrites_for_the_dla_are_the_rows_of_the_registry() -> None:
+    assert ["D0", *(module.RULE for module in dla.RULES)] == [rule for rule in RULES if rule.startswith("D")]
+    page = (ROOT / "docs" / "dla_rewrites.md").read_text(encoding="utf-8")
+    assert [m.RULE for m in dla.RULES if f"\n### {m.RULE}" not in page] == []
+
+
+def test_flags_are_options_and_off_by_default() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(TranslateOptions)}
+    for row in RULES.values():
+        for option in row.options:
+            assert defaults[option] is False, f"{row.id}: {option}"
+    assert "add_unary_ew_scales_for_dla" in set(inference_options(markers=True)) - set(inference_options(markers=False))
+
+
+def test_words_are_phrases_and_kinds_do_not_overlap() -> None:
+    for row in RULES.values():
+        assert row.words and row.what and not row.words.endswith("."), row.id
+        assert (ROOT / "docs" / row.page).exists()
+    assert not STATED & SAME_VALUE
