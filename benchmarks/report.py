@@ -25,7 +25,7 @@ from qdq_translator.inference import Context
 from qdq_translator.precision import explain, make_plan
 from qdq_translator.report.data import format_report, make_report
 from qdq_translator.root_causes import find_root_causes
-from qdq_translator.targets.dla import judge
+from qdq_translator.targets.dla.verdicts import judge
 from qdq_translator.translator import Translation
 
 CHANNELS = 8

@@ -31,7 +31,7 @@ from qdq_translator.passes.strip import TrainedWeight, strip
 from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan
 from qdq_translator.root_causes import RootCauses, find_root_causes
 from qdq_translator.scales import ScaleTable
-from qdq_translator.targets.dla import DlaPlan, judge, tensorrt_version
+from qdq_translator.targets.dla.verdicts import DlaPlan, judge, tensorrt_version
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
     Platform,

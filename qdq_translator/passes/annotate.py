@@ -16,7 +16,7 @@ from qdq_translator.emit.calibration_cache import scale_to_hex
 from qdq_translator.graph import Graph
 from qdq_translator.precision import LayerPlan
 from qdq_translator.scales import ScaleTable
-from qdq_translator.targets.dla import DlaPlan
+from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.types import TensorTypes
 
 FIRST_IR_VERSION = 10

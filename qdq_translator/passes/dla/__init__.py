@@ -39,7 +39,7 @@ from qdq_translator.passes.dla.rewriter import Applied, Rewriter
 from qdq_translator.passes.strip import TrainedWeight
 from qdq_translator.rules import RULES as REGISTRY
 from qdq_translator.scales import ScaleTable
-from qdq_translator.targets.dla import DlaPlan
+from qdq_translator.targets.dla.verdicts import DlaPlan
 
 RULES = (
     shapes,

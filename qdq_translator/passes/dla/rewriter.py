@@ -13,7 +13,9 @@ from qdq_translator.inference.context import Context, DerivedScale
 from qdq_translator.options import TranslateOptions
 from qdq_translator.passes.strip import TrainedWeight
 from qdq_translator.scales import Origin, ScaleTable
-from qdq_translator.targets.dla import Finding, Layer, explicit_pads, gpu_findings, limits_by_op
+from qdq_translator.targets.dla.checks import Layer, explicit_pads
+from qdq_translator.targets.dla.limits import limits_by_op
+from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
 from qdq_translator.types import Dim, TensorTypes
 
 Image = tuple[Dim, int, int, int]

@@ -1,0 +1,378 @@
+"""What a limit of the DLA asks of one layer: the parameters of its node, its shapes and its scales.
+
+A check answers '' (kept), what it found instead ('kernel 33x3'), or None where a shape that it needs is unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Callable, Optional, Sequence
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.inference.context import Context
+from qdq_translator.inference.unify import shared_tensors
+
+COMPARISONS = ("Equal", "Greater", "Less")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """What a check may look at."""
+
+    node: Node
+    context: Context
+    tensorrt: tuple[int, int, int]
+
+    def shape(self, name: str) -> Optional[list[Optional[int]]]:
+        """Sizes, None for dynamic ones; None where the rank is unknown."""
+        shape = self.context.types.shape(name)
+        return None if shape is None else [d if isinstance(d, int) else None for d in shape]
+
+    def activations(self) -> list[str]:
+        graph, types = self.context.graph, self.context.types
+        names = dict.fromkeys([*self.node.inputs, *self.node.outputs])
+        return [n for n in names if n and not graph.is_constant(n) and types.is_float(n)]
+
+    def ints(self, key: str, default: int, count: int) -> list[int]:
+        return [int(v) for v in self.node.get(key, [default] * count)]
+
+    def constant(self, index: int) -> Optional[np.ndarray]:
+        name = self.node.input(index)
+        return self.context.graph.array(name) if name else None
+
+
+Check = Callable[[Layer], Optional[str]]
+
+
+def always(layer: Layer) -> Optional[str]:
+    return layer.node.op_type
+
+
+def since(*version: int) -> Check:
+    def check(layer: Layer) -> Optional[str]:
+        have = layer.tensorrt
+        return "" if have >= version else f"TensorRT {'.'.join(map(str, have))}"
+
+    return check
+
+
+def kernel_of(layer: Layer) -> Optional[list[int]]:
+    """Spatial kernel of a convolution or pooling; None where unknown."""
+    kernel = layer.node.get("kernel_shape")
+    if kernel is not None:
+        return [int(k) for k in kernel]
+    weight = layer.shape(layer.node.input(1)) if layer.node.input(1) else None
+    if weight is None or any(d is None for d in weight):
+        return None
+    return [int(d or 0) for d in weight[2:]]
+
+
+def explicit_pads(layer: Layer) -> Optional[list[int]]:
+    """ONNX pads (begins, then ends); None where auto_pad needs a shape that is unknown."""
+    kernel = kernel_of(layer)
+    if kernel is None:
+        return None
+    auto = layer.node.get("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        return layer.ints("pads", 0, 2 * len(kernel))
+    if auto == "VALID":
+        return [0] * (2 * len(kernel))
+    sizes = layer.shape(layer.node.inputs[0])
+    if sizes is None or layer.node.is_op("ConvTranspose"):
+        return None
+    before, after = [], []
+    strides, dilations = layer.ints("strides", 1, len(kernel)), layer.ints("dilations", 1, len(kernel))
+    for size, k, s, d in zip(sizes[2:], kernel, strides, dilations):
+        if size is None:
+            return None
+        total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
+        less, more = total // 2, total - total // 2
+        before.append(less if auto == "SAME_UPPER" else more)
+        after.append(more if auto == "SAME_UPPER" else less)
+    return before + after
+
+
+def _by(values: Sequence[int]) -> str:
+    return "x".join(str(v) for v in values)
+
+
+def within(what: str, low: int, high: int, get: Callable[[Layer], Optional[list[int]]]) -> Check:
+    def check(layer: Layer) -> Optional[str]:
+        values = get(layer)
+        if values is None:
+            return None
+        return "" if all(low <= v <= high for v in values) else f"{what} {_by(values)}"
+
+    return check
+
+
+def spatial(key: str, default: int) -> Callable[[Layer], Optional[list[int]]]:
+    def get(layer: Layer) -> Optional[list[int]]:
+        kernel = kernel_of(layer)
+        return None if kernel is None else layer.ints(key, default, len(kernel))
+
+    return get
+
+
+def two_spatial(layer: Layer) -> Optional[str]:
+    kernel = kernel_of(layer)
+    if kernel is None:
+        return None
+    return "" if len(kernel) == 2 else f"{len(kernel)} spatial dimensions"
+
+
+def four_dimensions(layer: Layer) -> Optional[str]:
+    ranks = [layer.context.types.rank(name) for name in layer.activations()]
+    odd = next((r for r in ranks if r is not None and r != 4), None)
+    if odd is not None:
+        return f"{odd} dimensions"
+    return None if None in ranks else ""
+
+
+def at_most_four(layer: Layer) -> Optional[str]:
+    ranks = [layer.context.types.rank(name) for name in layer.activations()]
+    high = next((r for r in ranks if r is not None and r > 4), None)
+    if high is not None:
+        return f"{high} dimensions"
+    return None if None in ranks else ""
+
+
+def sizes_up_to(what: str, limit: int, part: slice) -> Check:
+    def check(layer: Layer) -> Optional[str]:
+        known = True
+        for name in layer.activations():
+            shape = layer.shape(name)
+            if shape is None or len(shape) < 2:
+                known = known and shape is not None
+                continue
+            for size in shape[part]:
+                known = known and size is not None
+                if size is not None and size > limit:
+                    return f"{what} {size}"
+        return "" if known else None
+
+    return check
+
+
+def pad_below_kernel(layer: Layer) -> Optional[str]:
+    pads, kernel = explicit_pads(layer), kernel_of(layer)
+    if pads is None or kernel is None:
+        return None
+    return "" if all(p < k for p, k in zip(pads, kernel * 2)) else f"padding {_by(pads)}, kernel {_by(kernel)}"
+
+
+def symmetric_pad(layer: Layer) -> Optional[str]:
+    pads = explicit_pads(layer)
+    if pads is None:
+        return None
+    half = len(pads) // 2
+    return "" if pads[:half] == pads[half:] else f"padding {_by(pads[:half])} before, {_by(pads[half:])} after"
+
+
+def channels(layer: Layer) -> Optional[list[int]]:
+    weight = layer.shape(layer.node.input(1))
+    group = int(layer.node.get("group", 1))
+    if weight is None or len(weight) < 2 or weight[0] is None or weight[1] is None:
+        return None
+    return [weight[1] * group, weight[0]]
+
+
+def groups(layer: Layer) -> Optional[list[int]]:
+    return [int(layer.node.get("group", 1))]
+
+
+def constant_weight(layer: Layer) -> Optional[str]:
+    return "" if layer.context.graph.is_constant(layer.node.input(1)) else f"weights are tensor '{layer.node.input(1)}'"
+
+
+def constant_second(layer: Layer) -> Optional[str]:
+    name = layer.node.input(1)
+    return "" if layer.context.graph.is_constant(name) else f"second input is tensor '{name}'"
+
+
+def deconv_kernel(layer: Layer) -> Optional[str]:
+    kernel = kernel_of(layer)
+    if kernel is None:
+        return None
+    fine = all(1 <= k <= 32 for k in kernel) or (min(kernel) == 1 and max(kernel) in (64, 96, 128))
+    return "" if fine else f"kernel {_by(kernel)}"
+
+
+def deconv_square(layer: Layer) -> Optional[str]:
+    kernel = kernel_of(layer)
+    if kernel is None:
+        return None
+    strides = layer.ints("strides", 1, len(kernel))
+    for what, values in (("kernel", kernel), ("stride", strides)):
+        if len(set(values)) == 1 and 23 <= values[0] <= 32:
+            return f"{what} {_by(values)}"
+    return ""
+
+
+def exclusive_padding(layer: Layer) -> Optional[str]:
+    pads = explicit_pads(layer)
+    if pads is None:
+        return None
+    return "padding is left out of the average" if any(pads) and not layer.node.get("count_include_pad", 0) else ""
+
+
+def more_outputs(layer: Layer) -> Optional[str]:
+    return "output of indices" if sum(bool(n) for n in layer.node.outputs) > 1 else ""
+
+
+def equal_ranges(layer: Layer) -> Optional[str]:
+    values = {name: layer.context.scales[name].value for name in shared_tensors(layer.node, layer.context)}
+    if len(set(values.values())) < 2:
+        return ""
+    return f"scales {min(values.values()):.4g} to {max(values.values()):.4g}"
+
+
+def clipped_relu(layer: Layer) -> Optional[str]:
+    bounds: list[Optional[float]] = []
+    for index, key in ((1, "min"), (2, "max")):
+        name = layer.node.input(index)
+        if name and not layer.context.graph.is_constant(name):
+            return f"bound '{name}' is no constant"
+        bounds.append(layer.context.graph.scalar(name) if name else layer.node.get(key))
+    low, high = bounds
+    shown = f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"
+    return "" if low == 0 and high is not None and 1 <= high <= 127 else f"bounds {shown}"
+
+
+def channel_axis(layer: Layer) -> Optional[str]:
+    axis, rank = int(layer.node.get("axis", 1)), layer.context.types.rank(layer.node.outputs[0])
+    if rank is None and axis < 0:
+        return None
+    axis = axis + (rank or 0) if axis < 0 else axis
+    return "" if axis == 1 else f"axis {axis}"
+
+
+def several_inputs(layer: Layer) -> Optional[str]:
+    return "" if len(layer.node.inputs) > 1 else "one input"
+
+
+def _resize_scales(layer: Layer) -> Optional[np.ndarray]:
+    """Constant scale factors; None where there are none."""
+    if layer.node.is_op("Upsample") and layer.node.get("scales") is not None:
+        return np.asarray(layer.node.get("scales"))
+    index = 1 if layer.node.is_op("Upsample") or layer.context.graph.opset() < 11 else 2
+    values = layer.constant(index)
+    return values if values is not None and values.size else None
+
+
+def no_sizes(layer: Layer) -> Optional[str]:
+    return "sizes are given" if layer.node.input(3) else ""
+
+
+def integer_scales(layer: Layer) -> Optional[str]:
+    if layer.node.input(3):
+        return ""
+    scales = _resize_scales(layer)
+    if scales is None:
+        return "scales are no constant"
+    highest = 32 if layer.node.get("mode", "nearest") == "nearest" else 4
+    fine = (
+        scales.size == 4
+        and np.all(scales[:2] == 1)
+        and np.all(scales == np.round(scales))
+        and np.all((scales >= 1) & (scales <= highest))
+    )
+    return "" if fine else f"scales {'x'.join(f'{s:g}' for s in scales)}"
+
+
+def resize_mode(layer: Layer) -> Optional[str]:
+    node = layer.node
+    mode = node.get("mode", "nearest")
+    if node.is_op("Upsample") or layer.context.graph.opset() < 11:
+        where, rounding = "asymmetric", "floor"
+    else:
+        where = node.get("coordinate_transformation_mode", "half_pixel")
+        rounding = node.get("nearest_mode", "round_prefer_floor")
+    if mode == "nearest":
+        fine = (where, rounding) == ("asymmetric", "floor") or (
+            where == "half_pixel" and rounding in ("round_prefer_floor", "round_prefer_ceil")
+        )
+        return "" if fine else f"nearest, {where}, {rounding}"
+    if mode == "linear":
+        return "" if where == "half_pixel" else f"linear, {where}"
+    return f"mode {mode}"
+
+
+def _axes(layer: Layer) -> Optional[list[int]]:
+    """Axes that a Slice or Split works on, non-negative; None where unknown."""
+    node, rank = layer.node, layer.context.types.rank(layer.node.inputs[0])
+    if node.is_op("Split"):
+        axes = [int(node.get("axis", 0))]
+    elif node.get("axes") is not None:
+        axes = [int(a) for a in node.get("axes")]
+    elif node.input(3):
+        values = layer.constant(3)
+        if values is None:
+            return None
+        axes = [int(a) for a in values.reshape(-1)]
+    else:
+        return list(range(rank)) if rank is not None else None
+    if rank is None and any(a < 0 for a in axes):
+        return None
+    return [a + (rank or 0) if a < 0 else a for a in axes]
+
+
+def no_batch_axis(layer: Layer) -> Optional[str]:
+    axes = _axes(layer)
+    if axes is None:
+        return None
+    return "works on the batch axis" if 0 in axes else ""
+
+
+def static_parameters(layer: Layer) -> Optional[str]:
+    for name in layer.node.inputs[1:]:
+        if name and not layer.context.graph.is_constant(name):
+            # shape arithmetic of a static network is folded by TensorRT; then the output's shape is known here too
+            known = all(layer.context.types.static_shape(output) for output in layer.node.outputs if output)
+            return "" if known else None
+    return ""
+
+
+def softmax_axis(layer: Layer) -> Optional[str]:
+    shape = layer.shape(layer.node.inputs[0])
+    if shape is None:
+        return None
+    axis = int(layer.node.get("axis", -1 if layer.context.graph.opset() >= 13 else 1))
+    axis = axis + len(shape) if axis < 0 else axis
+    size = shape[axis] if axis < len(shape) else None
+    if size is None:
+        return None
+    others = [d for i, d in enumerate(shape) if i not in (0, axis)]
+    return "" if size <= 1024 or (all(d == 1 for d in others) and size <= 8192) else f"{size} along the axis"
+
+
+def lrn_window(layer: Layer) -> Optional[str]:
+    size = int(layer.node.get("size", 0))
+    return "" if size in (3, 5, 7, 9) else f"window {size}"
+
+
+def batch_untouched(layer: Layer) -> Optional[str]:
+    if layer.node.is_op("Transpose"):
+        perm = layer.node.get("perm")
+        return "moves the batch axis" if perm is None or perm[0] != 0 else ""
+    before, after = layer.shape(layer.node.inputs[0]), layer.shape(layer.node.outputs[0])
+    if not before or not after or before[0] is None or after[0] is None:
+        return None
+    return "" if before[0] == after[0] else f"batch {before[0]} becomes {after[0]}"
+
+
+def followed_by_cast(layer: Layer) -> Optional[str]:
+    reader = layer.context.graph.only_consumer(layer.node.outputs[0])
+    return "" if reader is not None and reader.is_op("Cast") else "its only reader is no Cast"
+
+
+def int8_inputs(layer: Layer) -> Optional[str]:
+    lacking = next((n for n in layer.activations() if n not in layer.context.scales), "")
+    return f"tensor '{lacking}' has no scale" if lacking else ""
+
+
+def cast_of_comparison(layer: Layer) -> Optional[str]:
+    producer = layer.context.graph.producer.get(layer.node.inputs[0])
+    return "" if producer is not None and producer.is_op(*COMPARISONS) else "Cast"

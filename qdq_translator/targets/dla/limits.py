@@ -1,0 +1,239 @@
+"""The table of limits of the DLA through TensorRT.
+
+Each row of `LIMITS` is one limit: the operators it is for, what follows where it is not kept (the layer goes to the GPU,
+or runs in FP16), its source, and whether the source states the limit ('documented') or we read it out of other evidence
+('inferred'). Numbers like 6.3 are those of the fact sheet. Nothing here was run on a DLA.
+
+Not in the table, because no public source gives what a check would need: the convolution buffer (weight and data banks,
+6.3, 6.7), and the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build asks for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from qdq_translator.targets.dla.checks import (
+    COMPARISONS,
+    Check,
+    always,
+    at_most_four,
+    batch_untouched,
+    cast_of_comparison,
+    channel_axis,
+    channels,
+    clipped_relu,
+    constant_second,
+    constant_weight,
+    deconv_kernel,
+    deconv_square,
+    equal_ranges,
+    exclusive_padding,
+    explicit_pads,
+    followed_by_cast,
+    four_dimensions,
+    groups,
+    int8_inputs,
+    integer_scales,
+    kernel_of,
+    lrn_window,
+    more_outputs,
+    no_batch_axis,
+    no_sizes,
+    pad_below_kernel,
+    resize_mode,
+    several_inputs,
+    since,
+    sizes_up_to,
+    softmax_axis,
+    spatial,
+    static_parameters,
+    symmetric_pad,
+    two_spatial,
+    within,
+)
+
+DLA_INT8, DLA_FP16, GPU, FOLDED = "dla-int8", "dla-fp16", "gpu", "folded"
+
+_GUIDE = "TensorRT 8.5.3 Developer Guide, 12.2 (6.3)"
+_PAGE = "DLA layer restrictions page, TensorRT 11.4.1 (6.3b)"
+_HEADER = "NvInfer.h of TensorRT 8.6 (6.3)"
+_TABLE = "Deep-Learning-Accelerator-SW operators table (6.5)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both)."""
+
+    id: str
+    ops: tuple[str, ...]
+    text: str
+    check: Check
+    effect: str = GPU
+    source: str = _GUIDE
+    status: str = "documented"
+    only: str = ""
+
+
+_ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "PRelu")
+_POOLS = ("MaxPool", "AveragePool")
+_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum")
+_RESIZES = ("Resize", "Upsample")
+_SLICES = ("Slice", "Split")
+_SHUFFLES = ("Reshape", "Transpose")
+_NATIVE = frozenset(
+    (
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "LRN", "Concat", "Softmax", "Abs", "Cast"),
+        *(*_ACTIVATIONS, *_POOLS, *_ELEMENTWISE, *_RESIZES, *_SLICES, *_SHUFFLES, *COMPARISONS),
+        *("Atanh", "Cos", "Sin", "GlobalMaxPool"),
+    )
+)
+_REBUILD = (
+    *("And", "Or", "Xor", "Not", "Where", "Neg", "Identity", "CumSum", "DepthToSpace", "SpaceToDepth", "Gather"),
+    *("GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "GRU", "LSTM", "RNN", "ReduceSum"),
+)
+_NOT_NATIVE = (
+    *("GlobalAveragePool", "ReduceMean", "ReduceMin", "Flatten", "Squeeze", "Unsqueeze", "Pad", "HardSwish"),
+    *("HardSigmoid", "Elu", "Selu", "Celu", "Softplus", "Softsign", "Mish", "Erf", "Exp", "Log", "Sqrt", "Reciprocal"),
+    *("Floor", "Ceil", "Round", "Sign", "Expand", "Tile", "Mod", "Mean", "Acos", "Acosh", "Asin", "Asinh", "Atan"),
+    *(
+        "Cosh",
+        "Sinh",
+        "Tan",
+        "GreaterOrEqual",
+        "LessOrEqual",
+        "LogSoftmax",
+        "LpNormalization",
+        "LpPool",
+        "GlobalLpPool",
+    ),
+    *("InstanceNormalization", "GroupNormalization", "LayerNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
+    *("ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
+)
+KNOWN = _NATIVE | frozenset((*_REBUILD, *_NOT_NATIVE, "Pow", "ReduceMax", "Dropout"))
+_CONV, _DECONV, _DENSE = ("Conv",), ("ConvTranspose",), ("Gemm", "MatMul")
+
+LIMITS: tuple[Limit, ...] = (
+    # operators
+    Limit("O1", _NOT_NATIVE, "operator is not native through TensorRT", always, source=_TABLE),
+    Limit("O2", _REBUILD, "operator has to be rebuilt from native ones", always, source=_TABLE),
+    Limit(
+        "O3",
+        ("Pow",),
+        "Pow is an element-wise operator from TensorRT 11 on only",
+        always,
+        source=_PAGE,
+        status="inferred",
+    ),
+    Limit("O4", ("Min",), "not native by the operators table (NvInfer.h lists MIN)", always, source=_TABLE),
+    Limit(
+        "O5",
+        ("Atanh", "Cos", "Sin", "Div", "Greater", "Less", "GlobalMaxPool", "ReduceMax"),
+        "native from TensorRT 8.6.12 on",
+        since(8, 6, 12),
+        source=_TABLE,
+    ),
+    Limit("O6", ("ReduceMax",), "reduction is native as GlobalMaxPool only", always, source=_TABLE, status="inferred"),
+    Limit(
+        "O7", ("Dropout",), "becomes an identity layer, which is not native", always, source=_TABLE, status="inferred"
+    ),
+    Limit("O8", ("Cast",), "only the Cast behind a comparison is native", cast_of_comparison, status="inferred"),
+    # every layer
+    Limit("G1", ("*",), "batch at most 4096", sizes_up_to("batch", 4096, slice(0, 1)), source="6.2, " + _PAGE),
+    Limit("G2", ("*",), "dimensions at most 8192", sizes_up_to("size", 8192, slice(1, None)), source="6.2, " + _PAGE),
+    # convolution
+    Limit("C1", _CONV, "two spatial dimensions", two_spatial),
+    Limit("C2", _CONV, "kernel 1 to 32", within("kernel", 1, 32, kernel_of)),
+    Limit("C3", _CONV, "padding 0 to 31", within("padding", 0, 31, explicit_pads)),
+    Limit("C4", _CONV, "padding smaller than the kernel", pad_below_kernel),
+    Limit(
+        "C5",
+        _CONV,
+        "the same padding on both sides",
+        symmetric_pad,
+        source="the guide names one padding an axis (6.3)",
+        status="inferred",
+    ),
+    Limit("C6", _CONV, "stride 1 to 8", within("stride", 1, 8, spatial("strides", 1))),
+    Limit("C7", _CONV, "dilation 1 to 32", within("dilation", 1, 32, spatial("dilations", 1))),
+    Limit("C8", _CONV, "channels 1 to 8192", within("channels", 1, 8192, channels)),
+    Limit("C9", _CONV, "groups 1 to 8192", within("groups", 1, 8192, groups)),
+    Limit("C10", (*_CONV, *_DECONV), "constant weights", constant_weight, source="4.7", status="inferred"),
+    # deconvolution
+    Limit("T1", _DECONV, "two spatial dimensions", two_spatial),
+    Limit("T2", _DECONV, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", deconv_kernel),
+    Limit("T3", _DECONV, "no square kernel or stride of 23 to 32", deconv_square),
+    Limit("T4", _DECONV, "stride 1 to 32", within("stride", 1, 32, spatial("strides", 1)), status="inferred"),
+    Limit("T5", _DECONV, "no padding", within("padding", 0, 0, explicit_pads)),
+    Limit("T6", _DECONV, "one group", within("groups", 1, 1, groups)),
+    Limit("T7", _DECONV, "no dilation", within("dilation", 1, 1, spatial("dilations", 1))),
+    Limit("T8", _DECONV, "channels at most 8192", within("channels", 1, 8192, channels)),
+    Limit(
+        "T9",
+        _DECONV,
+        "no output padding",
+        within("output padding", 0, 0, spatial("output_padding", 0)),
+        status="inferred",
+    ),
+    # pooling
+    Limit("P1", _POOLS, "two spatial dimensions", two_spatial),
+    Limit("P2", _POOLS, "window 1 to 8", within("window", 1, 8, kernel_of)),
+    Limit("P3", _POOLS, "padding 0 to 7", within("padding", 0, 7, explicit_pads)),
+    Limit("P4", _POOLS, "stride 1 to 16", within("stride", 1, 16, spatial("strides", 1))),
+    Limit("P5", _POOLS, "INT8 wants one scale for input and output", equal_ranges, effect=DLA_FP16, source=_HEADER),
+    Limit("P6", ("AveragePool",), "padding must be counted", exclusive_padding, source=_HEADER, only="xavier"),
+    Limit("P7", _POOLS, "no dilation", within("dilation", 1, 1, spatial("dilations", 1)), status="inferred"),
+    Limit("P8", ("MaxPool",), "no output of indices", more_outputs, status="inferred"),
+    # activation
+    Limit("A1", ("Sigmoid", "Tanh"), "runs in FP16, INT8 is upgraded", always, effect=DLA_FP16),
+    Limit("A2", ("Clip",), "a clipped Relu: from 0 to a constant in [1, 127]", clipped_relu),
+    Limit("A3", _ACTIVATIONS, "two spatial dimensions", four_dimensions, source=_PAGE),
+    Limit("A4", ("PRelu",), "constant slope", constant_second),
+    # element-wise
+    Limit("E1", _ELEMENTWISE, "INT8 wants one scale for both inputs", equal_ranges, effect=DLA_FP16, source=_HEADER),
+    Limit("E2", _ELEMENTWISE, "at most four dimensions", at_most_four, status="inferred"),
+    Limit("E3", COMPARISONS, "INT8 only", int8_inputs),
+    Limit("E4", COMPARISONS, "a Cast is its only reader", followed_by_cast),
+    # scale, normalization
+    Limit("L1", ("LRN",), "runs in FP16, INT8 is upgraded", always, effect=DLA_FP16),
+    Limit("L2", ("LRN",), "window 3, 5, 7 or 9", lrn_window),
+    # concatenation
+    Limit("K1", ("Concat",), "channel axis only", channel_axis),
+    Limit("K2", ("Concat",), "two inputs or more", several_inputs),
+    Limit("K3", ("Concat",), "INT8 wants one scale for all inputs and the output", equal_ranges, effect=DLA_FP16),
+    # resize
+    Limit("R1", _RESIZES, "scale factors, not sizes", no_sizes, source=_HEADER),
+    Limit("R2", _RESIZES, "four constant integer factors: 1, 1, then 1 to 32 (nearest) or 4 (linear)", integer_scales),
+    Limit("R3", _RESIZES, "nearest with asymmetric and floor or half_pixel, linear with half_pixel", resize_mode),
+    # slice, softmax, shuffle, matrix product
+    Limit("S1", _SLICES, "runs in FP16 only", always, effect=DLA_FP16),
+    Limit("S2", _SLICES, "four dimensions", four_dimensions),
+    Limit("S3", _SLICES, "axes C, H and W only", no_batch_axis),
+    Limit("S4", _SLICES, "static parameters", static_parameters),
+    Limit("X1", ("Softmax",), "runs in FP16 only", always, effect=DLA_FP16),
+    Limit("X2", ("Softmax",), "Orin only", always, only="xavier"),
+    Limit("X3", ("Softmax",), "at most 1024 along the axis, 8192 where all other dimensions are 1", softmax_axis),
+    Limit("H1", _SHUFFLES, "four dimensions before and after", four_dimensions),
+    Limit("H2", _SHUFFLES, "batch dimension untouched", batch_untouched),
+    Limit("M1", _DENSE, "constant second input", constant_second, source=_TABLE),
+)
+UNKNOWN_OPERATOR = Limit(
+    "O9", ("*",), "operator is in no list of what the DLA runs", always, source=_TABLE, status="inferred"
+)
+NO_SCALE = Limit(
+    "V1",
+    ("*",),
+    "a tensor without scale makes the layer run in FP16",
+    always,
+    effect=DLA_FP16,
+    source="DLA-SW FAQ (6.6)",
+)
+
+
+def limits_by_op(generation: str) -> dict[str, list[Limit]]:
+    """Operator -> its rows of the table; those under '*' hold for every operator."""
+    table: dict[str, list[Limit]] = {}
+    for limit in LIMITS:
+        if limit.only in ("", generation):
+            for op in limit.ops:
+                table.setdefault(op, []).append(limit)
+    return table

@@ -1,0 +1,221 @@
+"""Every layer held against the table of limits: where it runs, why, and in which subgraph."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence
+
+from qdq_translator.graph import Graph
+from qdq_translator.inference.context import Context
+from qdq_translator.precision import INT8, LayerPlan
+from qdq_translator.targets.dla.checks import Layer
+from qdq_translator.targets.dla.limits import (
+    DLA_FP16,
+    DLA_INT8,
+    FOLDED,
+    GPU,
+    KNOWN,
+    NO_SCALE,
+    UNKNOWN_OPERATOR,
+    Limit,
+    limits_by_op,
+)
+from qdq_translator.targets.platforms import Platform
+
+MAX_LOADABLES = 16
+"""On one core at once (6.2)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A limit that a layer does not keep, and what was found."""
+
+    limit: Limit
+    found: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {
+            "limit": self.limit.id,
+            "text": self.limit.text,
+            "found": self.found,
+            "effect": self.limit.effect,
+            "source": self.limit.source,
+            "status": self.limit.status,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """verdict: 'dla-int8', 'dla-fp16', 'gpu' (a build error where fallback is not allowed), or 'folded' (shape
+    arithmetic and constants, which TensorRT computes when it builds). unknown: limits that need unknown shapes.
+    subgraph: number of its DLA subgraph, -1 for none."""
+
+    name: str
+    op: str
+    verdict: str
+    findings: tuple[Finding, ...] = ()
+    unknown: tuple[str, ...] = ()
+    subgraph: int = -1
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "op": self.op,
+            "verdict": self.verdict,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "unknown": list(self.unknown),
+            "subgraph": self.subgraph,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class DlaPlan:
+    """Every layer's verdict in graph order, the number of predicted DLA subgraphs (loadables), and notes."""
+
+    generation: str
+    layers: list[Verdict]
+    subgraphs: int
+    notes: list[str]
+
+    @property
+    def fallbacks(self) -> list[Verdict]:
+        return [layer for layer in self.layers if layer.verdict == GPU]
+
+    def count(self, verdict: str) -> int:
+        return sum(layer.verdict == verdict for layer in self.layers)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation,
+            "counts": {verdict: self.count(verdict) for verdict in (DLA_INT8, DLA_FP16, GPU, FOLDED)},
+            "subgraphs": self.subgraphs,
+            "max_loadables": MAX_LOADABLES,
+            "notes": self.notes,
+            "layers": [layer.as_dict() for layer in self.layers],
+        }
+
+
+def tensorrt_version(number: str) -> tuple[int, int, int]:
+    """(8, 6, 12) of '8612', (10, 3, 0) of '100300': the inverse of the cache number (fact sheet 1.2)."""
+    value = int(number)
+    unit = 10000 if value >= 100000 else 1000
+    return value // unit, value % unit // 100, value % 100
+
+
+def judge(
+    context: Context, plan: list[LayerPlan], tensorrt: tuple[int, int, int], platform: Optional[Platform] = None
+) -> DlaPlan:
+    """Holds every layer against the limits of the DLA that `context.options.target` names."""
+    generation = context.options.target.partition("-")[0]
+    table = limits_by_op(generation)
+    layers = [
+        _judge(Layer(node, context, tensorrt), planned, table) for node, planned in zip(context.graph.nodes, plan)
+    ]
+    numbers, count = _subgraphs(context.graph, layers)
+    layers = [
+        dataclasses.replace(layer, subgraph=number) if number >= 0 else layer for layer, number in zip(layers, numbers)
+    ]
+    return DlaPlan(generation, layers, count, _notes(context, layers, count, platform))
+
+
+def gpu_findings(layer: Layer, table: dict[str, list[Limit]]) -> list[Finding]:
+    """The limits that send the layer to the GPU; [] where it stays on the DLA."""
+    findings, _ = _hold(layer, [*table.get(layer.node.op_type, ()), *table["*"]])
+    return [finding for finding in findings if finding.limit.effect == GPU]
+
+
+def _hold(layer: Layer, limits: Sequence[Limit]) -> tuple[list[Finding], list[str]]:
+    node = layer.node
+    if not node.is_standard or node.op_type not in KNOWN:
+        return [Finding(UNKNOWN_OPERATOR, f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
+    findings, unknown = [], []
+    for limit in limits:
+        found = limit.check(layer)
+        if found is None:
+            unknown.append(limit.id)
+        elif found:
+            findings.append(Finding(limit, found))
+    return findings, unknown
+
+
+def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[Limit]]) -> Verdict:
+    node = layer.node
+    if node.is_op("Shape", "Size", "Constant", "ConstantOfShape", "Range") or not planned.inputs:
+        return Verdict(node.name, node.op_type, FOLDED)
+    findings, unknown = _hold(layer, [*table.get(node.op_type, ()), *table["*"]])
+    effects = {finding.limit.effect for finding in findings}
+    if GPU in effects:
+        verdict = GPU
+    elif planned.missing:
+        verdict = DLA_FP16
+        findings.append(Finding(NO_SCALE, f"'{planned.missing[0]}'"))
+    elif DLA_FP16 in effects or (planned.precision != INT8 and planned.outputs):
+        verdict = DLA_FP16
+    else:
+        verdict = DLA_INT8
+    return Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown))
+
+
+def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
+    """For every layer the number of its DLA subgraph (-1: none), and how many there are.
+
+    Layers are on one level as long as data reaches them without another change between DLA and GPU; DLA layers of one
+    level that are connected form one subgraph. No subgraph can then depend on itself through the GPU. TensorRT may
+    merge less; that it merges no more is inferred.
+    """
+    nodes = [node for node, layer in zip(graph.nodes, layers) if layer.verdict != FOLDED]
+    on_dla = {id(node): layer.verdict != GPU for node, layer in zip(graph.nodes, layers)}
+    folded = {id(node) for node, layer in zip(graph.nodes, layers) if layer.verdict == FOLDED}
+    parent: dict[int, int] = {}
+    own_level: dict[int, int] = {}
+
+    def root(key: int) -> int:
+        while parent[key] != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    for node in nodes:
+        here = on_dla[id(node)]
+        highest = 0
+        producers = [graph.producer[name] for name in node.reads() if name in graph.producer]
+        producers = [p for p in producers if id(p) not in folded]
+        for producer in producers:
+            step = own_level[id(producer)] + (on_dla[id(producer)] != here)
+            highest = max(highest, step)
+        own_level[id(node)] = highest
+        if here:
+            parent[id(node)] = id(node)
+            for producer in producers:
+                if on_dla[id(producer)] and own_level[id(producer)] == highest:
+                    parent[root(id(node))] = root(id(producer))
+    number: dict[int, int] = {}
+    result = []
+    for node in graph.nodes:
+        key = root(id(node)) if id(node) in parent else None
+        result.append(-1 if key is None else number.setdefault(key, len(number)))
+    return result, len(number)
+
+
+def _notes(context: Context, layers: list[Verdict], subgraphs: int, platform: Optional[Platform]) -> list[str]:
+    notes = []
+    if platform is not None and platform.note and not platform.dla:
+        notes.append(f"{platform.name}: {platform.note} ({platform.source}).")
+    dynamic = [
+        name
+        for name in context.graph.inputs
+        if any(not isinstance(d, int) for d in context.types.shape(name) or (None,))
+    ]
+    if dynamic:
+        notes.append(
+            f"The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for {', '.join(dynamic)}; "
+            "--shapes tells them to this plan."
+        )
+    unknown = sum(bool(layer.unknown) for layer in layers)
+    if unknown:
+        notes.append(
+            f"{unknown} layer{'s' if unknown > 1 else ''} could not be held against every limit, because shapes are unknown."
+        )
+    if subgraphs > MAX_LOADABLES:
+        notes.append(f"{subgraphs} DLA subgraphs are more than the {MAX_LOADABLES} loadables that one core holds.")
+    return notes
