@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -649,3 +650,10 @@ def test_polygraphy_itself_understands_the_command(tmp_path: Path) -> None:
     assert layers == dict.fromkeys(names, "float16")
     assert formats == ["images:[dla_hwc4]", "out:[chw16]"]
     assert (dla, direct, capability.lower(), constraints) == (True, True, "dla_standalone", "prefer")
+
+
+def test_the_script_template_is_shell() -> None:
+    template = Path(trtexec.__file__).with_name("build.sh")
+    assert subprocess.run(["sh", "-n", str(template)]).returncode == 0
+    if shutil.which("shellcheck"):  # SC2034: the arguments that are filled in read $here
+        assert subprocess.run(["shellcheck", "--severity=warning", "-e", "SC2034", str(template)]).returncode == 0

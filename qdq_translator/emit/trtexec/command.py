@@ -1,0 +1,159 @@
+"""trtexec's command line for a checked request."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+from typing import Iterable, Mapping, Optional
+
+from qdq_translator.emit.layer_precisions import format_layer_precisions
+from qdq_translator.emit.trtexec.checks import Settings, dims_text
+from qdq_translator.emit.trtexec.request import Network
+from qdq_translator.errors import UserError
+
+ARGUMENT_LIMIT = 131071
+"""Bytes of one program argument that Linux takes, option name included (fact 3.17)."""
+LONG_ARGUMENT = 100 * 1024
+"""From here on the layer list is shortened or read from its file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """`--flag=value`. `kind`: 'text'; 'path' (of a file); 'content' (the content of the file `value`)."""
+
+    flag: str
+    value: str = ""
+    kind: str = "text"
+
+    def plain(self) -> str:
+        """What the program receives."""
+        value = Path(self.value).read_text(encoding="utf-8") if self.kind == "content" else self.value
+        return f"{self.flag}={value}" if value or self.kind != "text" else self.flag
+
+
+def shorten(layers: Mapping[str, str], network: Network) -> str:
+    """The layer list for TensorRT 10.x with `scope/*` where every node of a scope is to have the same precision.
+
+    Selects exactly the same layers: a scope ends at '/' or '.', so that `name_2`, which the parser may add for a node,
+    falls to the pattern only if the node does; a scope that holds a constant (which becomes a layer of its own) is not
+    used; the scopes are disjoint, because with two matching patterns trtexec's choice is unspecified (fact 3.7).
+    """
+    mixed = ""
+    scopes: dict[str, str] = {}
+    for name in (*network.nodes, *network.constants):
+        precision = layers.get(name, mixed)
+        for scope in _scopes(name):
+            scopes[scope] = precision if scopes.get(scope, precision) == precision else mixed
+    items: dict[str, str] = {}
+    for name, precision in layers.items():
+        whole = next((s for s in _scopes(name) if scopes.get(s) == precision), None)
+        items[f"{whole}*" if whole else name] = precision
+    return ",".join(f"{name}:{precision}" for name, precision in items.items())
+
+
+def _scopes(name: str) -> Iterable[str]:
+    """'/a/b/Conv' -> '/', '/a/', '/a/b/': the shortest first."""
+    for match in re.finditer(r"[/.]", name):
+        yield name[: match.end()]
+
+
+def layer_argument(settings: Settings) -> Optional[Argument]:
+    """`--layerPrecisions`, inline, shortened or read from its file; None without layers.
+
+    Raises UserError where no argument that Linux would start holds the list.
+    """
+    flag = "--layerPrecisions"
+    if not settings.layers:
+        return None
+    text = format_layer_precisions(settings.layers)
+
+    def size(value: str) -> int:
+        return len(f"{flag}={value}".encode())
+
+    if size(text) <= LONG_ARGUMENT:
+        return Argument(flag, text)
+    if settings.version[0] >= 10:
+        short = shorten(settings.layers, settings.network)
+        if size(short) <= LONG_ARGUMENT or size(short) <= ARGUMENT_LIMIT < size(text):
+            settings.notes.append(
+                f"The layer list was shortened with wildcards from {size(text)} to {size(short)} bytes; "
+                "TensorRT 8.x would silently ignore them."
+            )
+            return Argument(flag, short)
+    if size(text) <= ARGUMENT_LIMIT:
+        return Argument(flag, str(settings.files.layer_arg), "content")
+    advice = (
+        "Use 'qdq-translator build', or --tool polygraphy, which takes the layers one by one."
+        if settings.version[0] >= 10
+        else "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which takes them one by one."
+    )
+    raise UserError(
+        f"The layer list needs an argument of {size(text)} bytes, and Linux starts no program with one over "
+        f"{ARGUMENT_LIMIT}.",
+        advice,
+    )
+
+
+def trtexec_arguments(settings: Settings) -> list[Argument]:
+    """The options of trtexec, each once and in a fixed order."""
+    request, files = settings.request, settings.files
+    arguments = [Argument("--onnx", str(files.model), "path")]
+    if request.on_dla:
+        arguments.append(Argument("--useDLACore", str(request.dla_core)))
+        if request.dla_standalone:
+            arguments.append(Argument("--buildDLAStandalone"))
+        elif request.allow_gpu_fallback:
+            arguments.append(Argument("--allowGPUFallback"))
+    # --int8 alone would leave a DLA's layers without scale no FP16 (fact 3.10)
+    arguments += [Argument("--int8"), Argument("--fp16"), Argument("--calib", str(files.cache), "path")]
+    layers = layer_argument(settings)
+    if layers is not None:
+        arguments += [Argument("--precisionConstraints", settings.constraints), layers]
+    if settings.input_formats:
+        arguments.append(Argument("--inputIOFormats", ",".join(settings.input_formats)))
+    if settings.output_formats:
+        arguments.append(Argument("--outputIOFormats", ",".join(settings.output_formats)))
+    for index, flag in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
+        if settings.shapes:
+            lists = ",".join(f"{name}:{dims_text(triple[index])}" for name, triple in settings.shapes.items())
+            arguments.append(Argument(flag, lists))
+    if request.pools:
+        arguments.append(Argument("--memPoolSize", ",".join(f"{n}:{_number(s)}" for n, s in request.pools.items())))
+    if request.optimization_level is not None:
+        arguments.append(Argument("--builderOptimizationLevel", str(request.optimization_level)))
+    if request.timing_cache:
+        arguments.append(Argument("--timingCacheFile", request.timing_cache, "path"))
+    if request.save_engine:
+        arguments.append(Argument("--saveEngine", request.save_engine, "path"))
+    if request.layer_info:
+        arguments += [
+            Argument("--profilingVerbosity", "detailed"),
+            Argument("--exportLayerInfo", request.layer_info, "path"),
+        ]
+    if request.skip_inference:
+        arguments.append(Argument("--skipInference"))
+    if request.verbose:
+        arguments.append(Argument("--verbose"))
+    return arguments
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def shell_command(program: str, words: Iterable[str]) -> str:
+    """One command over several lines, to paste into a shell. `words` are quoted already."""
+    return " \\\n  ".join([program, *words]) + "\n"
+
+
+def trtexec_command(arguments: Iterable[Argument]) -> str:
+    """`trtexec` with everything quoted for a POSIX shell."""
+    words = []
+    for argument in arguments:
+        if argument.kind == "content":
+            words.append(f'{argument.flag}="$(cat -- {shlex.quote(argument.value)})"')
+        else:
+            words.append(shlex.quote(argument.plain()))
+    return shell_command("trtexec", words)
