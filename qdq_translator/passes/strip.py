@@ -18,16 +18,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.options import TranslateOptions
-from qdq_translator.quantizers.activations import (
-    ClampCodes,
-    Dequantize,
-    Found,
-    Move,
-    Quantize,
-    QuantizedInput,
-    QuantizedOutput,
-    find_activation_quantizers,
-)
+from qdq_translator.quantizers.activations import Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
     BIAS_INPUTS,
     WEIGHT_INPUTS,
@@ -37,6 +28,15 @@ from qdq_translator.quantizers.constants import (
     find_constant_quantizers,
 )
 from qdq_translator.quantizers.parameters import Rejected
+from qdq_translator.quantizers.steps import (
+    Bounds,
+    ClampCodes,
+    Dequantize,
+    Move,
+    Quantize,
+    QuantizedInput,
+    QuantizedOutput,
+)
 from qdq_translator.scales import Origin, ScaleTable
 
 PARAMETER_INPUTS = {
@@ -324,14 +324,14 @@ class _Stripper:
             self.scales.observe(source, step.scale, origin)
         self._replace(node, source, step.scale)
 
-    def _cuts(self, source: str, clamp: tuple[Optional[float], Optional[float]]) -> bool:
+    def _cuts(self, source: str, clamp: Bounds) -> bool:
         """False for a clamp at 0 behind what cannot be negative: the network's Relu is still there."""
         return not (clamp == (0, None) and is_non_negative(self.graph, source))
 
     def _clamp(
         self,
         source: str,
-        clamp: tuple[Optional[float], Optional[float]],
+        clamp: Bounds,
         scale: float,
         quantizer: Node,
         real: np.dtype,
@@ -429,7 +429,7 @@ def make_clamp(
     graph: Graph,
     source: str,
     output: str,
-    clamp: tuple[Optional[float], Optional[float]],
+    clamp: Bounds,
     name: str,
     real: np.dtype,
 ) -> Node:

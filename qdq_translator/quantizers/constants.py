@@ -159,130 +159,140 @@ def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: s
 
     Raises UnsupportedQuantizer where the expression cannot be evaluated.
     """
-    saturated = 0
-    float_error: Optional[float] = None
-    float_off = 0
-    is_weight = item.kind == "weight"
+    return _Bakery(graph, constants, item, missing).bake(weights)
 
-    on_codes: list[QuantParams] = []
-    """Quantizers that `as_codes` has met."""
 
-    def parameters(node: Node, data: np.ndarray) -> QuantParams:
-        params = read_parameters(graph, constants, node, missing, item.params.dtype)
+class _Bakery:
+    """Evaluates the expression behind one constant, with its quantizers read as what is asked for: codes, real values
+    or the float weights before them."""
+
+    def __init__(self, graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> None:
+        self.graph, self.constants, self.item, self.missing = graph, constants, item, missing
+        self.is_weight = item.kind == "weight"
+        self.saturated = 0
+        self.float_error: Optional[float] = None
+        self.float_off = 0
+        self.met: list[QuantParams] = []
+        """Quantizers that `_as_codes` has met."""
+
+    def bake(self, weights: str) -> BakedConstant:
+        codes = self._codes()
+        values = self._from_codes(codes) if weights == "baked" and codes is not None else None
+        if values is None:
+            values = self.constants.value(self.item.tensor, self._as_float if weights == "float" else self._as_real)
+        if values is None:
+            operators = ", ".join(node.op_type for node in self.item.chain)
+            raise UnsupportedQuantizer(
+                f"Constant '{self.item.tensor}' runs through operators that cannot be evaluated: {operators}.",
+                "Export with constant folding on.",
+            )
+        return BakedConstant(values, _int8(codes), self.saturated, self.float_error, self.float_off)
+
+    def _codes(self) -> Optional[np.ndarray]:
+        """The trained codes of a weight; floats where they cannot be told any more; None where nothing can."""
+        layout_only = all(is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in self.item.chain)
+        return self.constants.value(self.item.tensor, self._as_codes) if self.is_weight and layout_only else None
+
+    def _from_codes(self, codes: np.ndarray) -> Optional[np.ndarray]:
+        """The real values, where the codes of one plain `[Q ->] DQ` say them: cheaper than quantizing again."""
+        node = self.item.chain[-1]
+        if len(self.item.chain) > 2 or len(self.met) > 2 or not is_dequantize(node):
+            return None
+        plain = dataclasses.replace(self._parameters(node, codes), zero_point=np.zeros((), np.int64))
+        return dequantize(codes, plain, self._real_type(node))
+
+    def _parameters(self, node: Node, data: np.ndarray) -> QuantParams:
+        params = read_parameters(self.graph, self.constants, node, self.missing, self.item.params.dtype)
         assert isinstance(params, QuantParams)
         if params.axis is None:
             return params
         axis = params.axis + data.ndim if params.axis < 0 else params.axis
         if not 0 <= axis < data.ndim or data.shape[axis] != params.scale.size:
             raise UnsupportedQuantizer(
-                f"{node.op_type} {node.label} on constant '{item.tensor}' has {params.scale.size} scales along axis "
+                f"{node.op_type} {node.label} on constant '{self.item.tensor}' has {params.scale.size} scales along axis "
                 f"{params.axis} of shape {list(data.shape)}.",
                 "Export with one scale for each channel along that axis.",
             )
         return dataclasses.replace(params, axis=axis)
 
-    def quantized(data: np.ndarray, params: QuantParams) -> np.ndarray:
+    def _real_type(self, dequantizer: Node) -> np.dtype:
+        scale = self.constants.value(dequantizer.inputs[1])
+        assert scale is not None
+        return scale.dtype
+
+    def _quantized(self, data: np.ndarray, params: QuantParams) -> np.ndarray:
         if not np.isfinite(data.sum(dtype=np.float64)):
             raise UnsupportedQuantizer(
-                f"Constant '{item.tensor}' holds NaN or infinity before its quantizer '{item.node}'.",
+                f"Constant '{self.item.tensor}' holds NaN or infinity before its quantizer '{self.item.node}'.",
                 "Export a model whose training did not diverge.",
             )
         return quantize(data, params)
 
-    def as_codes(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    def _as_codes(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q and DQ on the way to codes: Q quantizes, DQ passes codes (less their zero point) on."""
-        nonlocal saturated, float_error, float_off
         data = inputs[0]
         assert data is not None
-        if is_quantize(node) or is_dequantize(node):
-            params = parameters(node, data)
-            if on_codes and is_quantize(node):
-                return data if params.same_grid(on_codes[-1]) else _hidden(data)
-            on_codes.append(params)
         if is_quantize(node):
-            codes_made = quantized(data, params)
-            if is_weight and params.dtype == "int8":
-                float_error, float_off = _scale_error(data, params)
-            return codes_made
+            return self._quantized_once(data, self._parameters(node, data))
         if is_dequantize(node):
-            if params.zero_point.any():
-                return data.astype(np.int32) - along(params.zero_point, params.axis, data.ndim).astype(np.int32)
-            if is_weight and params.dtype == "int8" and data.dtype == np.int8:
-                saturated = int(np.count_nonzero(data == -128))
-                if saturated:
-                    return np.maximum(data, -127)
+            params = self._parameters(node, data)
+            self.met.append(params)
+            return self._without_zero_point(data, params)
+        if self.met and node.is_op("Cast", "CastLike"):
             return data
-        if node.is_op("Cast", "CastLike") and on_codes:
-            return data
-        if node.is_op("Clip") and any(i is not None and i.dtype.kind == "f" for i in inputs[1:]) and on_codes:
+        if self.met and node.is_op("Clip") and any(i is not None and i.dtype.kind == "f" for i in inputs[1:]):
             return _hidden(data)
         return None
 
-    def as_real(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    def _quantized_once(self, data: np.ndarray, params: QuantParams) -> np.ndarray:
+        if self.met:
+            return data if params.same_grid(self.met[-1]) else _hidden(data)
+        self.met.append(params)
+        codes = self._quantized(data, params)
+        if self.is_weight and params.dtype == "int8":
+            self.float_error, self.float_off = _scale_error(data, params)
+        return codes
+
+    def _without_zero_point(self, codes: np.ndarray, params: QuantParams) -> np.ndarray:
+        if params.zero_point.any():
+            return codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
+        if self.is_weight and params.dtype == "int8" and codes.dtype == np.int8:
+            self.saturated = int(np.count_nonzero(codes == -128))
+            if self.saturated:
+                return np.maximum(codes, -127)
+        return codes
+
+    def _as_real(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q quantizes, DQ dequantizes, in the type of the scale."""
         data = inputs[0]
         assert data is not None
         if is_quantize(node):
-            return quantized(data, parameters(node, data))
+            return self._quantized(data, self._parameters(node, data))
         if is_dequantize(node):
-            params = parameters(node, data)
-            if is_weight and params.dtype == "int8" and not params.zero_point.any():
+            params = self._parameters(node, data)
+            if self.is_weight and params.dtype == "int8" and not params.zero_point.any():
                 data = np.maximum(data, -127)
-            scale = constants.value(node.inputs[1])
-            assert scale is not None
-            return dequantize(data, params, scale.dtype)
+            return dequantize(data, params, self._real_type(node))
         return None
 
-    def as_float(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    def _as_float(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Quantizers pass the float weights through (rule W2)."""
         data = inputs[0]
         assert data is not None
-        if is_quantize(node):
+        if is_quantize(node) or (is_dequantize(node) and data.dtype.kind == "f"):
             return data
-        if is_dequantize(node) and data.dtype.kind == "f":
+        limit = inputs[1] if len(inputs) > 1 else None
+        if node.is_op("Clip") and data.dtype.kind == "f" and limit is not None and limit.dtype.kind != "f":
             return data
-        if (
-            node.is_op("Clip")
-            and data.dtype.kind == "f"
-            and inputs[1:]
-            and inputs[1] is not None
-            and inputs[1].dtype.kind != "f"
-        ):
-            return data
-        return as_real(node, inputs)
+        return self._as_real(node, inputs)
 
-    layout_only = all(is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in item.chain)
-    codes: Optional[np.ndarray] = None
-    values: Optional[np.ndarray]
-    if is_weight and layout_only:
-        codes = constants.value(item.tensor, as_codes)
-    simple = (
-        len(item.chain) <= 2
-        and len(on_codes) <= 2
-        and codes is not None
-        and weights == "baked"
-        and is_dequantize(item.chain[-1])
-    )
-    if simple and codes is not None:
-        node = item.chain[-1]
-        scale = constants.value(node.inputs[1])
-        assert scale is not None
-        plain = dataclasses.replace(parameters(node, codes), zero_point=np.zeros((), np.int64))
-        values = dequantize(codes, plain, scale.dtype)
-    else:
-        values = constants.value(item.tensor, as_float if weights == "float" else as_real)
-    if values is None:
-        raise UnsupportedQuantizer(
-            f"Constant '{item.tensor}' runs through operators that cannot be evaluated: "
-            + ", ".join(n.op_type for n in item.chain)
-            + ".",
-            "Export with constant folding on.",
-        )
-    if codes is not None and codes.dtype.kind == "f":
-        codes = None
-    if codes is not None and codes.dtype != np.int8:
-        codes = codes.astype(np.int8) if codes.min(initial=0) >= -127 and codes.max(initial=0) <= 127 else None
-    return BakedConstant(values, codes, saturated, float_error, float_off)
+
+def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
+    """Codes as TensorRT's weights have them; None where they do not fit or are hidden."""
+    if codes is None or codes.dtype == np.int8:
+        return codes
+    fits = codes.dtype.kind != "f" and codes.min(initial=0) >= -127 and codes.max(initial=0) <= 127
+    return codes.astype(np.int8) if fits else None
 
 
 def _hidden(codes: np.ndarray) -> np.ndarray:

@@ -1,0 +1,156 @@
+"""Operators between Q and DQ (rules Q1, Q9, Q10): what each does to codes, one function an operator.
+
+Each gets the node and the codes that it reads, input by input, and returns a `Between`, or why the node may not
+stand there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Callable, Optional, Union
+
+import numpy as np
+
+from qdq_translator.constants import Constants
+from qdq_translator.graph import Node
+from qdq_translator.qparams import QuantParams
+from qdq_translator.quantizers.parameters import Rejected
+from qdq_translator.quantizers.steps import ClampCodes, Codes, Move
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """The step that the node becomes, and the codes of each of its outputs that holds any."""
+
+    step: Union[ClampCodes, Move]
+    codes: dict[str, Codes]
+
+
+def between(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Between, Rejected]:
+    """`read`: the tensors that the node reads and that hold codes, captured ones included; at least one."""
+    operator = _OPERATORS.get(node.op_type) if node.is_standard else None
+    found = operator(node, read, constants) if operator is not None else None
+    if found is not None:
+        return found
+    tensor, codes = next(iter(read.items()))
+    return Rejected(
+        node.name,
+        tensor,
+        f"{node.op_type} {node.label} works on the integer tensor '{tensor}' of quantizer {codes.made_by}.",
+        "Only Clip and data movement may stand between Q and DQ; export in QDQ format, not as integer operators.",
+    )
+
+
+def same_grid(a: QuantParams, b: QuantParams) -> bool:
+    """Equal grids; scales that went through float16 on one side count as equal."""
+    if a.per_channel != b.per_channel or not np.array_equal(a.zero_point, b.zero_point):
+        return False
+    if a.per_channel and a.axis != b.axis:
+        return False
+    if np.array_equal(a.scale, b.scale):
+        return True
+    halves = [p.scale.astype(np.float16).astype(np.float32) for p in (a, b)]
+    went_through_half = any(np.array_equal(h, p.scale) for h, p in zip(halves, (a, b)))
+    return went_through_half and np.array_equal(halves[0], halves[1])
+
+
+_Operator = Callable[[Node, "dict[str, Codes]", Constants], Union[Between, Rejected, None]]
+"""None: the node does not do on codes what it does on float values."""
+
+
+def _clip(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    limits = [name for name in node.inputs[1:] if name]
+    if list(read) != node.inputs[:1] or not all(constants.is_constant(name) for name in limits):
+        return None
+    codes = read[node.inputs[0]]
+    low, high = (_integer(node, index, constants) for index in (1, 2))
+    bounds = (
+        codes.bounds[0] if low is None else max(codes.bounds[0], low),
+        codes.bounds[1] if high is None else min(codes.bounds[1], high),
+    )
+    clipped = dataclasses.replace(codes, bounds=bounds)
+    clamp = clipped.clamp()
+    if clamp == codes.clamp():
+        clamp = None
+    return Between(ClampCodes(node, codes.scale, clamp, codes.params.real), {node.outputs[0]: clipped})
+
+
+def _move(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    if list(read) != node.inputs[:1]:
+        return None
+    return _moved(node, read[node.inputs[0]], node.outputs[:1])
+
+
+def _split(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    if list(read) != node.inputs[:1]:
+        return None
+    return _moved(node, read[node.inputs[0]], node.outputs)
+
+
+def _resize(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    cuts = node.get("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    return _move(node, read, constants) if node.get("mode", "nearest") == "nearest" and not cuts else None
+
+
+def _concat(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    parts = list(read.values())
+    first = parts[0]
+    if len(read) != len(set(node.inputs)) or not all(same_grid(first.params, c.params) for c in parts):
+        return None
+    bounds = (min(c.bounds[0] for c in parts), max(c.bounds[1] for c in parts))
+    return _moved(node, dataclasses.replace(first, bounds=bounds), node.outputs[:1])
+
+
+def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Between, Rejected, None]:
+    if list(read) != node.inputs[:1]:
+        return None
+    tensor, codes = node.inputs[0], read[node.inputs[0]]
+    if node.get("mode", "constant") != "constant":
+        return _moved(node, codes, node.outputs[:1])
+    code = _integer(node, 2, constants) if node.input(2) else 0
+    values = set() if code is None else set(((code - codes.params.zero_point) * codes.params.scale).flat)
+    if code is None or len(values) > 1:
+        why = "with a value that is not constant" if code is None else "to a different value in each channel"
+        return Rejected(
+            node.name,
+            tensor,
+            f"Pad {node.label} pads the integer tensor '{tensor}' {why}.",
+            "Pad before the QuantizeLinear, with a constant.",
+        )
+    bounds = (min(codes.bounds[0], code), max(codes.bounds[1], code))
+    return _moved(node, dataclasses.replace(codes, bounds=bounds), node.outputs[:1], float(values.pop()))
+
+
+def _moved(node: Node, codes: Codes, outputs: list[str], pad_value: Optional[float] = None) -> Between:
+    moved = tuple(name for name in outputs if name)
+    return Between(Move(node, codes.scale, moved, codes.params.real, pad_value), dict.fromkeys(moved, codes))
+
+
+def _integer(node: Node, index: int, constants: Constants) -> Optional[int]:
+    value = constants.value(node.input(index)) if node.input(index) else None
+    return None if value is None else int(value.reshape(-1)[0])
+
+
+_OPERATORS: dict[str, _Operator] = {
+    "Clip": _clip,
+    "Identity": _move,
+    "Reshape": _move,
+    "Transpose": _move,
+    "Squeeze": _move,
+    "Unsqueeze": _move,
+    "Flatten": _move,
+    "MaxPool": _move,
+    "Slice": _move,
+    "Split": _split,
+    "Gather": _move,
+    "Concat": _concat,
+    "Expand": _move,
+    "Tile": _move,
+    "Pad": _pad,
+    "DepthToSpace": _move,
+    "SpaceToDepth": _move,
+    "Resize": _resize,
+}
+"""A Clip cuts codes (rules Q1, Q9); the others do on them what they do on float values (rule Q10)."""
+BETWEEN_OPS = tuple(_OPERATORS)
+"""Operators that may stand between Q and DQ."""
