@@ -1,8 +1,8 @@
-"""`python3 -m qdq_translator`: a command of `qdq-translator`, else NVIDIA's flags."""
+"""`python3 -m qdq_translator`: the same as `qdq_translator.py`."""
 
 import sys
 
-from qdq_translator.cli import main_module
+from qdq_translator.cli import main_translate
 
 if __name__ == "__main__":
-    sys.exit(main_module())
+    sys.exit(main_translate())

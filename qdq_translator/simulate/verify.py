@@ -36,7 +36,7 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
 
     Raises UserError for files that do not belong together or cannot be run.
     """
-    files = TranslationFiles.locate(options.translation, options.model, only_one=True)
+    files = TranslationFiles.locate(options.translation)
     network = ImplicitNetwork.read(files)
     model, source = load_model(options.model)
     explicit = ExplicitNetwork.of(model)

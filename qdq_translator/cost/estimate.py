@@ -1,0 +1,95 @@
+"""The estimated time of a plan on a DLA, layer by layer, and what stands between its precisions and devices."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence
+
+from qdq_translator.cost.layers import FusedLayer, fused_layers
+from qdq_translator.cost.model import ESTIMATE, CostModel
+from qdq_translator.graph import Graph
+from qdq_translator.targets.dla.limits import DLA_FP16
+from qdq_translator.types import TensorTypes
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCost:
+    """One node. milliseconds, bytes: None where unknown, or no published figure. bound: 'compute', 'memory', 'overhead',
+    or '' where it takes no time of its own. fused_into: the node whose layer it is part of, '' for its own."""
+
+    milliseconds: Optional[float]
+    bytes: Optional[int]
+    bound: str
+    fused_into: str = ""
+
+    def as_dict(self, total: Optional[float]) -> dict[str, Any]:
+        share = self.milliseconds / total if self.milliseconds is not None and total else None
+        return {**dataclasses.asdict(self), "share": share}
+
+
+@dataclasses.dataclass(frozen=True)
+class CostPlan:
+    """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
+    core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is none.
+    """
+
+    layers: list[Optional[LayerCost]]
+    milliseconds: Optional[float]
+    unknown: int
+    note: str
+    model: Optional[CostModel]
+
+    def of(self, indices: Sequence[int]) -> Optional[float]:
+        """Milliseconds of these nodes; None as soon as one is unknown."""
+        costs = [cost for cost in (self.layers[i] for i in indices) if cost is not None]
+        if any(cost.milliseconds is None for cost in costs):
+            return None
+        return sum(cost.milliseconds or 0.0 for cost in costs)
+
+    def as_dict(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "milliseconds": self.milliseconds,
+            "what": ESTIMATE,
+            "note": self.note,
+            "unknown_layers": self.unknown,
+            "model": None
+            if model is None
+            else {
+                "name": model.name,
+                "source": model.source,
+                "clock_ghz": model.clock_ghz,
+                **dataclasses.asdict(model.parameters),
+            },
+        }
+
+
+def estimate_costs(
+    graph: Graph, types: TensorTypes, verdicts: Sequence[str], model: Optional[CostModel], note: str
+) -> CostPlan:
+    """Linear in the nodes. verdicts: one for each node. model: None gives bytes only. note: as `choose_model` says it."""
+    names = [node.name for node in graph.nodes]
+    rows: list[Optional[LayerCost]] = [None] * len(names)
+    total: Optional[float] = 0.0 if model is not None else None
+    unknown = 0
+    for layer in fused_layers(graph, types, verdicts):
+        cost = _cost(layer, model)
+        rows[layer.nodes[0]] = cost
+        for index in layer.nodes[1:]:
+            rows[index] = LayerCost(0.0 if cost.milliseconds is not None else None, 0, "", names[layer.nodes[0]])
+        unknown += layer.works is None
+        if total is not None:
+            total = None if cost.milliseconds is None else total + cost.milliseconds
+    return CostPlan(rows, total, unknown, note, model)
+
+
+def _cost(layer: FusedLayer, model: Optional[CostModel]) -> LayerCost:
+    fp16 = layer.verdict == DLA_FP16
+    if layer.works is None:
+        return LayerCost(None, None, "")
+    size = sum(work.bytes(fp16) for work in layer.works)
+    if model is None:
+        return LayerCost(None, size, "")
+    estimates = [model.estimate(work, fp16) for work in layer.works]
+    bound = max(estimates, key=lambda e: e.milliseconds).bound if estimates else ""
+    return LayerCost(sum(e.milliseconds for e in estimates), size, bound)

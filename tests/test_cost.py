@@ -1,0 +1,193 @@
+"""The cost model: against published times, on small layers by hand, and what TensorRT fuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import cost as benchmark
+from qdq_translator.cost.estimate import estimate_costs
+from qdq_translator.cost.fit import fit
+from qdq_translator.cost.layers import fused_layers
+from qdq_translator.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
+from qdq_translator.errors import UsageError, UserError
+from qdq_translator.graph import Graph
+from qdq_translator.types import TensorTypes
+from tests.small_models import model
+
+ROUND = Parameters(1000, 100, 1e9, 1e-6, 100, 10, 64, 32)
+"""Numbers that can be checked in the head."""
+
+
+def maxn() -> CostModel:
+    chosen, _ = choose_model("MAXN")
+    assert chosen is not None
+    return chosen
+
+
+# ---------------------------------------------------------------- published times
+
+
+def test_published_times_are_met_as_the_documentation_says() -> None:
+    every = benchmark.points()
+    parameters = Parameters(**published()["parameters"])
+    ratios = {
+        precision: [p.predicted(parameters) / p.milliseconds for p in every if p.fitted and p.precision == precision]
+        for precision in ("int8", "fp16")
+    }
+    assert len(ratios["int8"]) == 24 and len(ratios["fp16"]) == 4
+    assert benchmark.rms(ratios["int8"]) < 0.12
+    without = benchmark.left_out(every, parameters)
+    for point in every:
+        if point.fitted:
+            ratio = point.predicted(without[point.network]) / point.milliseconds
+            assert abs(ratio - 1) < benchmark.GOALS[point.precision], point.network
+    page = benchmark.PAGE.read_text(encoding="utf-8")
+    assert benchmark.with_table(page, benchmark.table(every, parameters, without)) == page
+
+
+def test_the_shipped_parameters_are_those_of_the_fit() -> None:
+    shipped = Parameters(**published()["parameters"])
+    fitted = benchmark.fitted_to([point for point in benchmark.points() if point.fitted], shipped)
+    for name in (*benchmark.FITTED["int8"], *benchmark.FITTED["fp16"]):
+        assert getattr(fitted, name) == pytest.approx(getattr(shipped, name), rel=0.01)
+
+
+def test_heads_in_fp16_were_not_fitted_and_are_met() -> None:
+    mixed = next(point for point in benchmark.points() if "FP16" in point.precision)
+    assert mixed.predicted(Parameters(**published()["parameters"])) / mixed.milliseconds == pytest.approx(1, abs=0.15)
+
+
+# ---------------------------------------------------------------- single layers
+
+
+def test_time_of_a_layer_by_hand() -> None:
+    """Inputs and outputs padded to 32 bytes of channels; 1e9 clocks, 1000 MACs each, 1e9 bytes a second, 1 us fixed."""
+    at = CostModel("", ROUND, 1.0)
+    work = Work((Surface(3, 100),), (Surface(40, 100),), 100 * 9, (3, 40), 1, 1080)
+    assert (work.macs, work.bytes(False), work.bytes(True)) == (108000, 3200 + 6400 + 1080, 3200 + 9600 + 2160)
+    int8, fp16 = at.estimate(work, False), at.estimate(work, True)
+    assert int8.milliseconds == pytest.approx(1e-3 + 10680e-6) and int8.bound == "memory"
+    assert fp16.milliseconds == pytest.approx(1e-3 + 900 * 64 * 64 / 100e6) and fp16.bound == "compute"
+    depthwise = Work((Surface(64, 10),), (Surface(64, 10),), 900, (64, 64), 64, 576)
+    assert at.estimate(depthwise, False).milliseconds == pytest.approx(1e-3 + 900 * 64 * 100 / 1000e6)
+    assert at.estimate(depthwise, True).milliseconds == pytest.approx(1e-3 + 900 * 64 * 10 / 100e6)
+    assert at.estimate(Work((Surface(32, 10),), (Surface(32, 10),)), False).bound == "overhead"
+
+
+def test_small_groups_share_a_block_in_fp16() -> None:
+    """32 groups of 4 in, 4 out: 8 of them fill 32 outputs, and 32 inputs are padded to 64."""
+    work = Work((), (), 9, (128, 128), 32, 0)
+    assert CostModel("", ROUND, 1.0).estimate(work, True).milliseconds == pytest.approx(1e-3 + 9 * 4 * 64 * 32 / 100e6)
+
+
+def layers_of(text: str, verdicts: str, **arrays: np.ndarray) -> list[list[int]]:
+    """Which nodes are one layer; verdicts: 8 (INT8), 6 (FP16) or g (GPU) for each node."""
+    graph = Graph.from_model(model(text, 17, 8, **arrays))
+    names = [{"8": "dla-int8", "6": "dla-fp16", "g": "gpu"}[v] for v in verdicts]
+    return [layer.nodes for layer in fused_layers(graph, TensorTypes(graph), names)]
+
+
+W = {"w": np.ones((4, 4, 1, 1), np.float32), "b": np.ones((1, 4, 1, 1), np.float32)}
+HEAD = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) {"
+
+
+@pytest.mark.parametrize(
+    "body, verdicts, expected",
+    [
+        ("c = Conv (x, w)  y = Relu (c) }", "88", [[0, 1]]),
+        ("c = Conv (x, w)  y = Relu (c) }", "86", [[0], [1]]),
+        ("c = Conv (x, w)  y = Relu (c) }", "8g", [[0]]),
+        ("c = Conv (x, w)  d = Add (c, b)  y = Relu (d) }", "888", [[0, 1, 2]]),
+        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "888", [[0, 1, 2]]),
+        ("c = Conv (x, w)  r = Relu (c)  y = Add (r, x) }", "888", [[0, 1], [2]]),
+        ("c = Conv (x, w)  d = Conv (x, w)  e = Add (d, c)  y = Relu (e) }", "8888", [[0], [1, 2, 3]]),
+        ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", "868", [[0, 1, 2]]),
+        ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (x, s) }", "868", [[0, 1], [2]]),
+        ("c = Conv (x, w)  r = Relu (c)  s = Tanh (c)  y = Add (r, s) }", "8888", [[0], [1], [2], [3]]),
+        ("c = Conv (x, w)  r = Relu (c)  y = Relu (r) }", "888", [[0, 1], [2]]),
+        ("a = Relu (x)  y = Conv (a, w) }", "88", [[0], [1]]),
+    ],
+)
+def test_what_is_one_layer(body: str, verdicts: str, expected: list[list[int]]) -> None:
+    assert layers_of(HEAD + body, verdicts, **W) == expected
+
+
+def costs(text: str, verdicts: list[str], **arrays: np.ndarray) -> list[float]:
+    graph = Graph.from_model(model(text, 17, 8, **arrays))
+    plan = estimate_costs(graph, TensorTypes(graph), verdicts, CostModel("", ROUND, 1.0), "")
+    return [-1.0 if row is None or row.milliseconds is None else row.milliseconds for row in plan.layers]
+
+
+def test_bytes_of_fused_and_moving_layers() -> None:
+    """64 positions of 4 channels are 64 units of 32 bytes; a residual is read too; Concat is free; a Split costs twice."""
+    text = HEAD + "c = Conv (x, w)  y = Add (c, x) }"
+    assert costs(text, ["dla-int8"] * 2, **W) == pytest.approx([1e-3 + (3 * 2048 + 16) * 1e-6, 0.0])
+    text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a, b = Split <axis=1> (x)  y = Concat <axis=1> (b, a) }"
+    assert costs(text, ["dla-fp16", "dla-int8"]) == pytest.approx([2 * (1e-3 + 4096e-6), 0.0])
+
+
+def test_gemm_is_a_1x1_convolution() -> None:
+    text = "g (float[1,64] x) => (float[1,32] y) { y = Gemm (x, w) }"
+    assert costs(text, ["dla-int8"], w=np.ones((64, 32), np.float32)) == pytest.approx([1e-3 + (64 + 32 + 2048) * 1e-6])
+
+
+def test_unknown_sizes_have_no_time() -> None:
+    graph = Graph.from_model(model("g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }", 17, 8))
+    plan = estimate_costs(graph, TensorTypes(graph), ["dla-int8"], maxn(), "")
+    assert plan.milliseconds is None and plan.unknown == 1
+    row = plan.layers[0]
+    assert row is not None and (row.milliseconds, row.bytes) == (None, None)
+
+
+# ---------------------------------------------------------------- which model
+
+
+def test_power_modes_and_clocks() -> None:
+    assert maxn().clock_ghz == 1.6
+    slow, _ = choose_model("30w")
+    drive, _ = choose_model(drive=True)
+    free, _ = choose_model(dla_clock=1.5)
+    assert slow is not None and drive is not None and free is not None
+    assert (slow.clock_ghz, drive.clock_ghz, free.clock_ghz) == (1.3696, 1.331, 1.5)
+    for chosen, why in (choose_model("15W"), choose_model("ORIN-NX"), choose_model(dla_clock=0.6)):
+        assert chosen is None and "no published figure" in why
+    with pytest.raises(UsageError) as error:
+        choose_model("60W")
+    assert all(name in error.value.mend for name in ("MAXN", "50W", "30W", "15W", "DRIVE"))
+    with pytest.raises(UsageError):
+        choose_model("MAXN", 1.6)
+
+
+def test_cost_model_files(tmp_path: Path) -> None:
+    path = tmp_path / "board.json"
+    good = {"schema_version": 1, "name": "board", "clock_ghz": 1.2, "parameters": dataclasses.asdict(ROUND)}
+    path.write_text(json.dumps(good))
+    chosen, _ = choose_model(cost_model=str(path))
+    assert chosen is not None and (chosen.parameters, chosen.clock_ghz, chosen.source) == (ROUND, 1.2, "board.json")
+    chosen, _ = choose_model("15W", cost_model=str(path))
+    assert chosen is not None and chosen.clock_ghz == 0.6144
+    for bad in ("{", "[]", "{}", json.dumps({**good, "schema_version": 9}), json.dumps({**good, "clock_ghz": -1})):
+        path.write_text(bad)
+        with pytest.raises(UserError):
+            choose_model(cost_model=str(path))
+    with pytest.raises(UserError):
+        choose_model(cost_model=str(tmp_path / "missing.json"))
+
+
+def test_fit_finds_what_the_times_say_and_leaves_the_rest() -> None:
+    works = [Work((Surface(32, 10**n),), (Surface(32, 10**n),)) for n in (2, 4, 6)]
+    truth = dataclasses.replace(ROUND, bytes_per_second=3e9, seconds_per_layer=5e-6)
+
+    def predict(parameters: Parameters) -> list[float]:
+        return [CostModel("", parameters, 1.0).estimate(work, False).milliseconds for work in works]
+
+    names = ("int8_rate", "bytes_per_second", "seconds_per_layer")
+    found = fit(predict, predict(truth), [1, 1, 1], ROUND, names)
+    assert found.bytes_per_second == pytest.approx(3e9, rel=1e-3)
+    assert found.seconds_per_layer == pytest.approx(5e-6, rel=1e-3)
+    assert found.int8_rate == pytest.approx(ROUND.int8_rate)
