@@ -2,27 +2,62 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Optional
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, defs, numpy_helper, shape_inference
 
+from qdq_translator.budget import Budget
+from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, Node
 
 LAYOUT_OPS = ("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
-_NOT_FOLDED = (
-    "RandomNormal",
-    "RandomUniform",
-    "RandomNormalLike",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-    "If",
-    "Loop",
-    "Scan",
+_FOLDED = frozenset(
+    (
+        *(
+            "Constant",
+            *LAYOUT_OPS,
+            "Clip",
+            "Concat",
+            "Slice",
+            "Split",
+            "Gather",
+            "GatherElements",
+            "Expand",
+            "Tile",
+            "Pad",
+        ),
+        *("ConstantOfShape", "Range", "Shape", "Size", "Where", "DepthToSpace", "SpaceToDepth", "Trilu", "Dropout"),
+        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "Sum", "Mean", "MatMul", "Gemm", "CumSum"),
+        *(
+            "Abs",
+            "Neg",
+            "Sqrt",
+            "Exp",
+            "Log",
+            "Reciprocal",
+            "Floor",
+            "Ceil",
+            "Round",
+            "Sign",
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+        ),
+        *("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "Softmax"),
+        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
+    )
 )
+"""Operators that make constants out of constants: those that NumPy computes without a loop over elements."""
+_CALL, _REFERENCE_CALL = 2**8, 2**17
+"""What one node costs, whatever its size, in NumPy and in ONNX's reference implementation (bytes, see budget.py)."""
+_SHAPE = 128
+"""Elements of the largest value that ONNX's shape inference is given: shapes, axes and pads."""
+_KEPT = 4096
+"""Elements of the largest value that is kept for the next who asks."""
 QUANTIZER_DOMAINS = ("", "com.microsoft")
 
 
@@ -38,7 +73,10 @@ Special = Callable[[Node, list[Optional[np.ndarray]]], Optional[np.ndarray]]
 
 
 class Constants:
-    """The constant part of a graph. `is_constant` is settled once; values are computed on demand and kept while small."""
+    """The constant part of a graph. `is_constant` is settled once; values are computed on demand and kept while small.
+
+    What all of them cost together is limited (budget.py).
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -46,17 +84,21 @@ class Constants:
         self.dequantized: set[str] = set()
         """Constant tensors whose expression runs through a DequantizeLinear."""
         self._small: dict[str, np.ndarray] = {}
+        stored = sum(tensor.ByteSize() for tensor in graph.initializers.values())
         for node in graph.nodes:
             reads = node.reads()
-            if node.op_type in _NOT_FOLDED or node.captured or not (reads or node.is_op("Constant")):
+            if node.captured or not (reads or node.is_op("Constant")):
                 continue
-            if not (node.is_standard or is_quantize(node) or is_dequantize(node)):
+            if not (node.is_op(*_FOLDED) or is_quantize(node) or is_dequantize(node)):
                 continue
             if any(name not in self._constant for name in reads):
                 continue
             self._constant.update(node.outputs)
+            if "value" in node.attributes:
+                stored += node.attributes["value"].ByteSize()
             if is_dequantize(node) or any(name in self.dequantized for name in reads):
                 self.dequantized.update(node.outputs)
+        self.budget = Budget(stored)
 
     def is_constant(self, name: str) -> bool:
         return name in self._constant
@@ -65,24 +107,70 @@ class Constants:
         """The tensor's values; None where it is not constant or cannot be evaluated.
 
         `special` may take over nodes on the way: it gets a node and its input values, and returns the node's output
-        or None for "evaluate it as usual". Quantizers are evaluated only this way.
+        or None for "evaluate it as usual". Quantizers are evaluated only this way. Each tensor on the way is evaluated
+        once and let go when its last reader has it. Raises ModelError where that would cost too much.
         """
         if name not in self._constant:
             return None
+        values: dict[str, np.ndarray] = {}
+        order, readers = self._order(name)
+        for tensor in order:
+            reads, array = self._reads(tensor), self._stored(tensor)
+            if array is None:
+                array = self._evaluate(tensor, values, special)
+                if array is None:
+                    return None
+                if special is None and array.size <= _KEPT:
+                    self._small[tensor] = array
+            values[tensor] = array
+            for read in reads:
+                readers[read] -= 1
+                if not readers[read]:
+                    del values[read]
+        return values[name]
+
+    def _stored(self, name: str) -> Optional[np.ndarray]:
+        """The values of what needs no evaluation (any more)."""
         if name in self._small:
             return self._small[name]
         stored = self._graph.array(name)
-        if stored is not None:
-            return stored
+        if stored is not None and stored.size <= _KEPT:
+            self._small[name] = stored
+        return stored
+
+    def _reads(self, name: str) -> list[str]:
+        """What must be known before the tensor can be evaluated, each once."""
+        node = self._graph.producer.get(name)
+        if node is None or name in self._small or node.is_op("Constant"):
+            return []
+        return list(dict.fromkeys(i for i in node.inputs if i))
+
+    def _order(self, name: str) -> tuple[list[str], dict[str, int]]:
+        """The tensors behind `name`, each after those that it is made of, and by how many of them each is read."""
+        order: list[str] = []
+        readers = {name: 1}
+        stack = [(name, iter(self._reads(name)))]
+        while stack:
+            tensor, rest = stack[-1]
+            read = next(rest, None)
+            if read is None:
+                stack.pop()
+                order.append(tensor)
+                continue
+            readers[read] = readers.get(read, 0) + 1
+            if readers[read] == 1:
+                stack.append((read, iter(self._reads(read))))
+        return order, readers
+
+    def _evaluate(self, name: str, values: dict[str, np.ndarray], special: Optional[Special]) -> Optional[np.ndarray]:
         node = self._graph.producer[name]
-        inputs = [self.value(i, special) if i else None for i in node.inputs]
-        if any(i and v is None for i, v in zip(node.inputs, inputs)):
-            return None
+        inputs: list[Optional[np.ndarray]] = [values[i] if i else None for i in node.inputs]
+        self.budget.spend(_CALL + sum(v.nbytes for v in inputs if v is not None), f"{node.op_type} {node.label}")
         result = special(node, inputs) if special is not None else None
-        if result is None and not (is_quantize(node) or is_dequantize(node)):
-            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset())
-        if special is None and result is not None and result.size <= 4096:
-            self._small[name] = result
+        if result is not None:
+            self.budget.spend(result.nbytes, f"{node.op_type} {node.label}")
+        elif not (is_quantize(node) or is_dequantize(node)):
+            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset(), self.budget)
         return result
 
     def type_name(self, name: str) -> Optional[str]:
@@ -90,19 +178,19 @@ class Constants:
 
         Read off the file: older versions of ONNX unpack int4 and float8 into arrays of other types.
         """
-        if name not in self._constant:
-            return None
-        tensor, node = self._graph.initializers.get(name), self._graph.producer.get(name)
-        if tensor is not None:
-            return element_name(tensor.data_type)
-        if node is not None and node.is_op("Constant") and "value" in node.attributes:
-            return element_name(node.attributes["value"].t.data_type)
-        if node is not None and node.is_op("Cast"):
-            return element_name(node.get("to"))
-        if node is not None and node.is_op(*LAYOUT_OPS) and not node.is_op("CastLike"):
-            return self.type_name(node.inputs[0])
-        value = self.value(name)
-        return None if value is None else value.dtype.name
+        while name in self._constant:
+            tensor, node = self._graph.initializers.get(name), self._graph.producer.get(name)
+            if tensor is not None:
+                return element_name(tensor.data_type)
+            if node is not None and node.is_op("Constant") and "value" in node.attributes:
+                return element_name(node.attributes["value"].t.data_type)
+            if node is not None and node.is_op("Cast"):
+                return element_name(node.get("to"))
+            if node is None or not node.is_op(*LAYOUT_OPS) or node.is_op("CastLike"):
+                value = self.value(name)
+                return None if value is None else value.dtype.name
+            name = node.inputs[0]
+        return None
 
 
 def element_name(data_type: int) -> str:
@@ -111,16 +199,46 @@ def element_name(data_type: int) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name.replace("float8e", "float8_e"))
 
 
-def evaluate(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int) -> Optional[np.ndarray]:
+def evaluate(
+    node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int, budget: Budget
+) -> Optional[np.ndarray]:
     """One node on constant inputs. The usual operators in NumPy, others with ONNX's reference implementation.
 
-    Returns None where that has none either.
+    Returns None where that has none either. Raises ModelError where the result would be too large.
     """
+    who = f"{node.op_type} {node.label}"
     try:
+        shape, itemsize = _made(node, inputs, output, opset)
+        budget.allow(shape, itemsize, max((v.nbytes for v in inputs if v is not None), default=0), who)
+        if node.is_op("MatMul", "Gemm") and inputs[0] is not None and inputs[0].ndim:
+            budget.spend(math.prod(shape) * inputs[0].shape[0 if node.get("transA", 0) else -1], who)
         result = _in_numpy(node, inputs)
-        return result if result is not None else _reference(node, inputs, output, opset)
-    except Exception:  # shapes, permutations and types that do not fit: either implementation raises what it likes
+        if result is None:
+            budget.spend(_REFERENCE_CALL, who)
+            result = _reference(node, inputs, output, opset)
+        return result
+    except ModelError:
+        raise
+    except Exception:  # shapes, permutations and types that do not fit: each implementation raises what it likes
         return None
+
+
+def _made(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int) -> tuple[list[int], int]:
+    """Shape, and bytes of an element, of what the node would make. Raises an exception where ONNX cannot tell."""
+    proto, types, data = node.to_proto(), {}, {}
+    for index, array in enumerate(inputs):
+        if array is not None:
+            name = proto.input[index] = f"in{index}"
+            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            types[name] = onnx.helper.make_tensor_type_proto(kind, array.shape)
+            if array.size <= _SHAPE:
+                data[name] = numpy_helper.from_array(array, name)
+    schema = defs.get_schema(node.op_type, opset, "")
+    found = shape_inference.infer_node_outputs(schema, proto, types, data)[node.outputs[output]].tensor_type
+    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in found.shape.dim):
+        raise ValueError
+    itemsize = onnx.helper.tensor_dtype_to_np_dtype(found.elem_type).itemsize
+    return [dim.dim_value for dim in found.shape.dim], itemsize
 
 
 def _in_numpy(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:

@@ -7,16 +7,21 @@ Initializers stay ONNX `TensorProto`s until somebody asks for their values.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from typing import Any, Iterable, Iterator, Optional
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
+from qdq_translator.budget import most_inlined
 from qdq_translator.errors import ModelError
 
 _SUBGRAPH_TYPES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 DEFAULT_DOMAINS = ("", "ai.onnx")
+_MOST_CALLS = 100
+"""Levels on which local functions may call each other; ONNX's inliner recurses."""
+_NO_FUNCTIONS = "Export it without local functions."
 PRODUCER_NAME = "qdq-translator"
 """Never 'TensorRT': the parser would read our attributes as its own (fact sheet 4.10)."""
 
@@ -167,7 +172,11 @@ class Graph:
         if len(model.functions):
             from onnx import inliner
 
-            model = inliner.inline_local_functions(model)
+            _check_functions(model)
+            try:
+                model = inliner.inline_local_functions(model)
+            except Exception as error:  # whatever ONNX says of functions that do not fit
+                raise ModelError("The local functions of this model cannot be inlined.", _NO_FUNCTIONS) from error
         graph, proto = cls(), model.graph
         # IR 3 wants every initializer among the graph inputs too; they are none here, so IR 4 is the least
         graph.name, graph.doc, graph.ir_version = proto.name, proto.doc_string, max(model.ir_version, 4)
@@ -468,12 +477,48 @@ def constant_value(node: Node) -> Optional[np.ndarray]:
     return None
 
 
+def _check_functions(model: onnx.ModelProto) -> None:
+    """Raises ModelError where local functions call themselves, or would become more nodes than a model may have."""
+
+    def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, str]]:
+        for node in nodes:
+            yield (node.domain, node.op_type, getattr(node, "overload", ""))
+            for attribute in node.attribute:
+                for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                    yield from called(subgraph.node)
+
+    bodies = {(f.domain, f.name, getattr(f, "overload", "")): list(called(f.node)) for f in model.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+    written = list(called(model.graph.node))
+    limit = most_inlined(len(written) + sum(map(len, bodies.values())))
+    waiting = [key for key in written if key in bodies]
+    entered = set()
+    while waiting:
+        key = waiting[-1]
+        missing = dict.fromkeys(k for k in bodies[key] if k in bodies and k not in sizes)
+        entered.add(key)
+        if not entered.isdisjoint(missing):  # entered and not yet counted: it is being counted right now
+            raise ModelError(f"The local function '{key[1]}' calls itself.", "Export the model again.")
+        waiting.extend(missing)
+        if not missing:
+            waiting.pop()
+            sizes[key] = min(limit + 1, sum(sizes.get(k, 1) for k in bodies[key]))
+        if len(entered) - len(sizes) > _MOST_CALLS:
+            raise ModelError(f"Local functions call each other over {_MOST_CALLS} levels.", _NO_FUNCTIONS)
+    total = sum(sizes.get(key, 1) for key in written)
+    if total > limit:
+        raise ModelError(
+            f"The local functions of this model would become more than {limit:,} nodes, the limit for a file of its size.",
+            _NO_FUNCTIONS,
+        )
+
+
 def _check_tensors(graph: onnx.GraphProto) -> None:
     """Raises ModelError where initializers, inputs or outputs share a name."""
     for values, what in ((graph.input, "inputs"), (graph.output, "outputs")):
         names = [v.name for v in values]
         if len(set(names)) < len(names):
-            twice = next(n for n in names if names.count(n) > 1)
+            twice = next(n for n, count in Counter(names).items() if count > 1)
             raise ModelError(f"Two graph {what} are called '{twice}'.", "Export the model again.")
     seen: set[str] = set()
     for tensor in graph.initializer:

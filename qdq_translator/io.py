@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import math
 import os
+import stat
 import tempfile
 from pathlib import Path
-from typing import Iterable, Iterator, Union
+from typing import Iterable, Iterator, Optional, Union
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -17,12 +19,15 @@ from onnx import TensorProto, external_data_helper
 
 from qdq_translator.errors import ModelError, UserError
 from qdq_translator.graph import Graph
+from qdq_translator.validate import stored_bytes
 
 PROTOBUF_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
 _ALIGNMENT = 4096
 _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
+_SHARED = 4
+"""How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +48,7 @@ def load_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, Source]:
     if path.is_dir():
         raise ModelError(f"{path} is a folder.", "Name the .onnx file inside it.")
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check the path and its permissions.") from error
     if not data:
@@ -60,8 +65,9 @@ def load_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, Source]:
         raise ModelError(f"{path} names no opset.", "Export the model again.")
     tensors = [*_tensors(model.graph), *(t for function in model.functions for t in _tensors_of(function.node))]
     external = [t for t in tensors if t.data_location == TensorProto.EXTERNAL]
+    given: dict[Path, int] = {}
     for tensor in external:
-        _load_external(tensor, path.parent)
+        _load_external(tensor, path.parent, given)
     return model, Source(path.name, digest, bool(external))
 
 
@@ -79,33 +85,62 @@ def _tensors_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
                 yield from _tensors(subgraph)
 
 
-def _load_external(tensor: TensorProto, folder: Path) -> None:
+def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
+    """Bytes of a regular file, all to its end without `length`. Raises OSError for anything else (a device, a FIFO, a
+    socket would be read for ever) and where the file is too short."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:  # NUL in the name
+        raise OSError(errno.EINVAL, "the name is not a file name") from error
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if offset + (length or 0) > status.st_size:
+            raise OSError(errno.EINVAL, f"it ends at byte {status.st_size:,}")
+        file.seek(offset)
+        return file.read() if length is None else file.read(length)
+
+
+def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) -> None:
+    """Moves the data of a tensor into it; `given`: bytes that each file has given so far.
+
+    Raises ModelError, naming the tensor, where that cannot be.
+    """
+    who = f"tensor '{tensor.name}'"
     try:
         info = external_data_helper.ExternalDataInfo(tensor)
-    except ValueError:
-        info = None
-    if info is None or (info.offset or 0) < 0 or (info.length or 0) < 0:
+        offset, length = int(info.offset or 0), int(info.length or 0)
+    except (TypeError, ValueError):
+        offset = -1
+    if offset < 0 or length < 0 or not info.location or "\0" in info.location:
         raise ModelError(
             f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
         )
     place = (folder / info.location).resolve()
     if Path(info.location).is_absolute() or folder.resolve() not in place.parents:
         raise ModelError(
-            f"External data of tensor '{tensor.name}' points to '{info.location}', outside the model's folder.",
+            f"External data of {who} points to '{info.location}', outside the model's folder.",
             "Move the data file beside the model and save the model again.",
         )
+    needed = stored_bytes(tensor)
+    if needed is None:
+        needed = length
+    elif info.length is not None and length != needed:
+        raise ModelError(
+            f"External data of {who} has {length} bytes, which is not what its type and shape need.",
+            "Export the model again.",
+        )
     try:
-        with open(place, "rb") as file:
-            file.seek(info.offset or 0)
-            data = file.read(info.length) if info.length is not None else file.read()
+        given[place] = given.get(place, 0) + needed
+        if given[place] > _SHARED * os.stat(place).st_size:
+            raise ModelError(f"External data of {who} lie where those of many others do.", "Export the model again.")
+        tensor.raw_data = read_file(place, offset, needed)
     except OSError as error:
         raise ModelError(
-            f"External data '{info.location}' of tensor '{tensor.name}' cannot be read: {error.strerror}.",
-            "Copy the data file beside the model.",
+            f"External data '{info.location}' of {who} cannot be read: {error.strerror}.",
+            "Copy the data file beside the model again.",
         ) from error
-    if info.length is not None and len(data) < info.length:
-        raise ModelError(f"External data '{info.location}' ends inside tensor '{tensor.name}'.", "Copy it again.")
-    tensor.raw_data = data
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
 

@@ -97,10 +97,11 @@ class _Completion:
                 ValueError,
                 IndexError,
                 ZeroDivisionError,
+                OverflowError,
             ):  # an element is unknown, or shapes do not fit
                 return
         if result is not None and result.size <= _MOST:
-            self.known[node.outputs[0]] = np.asarray(result, dtype=object)
+            self.known[node.outputs[0]] = _wrapped(np.asarray(result, dtype=object))
 
     def _shape(self, node: Node) -> Optional[Array]:
         name = node.inputs[0]
@@ -134,7 +135,7 @@ class _Completion:
             if value is not None and all(v is not None for v in value.reshape(-1)):
                 kind = types[name].tensor_type.elem_type
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.int64)
-                data[name] = numpy_helper.from_array(value.astype(dtype), name)
+                data[name] = numpy_helper.from_array(value.astype(np.int64).astype(dtype), name)
         try:
             schema = defs.get_schema(node.op_type, self.graph.opset(), "")
             found = shape_inference.infer_node_outputs(schema, node.to_proto(), types, data, None, self.opsets)
@@ -194,12 +195,28 @@ def _reshape(node: Node, values: list[Array]) -> Array:
     return values[0].reshape([values[0].shape[i] if d == 0 else d for i, d in enumerate(wanted)])
 
 
+def _few(shape: Array) -> list[int]:
+    """The sizes in `shape`. Raises ValueError where that is more than shape arithmetic has; nothing is allocated before."""
+    sizes = [int(v) for v in shape.reshape(-1)]
+    if math.prod(sizes) > _MOST:
+        raise ValueError
+    return sizes
+
+
 def _constant_of_shape(node: Node, values: list[Array]) -> Optional[Array]:
     value = node.get("value")
     fill = numpy_helper.to_array(value).reshape(-1)[0] if value is not None else np.float32(0)
     if fill.dtype.kind not in "iub":
         return None
-    return np.full([int(v) for v in values[0].reshape(-1)], int(fill), dtype=object)
+    return np.full(_few(values[0]), int(fill), dtype=object)
+
+
+def _wrapped(values: Array) -> Array:
+    """Integers that do not fit into int64 wrap around, as they do in ONNX."""
+    if all(v is None or -(2**63) <= v < 2**63 for v in values.flat):
+        return values
+    wrapped = [None if v is None else (int(v) + 2**63) % 2**64 - 2**63 for v in values.flat]
+    return np.array(wrapped, dtype=object).reshape(values.shape)
 
 
 def _known(values: list[Array]) -> list[Array]:
@@ -224,7 +241,7 @@ _RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
     "Reshape": _reshape,
-    "Expand": lambda node, v: v[0] * np.ones([int(d) for d in v[1].reshape(-1)], dtype=object),
+    "Expand": lambda node, v: v[0] * np.ones(_few(v[1]), dtype=object),
     "ConstantOfShape": _constant_of_shape,
     "ReduceProd": lambda node, v: np.array([np.prod(v[0])], dtype=object) if len(v) == 1 else None,
     "Min": lambda node, v: np.minimum.reduce(_known(v)),

@@ -13,7 +13,7 @@ import onnx
 from qdq_translator.auto_names import automatic_scales
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
-from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.emit.files import TranslationFiles, plain_name
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
@@ -165,7 +165,7 @@ def translate(
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         model, source = copy, Source("", "")
-        name = name or model.graph.name or "model"
+        name = name or plain_name(model.graph.name)
     else:
         name = name or Path(os.fspath(model)).name.removesuffix(".onnx")
         model, source = load_model(model)

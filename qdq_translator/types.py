@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, ValueInfoProto
 
+from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.shape_arithmetic import complete_shapes, computed_integers
@@ -79,6 +80,8 @@ class TensorTypes:
             return self._weights[name][1]
         value = self._values.get(name)
         if value is None or not value.type.tensor_type.HasField("shape"):
+            return None
+        if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
             return None
         return tuple(
             d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in value.type.tensor_type.shape.dim

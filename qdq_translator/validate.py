@@ -12,22 +12,30 @@ from typing import Optional
 
 from onnx import TensorProto, defs, numpy_helper
 
+from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, Node
 
 _KNOWN_TYPES = frozenset(v for k, v in TensorProto.DataType.items() if k != "UNDEFINED")
 _BITS: dict[int, int] = {
+    **{v: 8 for k, v in TensorProto.DataType.items() if k.startswith("FLOAT8")},
+    **{v: 4 for k, v in TensorProto.DataType.items() if k.endswith("INT4") or k.startswith("FLOAT4")},
     **dict.fromkeys((TensorProto.DOUBLE, TensorProto.INT64, TensorProto.UINT64), 64),
     **dict.fromkeys((TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT32), 32),
     **dict.fromkeys((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT16, TensorProto.UINT16), 16),
     **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL), 8),
 }
-"""Bits of one element, for the types whose size is worth checking."""
+"""Bits of one element, for the types whose data are packed bits and nothing else."""
+_MOST_ELEMENTS = 2**48
+"""Also with a 0 among the sizes: NumPy cannot hold such shapes."""
 _MEND = "The file is damaged or was written by a faulty exporter; export it again."
 
 
 def validate(graph: Graph) -> None:
     """Raises ModelError naming the first node or tensor that is not what ONNX says it is."""
+    for name, value in (*graph.inputs.items(), *graph.outputs.items(), *graph.value_info.items()):
+        if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
+            raise ModelError(f"Tensor '{name}' has more than {MOST_DIMENSIONS} dimensions.", _MEND)
     for tensor in graph.initializers.values():
         _check_tensor(tensor, f"Initializer '{tensor.name}'")
     for node in graph.nodes:
@@ -81,16 +89,31 @@ def _attributes(schema: defs.OpSchema) -> tuple[tuple[str, tuple[int, bool]], ..
     return _ATTRIBUTES[key]
 
 
+def stored_bytes(tensor: TensorProto) -> Optional[int]:
+    """Bytes that the raw data of a tensor must have; None for element types where that is not known, such as strings.
+
+    Raises ModelError for a shape that no tensor can have.
+    """
+    _check_shape(tensor, f"Tensor '{tensor.name}'")
+    bits = _BITS.get(tensor.data_type)
+    return None if bits is None else -(-math.prod(tensor.dims) * bits // 8)
+
+
+def _check_shape(tensor: TensorProto, what: str) -> None:
+    if len(tensor.dims) > MOST_DIMENSIONS:
+        raise ModelError(f"{what} has more than {MOST_DIMENSIONS} dimensions.", _MEND)
+    if any(dim < 0 for dim in tensor.dims) or math.prod(dim or 1 for dim in tensor.dims) > _MOST_ELEMENTS:
+        raise ModelError(f"{what} has the shape {list(tensor.dims)}.", _MEND)
+
+
 def _check_tensor(tensor: TensorProto, what: str) -> None:
     if tensor.data_type not in _KNOWN_TYPES:
         raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
-    if any(dim < 0 for dim in tensor.dims):
-        raise ModelError(f"{what} has the shape {list(tensor.dims)}.", _MEND)
+    _check_shape(tensor, what)
     if tensor.data_location == TensorProto.EXTERNAL:
-        return  # its length was checked when it was read
-    bits = _BITS.get(tensor.data_type)
-    if tensor.HasField("raw_data") and bits is not None:
-        needed = -(-math.prod(tensor.dims) * bits // 8)
+        raise ModelError(f"{what} has its data in another file.", "Load the model with its external data.")
+    needed = stored_bytes(tensor)
+    if tensor.HasField("raw_data") and needed is not None:
         if len(tensor.raw_data) != needed:
             raise ModelError(
                 f"{what} of shape {list(tensor.dims)} holds {len(tensor.raw_data)} bytes instead of {needed}.", _MEND

@@ -16,6 +16,10 @@ from qdq_translator.passes.strip import TrainedWeight
 from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
 
 
+_AT_ONCE = 2**20
+"""Codes that are compared in one step: enough for NumPy, little for memory."""
+
+
 @dataclasses.dataclass(frozen=True)
 class WeightCheck:
     """One quantized weight of one layer.
@@ -102,21 +106,22 @@ def _check(node: Node, index: int, name: str, values: np.ndarray, trained: Train
     exact = same.all(axis=1)
     reproduced = int(np.count_nonzero(same))
     largest_code, largest_error, full_missed, mixed = 0, 0.0, 0, 0
-    for channel in np.flatnonzero(~exact):
-        trained_row, made_row = codes[channel].astype(np.int64), made[channel].astype(np.int64)
-        if np.dot(trained_row, made_row) < 0:  # a negative BatchNormalization factor was folded in
-            trained_row = -trained_row
-        hits = int(np.count_nonzero(trained_row == made_row))
-        reproduced += hits - int(np.count_nonzero(same[channel]))
-        if _several_scales(weight[channel], trained_row):
-            mixed += 1
-            full[channel] = False
-        full_missed += (len(made_row) - hits) if full[channel] else 0
-        largest_code = max(largest_code, int(np.abs(made_row - trained_row).max(initial=0)))
-        amax = float(scale[channel, 0]) * INT8_MAX
-        if amax > 0:
-            error = np.abs(made_row * float(scale[channel, 0]) - weight[channel].astype(np.float64)).max(initial=0)
-            largest_error = max(largest_error, float(error) / amax)
+    wrong = np.flatnonzero(~exact)
+    for some in np.array_split(wrong, -(-wrong.size * codes.shape[1] // _AT_ONCE)) if wrong.size else ():
+        trained_rows, made_rows, step = codes[some].astype(np.int64), made[some].astype(np.int64), scale[some]
+        # a negative BatchNormalization factor was folded in
+        trained_rows[(trained_rows * made_rows).sum(axis=1) < 0] *= -1
+        hits = np.count_nonzero(trained_rows == made_rows, axis=1)
+        reproduced += int(hits.sum()) - int(np.count_nonzero(same[some]))
+        several = _several_scales(weight[some], trained_rows)
+        mixed += int(np.count_nonzero(several))
+        full[some] &= ~several
+        full_missed += int((codes.shape[1] - hits)[full[some]].sum())
+        largest_code = max(largest_code, int(np.abs(made_rows - trained_rows).max(initial=0)))
+        step = step.astype(np.float64)
+        error = np.abs(made_rows * step - weight[some].astype(np.float64)).max(axis=1, initial=0)
+        amax = step[:, 0] * INT8_MAX
+        largest_error = max(largest_error, float((error[amax > 0] / amax[amax > 0]).max(initial=0)))
     in_full = int(np.count_nonzero(full)) * codes.shape[1]
     return WeightCheck(
         name,
@@ -133,13 +138,13 @@ def _check(node: Node, index: int, name: str, values: np.ndarray, trained: Train
     )
 
 
-def _several_scales(weights: np.ndarray, codes: np.ndarray) -> bool:
-    """Whether the codes of one channel were dequantized with scales that differ by more than half precision's rounding.
+def _several_scales(weights: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """For each row, whether its codes were dequantized with scales that differ by more than half precision's rounding.
 
     Codes below 8 are left out: in half precision their weights say too little about the scale.
     """
     told = np.abs(codes) >= 8
-    if not told.any():
-        return False
-    steps = weights[told].astype(np.float64) / codes[told]
-    return bool(np.ptp(steps) > 2e-3 * np.abs(steps).max())
+    steps = weights.astype(np.float64) / np.where(told, codes, 1)
+    highest = np.where(told, steps, -np.inf).max(axis=1, initial=-np.inf)
+    lowest = np.where(told, steps, np.inf).min(axis=1, initial=np.inf)
+    return np.asarray(told.any(axis=1) & (highest - lowest > 2e-3 * np.maximum(np.abs(highest), np.abs(lowest))))

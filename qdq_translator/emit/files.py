@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any, Union
 
 from qdq_translator.emit.calibration_cache import CalibrationCache
 from qdq_translator.emit.layer_precisions import parse_layer_precisions
-from qdq_translator.errors import UserError
+from qdq_translator.errors import UsageError, UserError
 
 MODEL_SUFFIX = "_noqdq.onnx"
 _AGAIN = "Translate the model again."
 
 
+_LONGEST = 200
+"""Bytes of a NAME: with the longest ending a file name of 255 bytes holds it."""
+
+
+def plain_name(wanted: str) -> str:
+    """What files may be called after a text that a model holds: no folder, no control character, no dot in front."""
+    name = re.sub(r"[^\w.+@ -]", "_", wanted).lstrip(".").strip()
+    return name.encode("utf-8", "ignore")[:_LONGEST].decode("utf-8", "ignore") or "model"
+
+
 @dataclasses.dataclass(frozen=True)
 class TranslationFiles:
-    """The files that `translate` writes for `NAME.onnx` into one folder."""
+    """The files that `translate` writes for `NAME.onnx` into one folder.
+
+    Raises UsageError where `name` is more than a name.
+    """
 
     folder: Path
     name: str
+
+    def __post_init__(self) -> None:
+        if any(c in self.name for c in "/\\\0"):
+            raise UsageError(f"'{self.name}' is not a plain file name.", "Name the folder with output_dir.")
 
     @property
     def model(self) -> Path:
