@@ -22,29 +22,28 @@ MOST_DIMENSIONS = 32
 INLINED_NODES = 30_000
 """Nodes that local functions may become, if the file itself does not hold a tenth of that."""
 _PER_WRITTEN_NODE = 10
-_MEND = "Export with constant folding on, so that the file holds its constants instead of rules for making them."
+_FOLD = "Export with constant folding on, so that the file holds its constants instead of rules for making them."
 
 
 class Budget:
-    """What is left to spend on one model. `stored`: bytes of the tensors in its file."""
+    """What is left to spend on one model. `stored`: bytes of the tensors in its file; `mend`: what a refusal advises."""
 
-    def __init__(self, stored: int) -> None:
+    def __init__(self, stored: int, mend: str = _FOLD) -> None:
         self.left = _FREE + _PER_STORED_BYTE * stored
+        self.mend = mend
 
     def spend(self, cost: int, who: str) -> None:
         """Raises ModelError, naming `who`, where less than `cost` is left."""
         self.left -= cost
         if self.left < 0:
-            raise ModelError(
-                f"Working out the constants of this model takes too long; {who} is one node too many.", _MEND
-            )
+            raise ModelError(f"This model takes too much work; {who} is one node too many.", self.mend)
 
     def allow(self, shape: Iterable[int], itemsize: int, largest_input: int, who: str) -> int:
         """The bytes of a result, which are spent. Raises ModelError, naming `who`, where it must not be made."""
         elements = math.prod(shape)
         size = elements * itemsize
         if size > max(LARGEST_RESULT, 2 * largest_input):
-            raise ModelError(f"{who} would make {elements:,} values out of a few constants.", _MEND)
+            raise ModelError(f"{who} would make {elements:,} values out of a few.", self.mend)
         self.spend(size, who)
         return size
 

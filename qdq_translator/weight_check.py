@@ -15,7 +15,6 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.passes.strip import TrainedWeight
 from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
 
-
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
 

@@ -179,6 +179,31 @@ def test_shapes_that_no_array_can_have_are_refused() -> None:
         translate(explicit)
 
 
+REWRITES = {
+    "HardSwish": "m = HardSwish(a) y = Relu(m)",
+    "DepthToSpace": "m = DepthToSpace <blocksize = 2> (a) y = Relu(m)",
+    "Pad": "m = Pad(a, n) y = Relu(m)",
+    "AveragePool": "m = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a) y = Relu(m)",
+}
+
+
+@pytest.mark.parametrize("operator", REWRITES)
+def test_rewrites_look_at_sizes_first(operator: str) -> None:
+    """The model only says that a tensor is large; a weight for it would have to be made."""
+    sizes = "1,4,1000000,1000000" if operator == "AveragePool" else "1,1000000000,8,8"
+    if operator == "DepthToSpace":
+        sizes = "1,8192,8,8"
+    explicit = model(
+        f"net (float[{sizes}] x) => (float[a,b,c,d] y) <int8 z = {{0}}, float s = {{0.5}}> {{ {pair('x', 'a')} "
+        f"{REWRITES[operator]} }}",
+        n=np.array([0, 1, 0, 0, 0, 1, 0, 0]),
+    )
+    translate(explicit)
+    with pytest.raises(ModelError, match=r"A rewrite of '.*' would make [\d,]+ values"):
+        for target in ("orin-dla", "xavier-dla"):
+            translate(explicit, TranslateOptions(target=target, dla_rewrites=True))
+
+
 def test_every_bomb_is_decided_within_a_gigabyte(tmp_path: Path) -> None:
     """In a process that may have no more memory than that."""
     made = {name: with_scale(lines, c1=np.ones(1, np.float32), **arrays) for name, (lines, arrays) in BOMBS.items()}

@@ -33,6 +33,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     if node.get("ceil_mode", 0) or any(d != 1 for d in node.get("dilations", [])):
         rewriter.leave(node, "it rounds sizes up, or is dilated")
         return
+    rewriter.afford(node.name, *out[1:])
     kernel = [int(k) for k in node.get("kernel_shape")]
     strides = [int(s) for s in node.get("strides", [1, 1])]
     ratios = []

@@ -79,6 +79,8 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         padding.append(begin + grown[0] * d)
     before = Node(node.op_type, node.inputs, node.outputs, node.name)
     if any(a or b for a, b in added):
+        dims = graph.initializers[node.input(1)].dims
+        rewriter.afford(node.name, *dims[:2], *(k + a + b for k, (a, b) in zip(kernel, added)))
         grow = ((0, 0), (0, 0), *added)
         graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow)))
     node.attributes.pop("auto_pad", None)

@@ -36,6 +36,8 @@ def apply(rewriter: Rewriter) -> None:
         ):
             rewriter.leave(node, f"block size {block} or its channels are beyond the DLA's limits")
             continue
+        spread = block * block if node.is_op("SpaceToDepth") else 1
+        rewriter.afford(node.name, channels, channels, spread * spread)
         if node.is_op("DepthToSpace"):
             op, weight = "ConvTranspose", _to_space(channels, block, str(node.get("mode", "DCR")), dtype)
         else:

@@ -62,6 +62,7 @@ def _convolutions(rewriter: Rewriter, node: Node, pads: list[int], channels: int
     if top or left or bottom or right:
         last = not (before or behind)
         height, width = top + bottom, left + right
+        rewriter.afford(node.name, channels, height + 1, width + 1)
         weight: np.ndarray = np.zeros((channels, 1, height + 1, width + 1), dtype)
         weight[:, :, bottom, right] = 1
         output = node.outputs[0] if last else rewriter.tensor(f"{node.outputs[0]}_spatial")
@@ -80,6 +81,7 @@ def _convolutions(rewriter: Rewriter, node: Node, pads: list[int], channels: int
         )
         current = output
     if before or behind:
+        rewriter.afford(node.name, before + channels + behind, channels)
         weight = np.zeros((before + channels + behind, channels, 1, 1), dtype)
         weight[before : before + channels, :, 0, 0] = np.eye(channels, dtype=dtype)
         inputs = [current, rewriter.constant(f"{node.name}.weight", weight)]

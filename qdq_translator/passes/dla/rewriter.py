@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 from onnx import TensorProto
 
+from qdq_translator.budget import Budget
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import Context, DerivedScale
 from qdq_translator.options import TranslateOptions
@@ -68,6 +69,9 @@ class Rewriter:
         self.applied: list[Applied] = []
         self.derived: list[DerivedScale] = []
         self.withheld: set[str] = set()
+        self.budget = Budget(
+            sum(t.ByteSize() for t in graph.initializers.values()), "Translate without --dla_rewrites."
+        )
         self.reasons: dict[str, str] = {}
         self._input_shapes = input_shapes
         self._types: Optional[TensorTypes] = None
@@ -132,6 +136,13 @@ class Rewriter:
 
     # ---------------------------------------------------------------- making
 
+    def afford(self, name: str, *shape: int) -> None:
+        """To be called before a tensor of a shape that only the model's sizes bound is made for node `name`.
+
+        Raises ModelError where it is too large.
+        """
+        self.budget.allow(shape, 4, 0, f"A rewrite of '{name}'")
+
     def tensor(self, wanted: str) -> str:
         return self.graph.unique_name(wanted)
 
@@ -169,6 +180,7 @@ class Rewriter:
     ) -> Node:
         """`target = source * factor + shift` as the Scale layer that the DLA has: a BatchNormalization with mean 0,
         variance 1 and epsilon 0. factor: a number or one for each channel."""
+        self.afford(name, 4, channels)
         values = (
             ("scale", np.broadcast_to(np.asarray(factor), channels)),
             ("shift", np.full(channels, shift)),

@@ -28,6 +28,8 @@ RULE = "D3"
 _UNARY = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Neg", "Abs", "Identity", "Elu")
 _BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
 
+_NODE = 2**10
+"""Values that cost as much as making a node."""
 _Part = tuple[Node, str, int, int]
 """The Slice or Split, its output, first channel, one behind the last."""
 
@@ -177,6 +179,7 @@ def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[st
         graph.remove(reader)
     live = [p for p in parts if graph.consumer_count(p[1]) or p[1] in graph.outputs]
     last = {id(node): node for node in nodes}
+    rewriter.afford(parts[0][0].name, len(live), len(nodes), _NODE)
     became: dict[str, list[str]] = {name: [] for name in region}
     made: list[Node] = []
     for number, (_, output, start, end) in enumerate(live):
