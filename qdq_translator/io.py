@@ -87,7 +87,7 @@ def _tensors_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
 
 def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
     """Bytes of a regular file, all to its end without `length`. Raises OSError for anything else (a device, a FIFO, a
-    socket would be read for ever) and where the file is too short."""
+    socket would be read for ever), EOFError where the file is too short."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # NUL in the name
@@ -97,7 +97,7 @@ def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> byte
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
         if offset + (length or 0) > status.st_size:
-            raise OSError(errno.EINVAL, f"it ends at byte {status.st_size:,}")
+            raise EOFError
         file.seek(offset)
         return file.read() if length is None else file.read(length)
 
@@ -113,7 +113,7 @@ def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) ->
         offset, length = int(info.offset or 0), int(info.length or 0)
     except (TypeError, ValueError):
         offset = -1
-    if offset < 0 or length < 0 or not info.location or "\0" in info.location:
+    if offset < 0 or length < 0 or "\0" in info.location:
         raise ModelError(
             f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
         )
@@ -128,7 +128,7 @@ def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) ->
         needed = length
     elif info.length is not None and length != needed:
         raise ModelError(
-            f"External data of {who} has {length} bytes, which is not what its type and shape need.",
+            f"External data of {who} have {length} bytes instead of the {needed} of its type and shape.",
             "Export the model again.",
         )
     try:
@@ -136,6 +136,8 @@ def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) ->
         if given[place] > _SHARED * os.stat(place).st_size:
             raise ModelError(f"External data of {who} lie where those of many others do.", "Export the model again.")
         tensor.raw_data = read_file(place, offset, needed)
+    except EOFError as error:
+        raise ModelError(f"External data '{info.location}' ends inside {who}.", "Copy it again.") from error
     except OSError as error:
         raise ModelError(
             f"External data '{info.location}' of {who} cannot be read: {error.strerror}.",

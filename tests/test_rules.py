@@ -91,7 +91,7 @@ def test_section_6_external_data_is_read(tmp_path: Path) -> None:
         ("offset", "abc", ["does not say where"]),
         ("length", "-1", ["does not say where"]),
         ("offset", "999999999", ["ends inside"]),
-        ("length", "8", ["8 bytes instead of"]),
+        ("length", "8", ["8 bytes instead of the"]),
     ],
 )
 def test_section_6_external_data_that_cannot_be(tmp_path: Path, key: str, value: str, words: list[str]) -> None:
