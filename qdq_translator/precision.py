@@ -81,6 +81,14 @@ def float_activations(names: list[str], graph: Graph, types: TensorTypes) -> tup
     return tuple(dict.fromkeys(n for n in names if n and not graph.is_constant(n) and types.is_float(n)))
 
 
+def float_ends(node: Node, graph: Graph, types: TensorTypes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Float activations that a layer reads and makes; both empty where it has no precision (shape arithmetic, integers,
+    constants only)."""
+    inputs = float_activations(node.reads(), graph, types)
+    outputs = float_activations(node.outputs, graph, types)
+    return (inputs, outputs) if inputs and outputs and node.op_type not in _SHAPE_OPS else ((), ())
+
+
 def make_plan(graph: Graph, types: TensorTypes, scales: ScaleTable) -> list[LayerPlan]:
     """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact sheet 5.5)."""
     tails = _tails(graph, types, scales)
@@ -113,10 +121,9 @@ def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, st
 
 
 def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable, tails: dict[str, str]) -> LayerPlan:
-    inputs = float_activations(node.reads(), graph, types)
-    outputs = float_activations(node.outputs, graph, types)
+    inputs, outputs = float_ends(node, graph, types)
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
-    if node.op_type in _SHAPE_OPS or not inputs or not outputs:
+    if not inputs:
         reason = "works on shapes, integers or booleans, or on constants only"
         return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, inputs, outputs, macs=macs, weights=weights)
     missing_in = tuple(n for n in inputs if n not in scales)

@@ -10,7 +10,11 @@ import onnx.parser
 from onnx import numpy_helper
 
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.graph import Graph
+from qdq_translator.placement import Placement, place
+from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.translator import Translation
+from qdq_translator.types import TensorTypes
 from tests.explicit_reference import assert_equal_function, bypassed, random_inputs, run
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
@@ -90,3 +94,11 @@ def ops(translation: Translation) -> list[str]:
 
 def initializer(translation: Translation, name: str) -> np.ndarray:
     return numpy_helper.to_array(next(t for t in translation.model.graph.initializer if t.name == name))
+
+
+def rounded_at_inputs(network: ImplicitNetwork) -> Placement:
+    """As a Q/DQ model is read: every scale rounds, and layers compute in INT8 where their inputs have one. What tests of
+    the arithmetic need; which layers TensorRT would leave above INT8 is another question."""
+    graph = Graph.from_model(copy_model(network.model))
+    scales = {name: scale for name, scale in network.scales.items() if name not in network.unary}
+    return place(graph, TensorTypes(graph), scales, network.precisions, explicit=True)

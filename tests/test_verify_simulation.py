@@ -13,11 +13,19 @@ from onnx import numpy_helper, parser
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
+from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.explicit.restore import restore
+from qdq_translator.io import load_model
+from qdq_translator.precision import FP16, INT8
+from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, compare_outputs
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, rounded_weight, simulate
-from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.metrics import Comparison
+from qdq_translator.simulate.per_layer import LayerComparison, compare_layers
+from qdq_translator.simulate.run import ExplicitNetwork, Session
 from qdq_translator.simulate.verify import verify
+from tests.small_models import rounded_at_inputs
 
 pytest.importorskip("onnxruntime")
 
@@ -32,7 +40,8 @@ def network(
 
 
 def run(net: ImplicitNetwork, options: SimulationOptions, **feed: np.ndarray) -> dict[str, np.ndarray]:
-    return Session(simulate(net, options).model, "simulated").run(feed)
+    """With every scale applied."""
+    return Session(simulate(net, options, placement=rounded_at_inputs(net)).model, "simulated").run(feed)
 
 
 IDENTITY = "net (float[n] x) => (float[n] y) { [relu] a = Relu(x) [neg] y = Neg(a) }"
@@ -143,6 +152,16 @@ def test_half_models_are_simulated() -> None:
         np.testing.assert_allclose(codes, np.rint(codes), atol=2e-3)
 
 
+def with_every_scale(path: Path, folder: Path, count: int) -> tuple[dict[str, Comparison], LayerComparison]:
+    """The explicit model against the simulation that applies every scale, outputs and layers."""
+    network = ImplicitNetwork.read(TranslationFiles.locate(folder))
+    explicit = ExplicitNetwork.of(load_model(path)[0])
+    simulated = simulate(network, placement=rounded_at_inputs(network))
+    samples = random_samples(input_specs(network.model, {}), network.scales, count, 0)
+    pairs = compare_outputs(explicit, simulated, samples).pairs
+    return pairs[EXPLICIT, SIMULATED], compare_layers(network, explicit, simulated, samples)
+
+
 FULLY_QUANTIZED = (
     "ort_s8",
     "ort_s8_qdqw",
@@ -157,27 +176,35 @@ REQUANTIZED = ("resnet18__ort_s8", "mobilenet_v2__ort_s8", "yolov5n__ort_s8")
 """Weights whose channels do not all reach +-127 (rule W1): equal by chance only."""
 
 
-def test_verify_runs_on_the_zoo_and_full_quantization_is_exact(zoo: Path, tmp_path: Path) -> None:
+def test_verify_runs_on_the_zoo_as_planned_and_full_quantization_is_exact(zoo: Path, tmp_path: Path) -> None:
     options = TranslateOptions(asymmetric="widen", per_channel_activations="max")
     seen = 0
     for path in sorted((zoo / "mini").glob("*.onnx")):
         name, folder = path.stem, tmp_path / path.stem
         try:
-            translate(path, options).save(folder)
+            translation = translate(path, options)
         except UnsupportedQuantizer:
             continue
+        files = translation.save(folder)
         results = verify(
             Options(model=str(path), translation=str(folder), samples=1, per_layer=True, fp16="vit__m" in name)
         )
-        rows = results["outputs"]["pairs"][0]["outputs"].values()
-        assert all(row["non_finite"] == 0 and (row["cosine"] > 0.5 or "u8" in name) for row in rows), name
+        assert all(row["non_finite"] == 0 for row in results["outputs"]["pairs"][0]["outputs"].values()), name
         assert len(results["per_layer"]["layers"]) >= 7
+        plan = {layer.name: layer.precision for layer in translation.plan}
+        placement = simulate(ImplicitNetwork.read(files)).placement
+        assert placement.int8 == {layer for layer, precision in plan.items() if precision == INT8}, name
+        assert placement.higher == {layer for layer, precision in plan.items() if precision == FP16}, name
+        counts = results["simulation"]["layers_in_int8"], results["simulation"]["layers_above_int8"]
+        assert counts == (len(placement.int8), len(placement.higher))
+        compared, layers = with_every_scale(path, folder, 1)
+        assert all(row.cosine > 0.5 or "u8" in name for row in compared.values()), name
         if name.partition("__")[2] in FULLY_QUANTIZED:
             seen += 1
             exact = not name.startswith(REQUANTIZED)
             # a BatchNormalization folded into weights (rule F1) can move a code now and then
-            assert all(row["identical"] or row["sqnr_db"] > (45 if exact else 25) for row in rows), name
-            assert results["per_layer"]["first_jump"] is None or not exact, name
+            assert all(row.identical or row.sqnr_db > (45 if exact else 25) for row in compared.values()), name
+            assert not layers.jumps or not exact, name
     assert seen >= 15
 
 
@@ -190,22 +217,18 @@ def test_fully_quantized_models_are_equal_bit_for_bit(zoo: Path, tmp_path: Path,
     translation = translate(path, TranslateOptions())
     translation.save(tmp_path)
     assert all(row.exact for row in translation.weights)
-    results = verify(Options(model=str(path), translation=str(tmp_path), samples=2))
-    rows = results["outputs"]["pairs"][0]["outputs"]
-    assert rows and all(row["identical"] for row in rows.values())
+    rows, _ = with_every_scale(path, tmp_path, 2)
+    assert rows and all(row.identical for row in rows.values())
 
 
 def test_a_restored_model_is_its_own_simulation(tmp_path: Path) -> None:
     """Stripped model and cache, made explicit again and translated again: equal bit for bit, without BatchNormalization
     or a second rounding in between."""
-    from tests.test_verify_faults import DIGITS, SAMPLES
+    from tests.test_verify_faults import DIGITS
 
     first = translate(DIGITS, TranslateOptions(infer_average_pool_scales=True, infer_concat_scales=True))
     explicit = restore(copy_model(first.model), first.cache.scales).model
     onnx.save(explicit, tmp_path / "explicit.onnx")
     translate(tmp_path / "explicit.onnx", TranslateOptions()).save(tmp_path / "t")
-    results = verify(
-        Options(model=str(tmp_path / "explicit.onnx"), translation=str(tmp_path / "t"), inputs=str(SAMPLES), samples=8)
-    )
-    assert results["outputs"]["pairs"][0]["outputs"]["logits"]["identical"]
-    assert results["outputs"]["pairs"][0]["outputs"]["logits"]["sqnr_db"] is None
+    rows, _ = with_every_scale(tmp_path / "explicit.onnx", tmp_path / "t", 8)
+    assert rows["logits"].identical and rows["logits"].as_dict()["sqnr_db"] is None

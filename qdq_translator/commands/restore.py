@@ -18,7 +18,7 @@ class Options:
         "--layer_arg",
         default=None,
         metavar="FILE",
-        help="--layerPrecisions argument; layers that it keeps above INT8 stay float",
+        help="--layerPrecisions argument (a file, or the value itself); layers that it keeps above INT8 stay float",
     )
     complete: bool = option(
         "--complete", default=False, help="infer missing scales, so that a DLA region carries Q/DQ throughout"
@@ -32,10 +32,10 @@ def run(options: Options) -> int:
     import json
     import sys
     from pathlib import Path
-    from typing import Dict, List
+    from typing import List
 
     from qdq_translator.emit.calibration_cache import CalibrationCache
-    from qdq_translator.emit.layer_precisions import parse_layer_precisions
+    from qdq_translator.emit.files import read_layer_argument
     from qdq_translator.errors import UserError
     from qdq_translator.explicit.restore import (
         GIVEN,
@@ -58,14 +58,7 @@ def run(options: Options) -> int:
 
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read(options.cache), options.cache)
-    precisions: Dict[str, str] = {}
-    if options.layer_arg:
-        try:
-            precisions = parse_layer_precisions(read(options.layer_arg))
-        except ValueError as error:
-            raise UserError(
-                f"{options.layer_arg}: {error}.", "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
-            ) from error
+    precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
     restored = restore(model, cache.scales, precisions, options.complete)
     output = Path(options.output)
     with appear_together(output.parent) as scratch:

@@ -56,8 +56,18 @@ class Options:
         choices=("auto", "int8", "fp16"),
         help="Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA",
     )
-    apply_unary_scales: bool = option(
-        "--apply_unary_scales", default=False, help="apply unary scales (rule S9) as an engine that does not fuse would"
+    fuse: str = option(
+        "--fuse",
+        default="both",
+        choices=("both", "on", "off"),
+        help="the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is rounded by "
+        "its scale (off, unary scales of rule S9 too), or both, as a second row where that differs",
+    )
+    layer_arg: Optional[str] = option(
+        "--layer_arg",
+        default=None,
+        metavar="FILE",
+        help="another --layerPrecisions argument than the translation's: a file, or the value itself",
     )
     min_cosine: Optional[Real] = option(
         "--min_cosine", default=None, metavar="X", type=Real, help="exit status 1 where an output's cosine is below"

@@ -106,6 +106,16 @@ class TranslationFiles:
             raise UserError(f"{self.layer_arg}: {error}.", _AGAIN) from error
 
 
+def read_layer_argument(given: str) -> dict[str, str]:
+    """Layer name -> precision, from a file that holds a --layerPrecisions argument or from its value. Raises UserError."""
+    text = _read_text(Path(given), "Check the path.") if ":" not in given or Path(given).is_file() else given
+    try:
+        return parse_layer_precisions(text)
+    except ValueError as error:
+        mend = "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
+        raise UserError(f"{given}: {error}.", mend) from error
+
+
 def _read_text(path: Path, mend: str = _AGAIN) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")

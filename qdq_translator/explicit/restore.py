@@ -111,7 +111,7 @@ def restore(
     if complete:
         options = TranslateOptions(**inference_options(markers=False))
         infer_scales(Context(graph, types, table, options), Diagnostics())
-    placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions)
+    placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions, explicit=True)
     tensors: dict[str, str] = {}
     for name in graph_tensors(graph):
         if name in placement.held:

@@ -21,7 +21,7 @@ from qdq_translator.simulate.run import ExplicitNetwork, Session, same_inputs
 
 Progress = Callable[[str, int, int], None]
 """Called with what is going on, how much of it is done, and how much there is."""
-EXPLICIT, SIMULATED, FLOAT = "explicit", "simulated", "float"
+EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
 
 
 @dataclasses.dataclass
@@ -49,8 +49,9 @@ def compare_outputs(
     float_model: Optional[onnx.ModelProto] = None,
     device: Optional[DeviceResults] = None,
     progress: Progress = lambda what, done, total: None,
+    unfused: Optional[Simulated] = None,
 ) -> OutputComparison:
-    """Runs every stage on every sample. Raises UserError where the models' inputs or outputs do not belong together."""
+    """Runs every stage on every sample. `unfused`: the simulation at the other end of what `placement` leaves open. Raises UserError where the models' inputs or outputs do not belong together."""
     names = [v.name for v in simulated.model.graph.output]
     stages: dict[str, Session] = {
         EXPLICIT: Session(explicit.model, EXPLICIT),
@@ -71,9 +72,13 @@ def compare_outputs(
         stages[FLOAT] = Session(graph.to_model(), FLOAT)
         rename = _match_outputs(stages[FLOAT].outputs, names)
         pairs += [(FLOAT, EXPLICIT), (FLOAT, SIMULATED)]
+    if unfused is not None:
+        stages[UNFUSED] = Session(unfused.model, UNFUSED)
     engines = list(device.outputs) if device is not None else []
     for engine in engines:
         pairs += [(stage, f"device {engine}") for stage in stages]
+    if unfused is not None:
+        pairs.append((EXPLICIT, UNFUSED))
     result = OutputComparison(names, {p: {n: Comparison() for n in names} for p in pairs}, {})
     right: dict[tuple[str, str], int] = {}
     for run in range(samples.runs):

@@ -7,8 +7,8 @@ should compute, as far as the facts say (fact sheet, section 5).
 2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact sheet 5.4); codes [-128, 127].
 3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), codes [-127, 127] (5.1, 5.2).
 4. Layers above INT8 compute in float32; with `fp16` their inputs, weights and outputs pass through float16.
-5. Unary scales (rule S9) are not applied, because TensorRT fuses the Conv and the Add (5.8); `unary` applies them, as an
-   engine that does not fuse would.
+5. `fuse`: whether the tensor between a Conv and the Add or activation that it fuses with passes unrounded (see `placement`).
+   Unary scales (rule S9) are among the scales that are not applied then.
 6. `sigmoid_fp16`: inputs and outputs of Sigmoid and Tanh pass in float16 instead of codes, as on Orin's DLA (5.12b, 6.3).
 7. Bias stays float (5.7). TensorRT's quantization noise reduction (5.6), which keeps the layer before a network output from
    writing INT8, is not simulated: a scale on a graph output is applied. It is a GPU matter, and measured results on a DLA
@@ -36,11 +36,11 @@ from qdq_translator.types import TensorTypes
 
 @dataclasses.dataclass(frozen=True)
 class SimulationOptions:
-    """See the module: `rounding` rule 2, `fp16` rule 4, `unary` rule 5, `sigmoid_fp16` rule 6."""
+    """See the module: `rounding` rule 2, `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6."""
 
     rounding: str = "even"
     fp16: bool = False
-    unary: bool = False
+    fuse: bool = True
     sigmoid_fp16: bool = False
 
 
@@ -62,6 +62,9 @@ class ImplicitNetwork:
     def read(cls, files: TranslationFiles) -> ImplicitNetwork:
         """Raises UserError where a file is missing or broken; config and report may be missing."""
         model, _ = load_model(files.model)
+        for node in model.graph.node:
+            if not node.name and node.output:
+                node.name = f"node_of_{node.output[0]}"  # what TensorRT calls it (fact sheet 4.3)
         scales = files.read_cache().scales
         config = files.read_config() if files.config.is_file() else {}
         report = files.read_report() if files.report.is_file() else {}
@@ -101,17 +104,15 @@ def simulate(
     options: SimulationOptions = SimulationOptions(),
     precisions: Optional[Mapping[str, str]] = None,
     types: Optional[TensorTypes] = None,
+    placement: Optional[Placement] = None,
 ) -> Simulated:
-    """`precisions` replaces the layer argument; `types` of the network's model saves the time to infer them again."""
+    """`precisions` replaces the layer argument, `placement` all that follows from scales and layer argument; `types` of the
+    network's model saves the time to infer them again."""
     graph = Graph.from_model(copy_model(network.model))
     types = types or TensorTypes(graph)
-    scales = dict(network.scales)
-    for name in network.unary:
-        if not options.unary:
-            scales.pop(name, None)
-    # a unary scale that is not applied still counts as a scale for the layers around it
-    placement = place(graph, types, network.scales, network.precisions if precisions is None else precisions)
-    placement = dataclasses.replace(placement, held={n: s for n, s in placement.held.items() if n in scales})
+    if placement is None:
+        asked = network.precisions if precisions is None else precisions
+        placement = place(graph, types, network.scales, asked, options.fuse, unary=network.unary)
     builder = _Builder(graph, types, options, placement)
     builder.weights()
     in_half = builder.half_layers()

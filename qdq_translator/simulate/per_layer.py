@@ -45,7 +45,7 @@ GROUP_BYTES = 256 * 2**20
 @dataclasses.dataclass
 class Row:
     """One tensor. inherited: noise of what its layer reads; notes: what the translation did to the tensor or its layer.
-    harmless: see the module; behind_harmless: its layer reads such a tensor; passed_on:
+    harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`); behind_harmless: its layer reads such a tensor; passed_on:
     the most noise that a reader's output has."""
 
     tensor: str
@@ -56,6 +56,7 @@ class Row:
     scale: Optional[float]
     inherited: float = 0.0
     harmless: bool = False
+    unrounded: bool = False
     behind_harmless: bool = False
     passed_on: float = math.inf
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -64,7 +65,9 @@ class Row:
         """('made' or 'read', dB lost there, SQNR after it)."""
         before = self.inherited
         for where, row in (("made", self.made), ("read", self.read)):
-            if row is None or (where == "made" and self.behind_harmless) or (where == "read" and self.harmless):
+            if row is None or (where == "made" and self.behind_harmless):
+                continue
+            if where == "read" and (self.harmless or self.unrounded):
                 continue
             lost = noise_to_db(max(before, FLOOR_NOISE)) - noise_to_db(max(row.noise, FLOOR_NOISE))
             yield where, lost, row.sqnr_db
@@ -153,6 +156,7 @@ def compare_layers(
     ]
     notes = Notes(network, explicit, stripped, simulated)
     rows: list[Row] = []
+    unrounded = {*simulated.placement.stay_float, *simulated.placement.fused}
     groups = list(_groups(tensors, types, samples.batch, group_bytes))
     total = len(groups) * samples.runs
     for number, group in enumerate(groups):
@@ -173,6 +177,7 @@ def compare_layers(
                 simulated.placement.held.get(name),
                 notes=notes.of(name),
                 harmless=notes.is_harmless(name),
+                unrounded=name in unrounded,
             )
             if name in network.unary and made is not None and made.peak > INT8_MAX:
                 row.notes.append(f"its values reach {made.peak:.4g}: where Conv and Add are not fused, 127 cuts them")
@@ -404,18 +409,20 @@ class Notes:
 
     def _scale(self, tensor: str) -> list[str]:
         scale, notes = self.simulated.placement.held.get(tensor), []
-        if tensor in self.network.unary:
-            applied = scale is not None
+        placement = self.simulated.placement
+        if tensor in self.network.unary and tensor not in placement.stay_float:
             notes.append(
                 "unary scale 1.0 (rule S9), applied: values above 127 saturate"
-                if applied
+                if scale is not None
                 else "unary scale 1.0 (rule S9), taken for fused and not applied"
             )
             return notes
         given = self._quantizers(tensor)
         if scale is None:
-            if tensor in self.simulated.placement.stay_float:
-                notes.append("has a scale and stays float: only layers of the layer argument read it")
+            if tensor in placement.stay_float:
+                notes.append("has a scale and stays float, because no INT8 layer reads it")
+            elif tensor in placement.fused:
+                notes.append("passes unrounded through a fusion (see --fuse)")
             elif given:
                 notes.append(f"the model quantizes it with {_numbers(given)}, the cache has no scale for it")
             return notes

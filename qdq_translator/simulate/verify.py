@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Optional, TextIO
 
 from qdq_translator._version import __version__
-from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.emit.files import TranslationFiles, read_layer_argument
 from qdq_translator.io import load_model
 from qdq_translator.options import parse_shapes
 from qdq_translator.simulate.compare import (
@@ -38,6 +39,8 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
     """
     files = TranslationFiles.locate(options.translation)
     network = ImplicitNetwork.read(files)
+    if options.layer_arg is not None:
+        network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
     model, source = load_model(options.model)
     explicit = ExplicitNetwork.of(model)
     float_model = load_model(options.float)[0] if options.float else None
@@ -45,7 +48,7 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
     settings = SimulationOptions(
         rounding=options.rounding,
         fp16=options.fp16,
-        unary=options.apply_unary_scales,
+        fuse=options.fuse != "off",
         sigmoid_fp16=options.sigmoid == "fp16" or (options.sigmoid == "auto" and target.endswith("dla")),
     )
     samples = _samples(options, network)
@@ -56,8 +59,11 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
         used = {"model": files.model, "cache": files.cache, "inputs": Path(options.inputs or "")}
         device = DeviceResults.read(Path(options.device_results), used, [v.name for v in simulated.model.graph.output])
         notes += device.notes
-    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress)
-    held, higher = simulated.placement.held, simulated.placement.higher
+    placement = simulated.placement
+    unfused = None
+    if options.fuse == "both" and placement.open:
+        unfused = simulate(network, dataclasses.replace(settings, fuse=False))
+    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused)
     results: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -69,10 +75,14 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
             "rounding": settings.rounding,
             "higher_layers": "fp16" if settings.fp16 else "fp32",
             "sigmoid": "fp16" if settings.sigmoid_fp16 else "int8",
-            "unary_scales": "applied" if settings.unary else "fused",
-            "tensors_held_in_int8": len(held),
-            "layers_above_int8": len(higher),
-            "weights_rounded": len(simulated.placement.weights),
+            "fuse": options.fuse,
+            "layer_arg": options.layer_arg is not None,
+            "tensors_held_in_int8": len(placement.held),
+            "tensors_inside_fusions": len(placement.fused),
+            "tensors_that_stay_float": len(placement.stay_float),
+            "layers_in_int8": len(placement.int8),
+            "layers_above_int8": len(placement.higher),
+            "weights_rounded": len(placement.weights),
         },
         "inputs": {"source": samples.source, "samples": len(samples), "batch": samples.batch},
         "outputs": outputs.as_dict(),
@@ -166,11 +176,19 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
         f"{counted(inputs['samples'], 'sample')} ({escape(inputs['source'])})"
     )
     console.print(
-        f"  {counted(simulation['tensors_held_in_int8'], 'tensor')} and "
-        f"{counted(simulation['weights_rounded'], 'weight')} in INT8, "
-        f"{counted(simulation['layers_above_int8'], 'layer')} above it ({simulation['higher_layers']}), ties to "
+        f"  {counted(simulation['layers_in_int8'], 'layer')} in INT8 and {simulation['layers_above_int8']} above it "
+        f"({simulation['higher_layers']}), as planned{' with --layer_arg' if simulation['layer_arg'] else ''}; "
+        f"{counted(simulation['tensors_held_in_int8'], 'tensor')} and "
+        f"{counted(simulation['weights_rounded'], 'weight')} rounded, ties to "
         f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}, sigmoid in {simulation['sigmoid']}"
     )
+    if simulation["tensors_inside_fusions"]:
+        print_fusion = {
+            "both": "pass fusions unrounded; 'unfused' rounds them",
+            "on": "pass fusions unrounded",
+            "off": "are biases",
+        }[simulation["fuse"]]
+        console.print(f"  {counted(simulation['tensors_inside_fusions'], 'more tensor')} with a scale {print_fusion}")
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("reference", "other", "output"):
         table.add_column(heading, overflow="fold")

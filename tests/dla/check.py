@@ -13,7 +13,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, simulate
 from qdq_translator.translator import Translation
 from tests.explicit_reference import assert_equal_function, random_inputs, run
-from tests.small_models import model, pair
+from tests.small_models import model, pair, rounded_at_inputs
 
 ORIN = {"target": "orin-dla", "platform": "jetpack-6.0"}
 INFER = {"infer_concat_scales": True, "infer_mul_scales": True, "infer_average_pool_scales": True}
@@ -60,9 +60,10 @@ def outputs(translation: Translation, feed: dict[str, np.ndarray]) -> list[np.nd
 
 
 def engine(translation: Translation) -> Simulated:
-    """The simulated INT8 engine."""
+    """The simulated INT8 engine, with every scale applied."""
     precisions = dict.fromkeys(translation.fp16_nodes, "fp16")
-    return simulate(ImplicitNetwork(translation.model, dict(translation.cache.scales), precisions, frozenset()))
+    network = ImplicitNetwork(translation.model, dict(translation.cache.scales), precisions, frozenset())
+    return simulate(network, placement=rounded_at_inputs(network))
 
 
 def assert_equal_engines(found: Pair, feed: dict[str, np.ndarray]) -> None:
