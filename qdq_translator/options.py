@@ -49,6 +49,20 @@ class TranslateOptions:
     infer_mul_scales: bool = option(
         "--infer_mul_scales", default=False, help="infer missing scales around Mul and Sigmoid (rules S5, S8)"
     )
+    infer_bounds: bool = option(
+        "--infer_bounds",
+        default=False,
+        help="scales of outputs that are bounded by definition: Sigmoid, Tanh, Softmax, Erf, HardSigmoid, Clip (rule B1)",
+    )
+    infer_add_scales: bool = option(
+        "--infer_add_scales", default=False, help="infer missing scales around Add, Sub and Sum (rule S11)"
+    )
+    inference: str = option(
+        "--inference",
+        default="sound",
+        choices=("sound", "reference"),
+        help="reference: NVIDIA's formulas, also where a scale made by them can only clip (rules S5, S6, S8)",
+    )
     calibration_type: str = option(
         "--calibration_type",
         default="max",
@@ -125,6 +139,12 @@ class TranslateOptions:
         default="warn",
         choices=("off", "warn", "max"),
         help="on a DLA: ranges that Concat and element-wise layers must share: ignore, report, or raise to the largest",
+    )
+    max_bits_lost: float = option(
+        "--max_bits_lost",
+        default=3.0,
+        metavar="BITS",
+        help="resolution that --unify_scales max may cost a tensor; layers that would cost more stay FP16",
     )
     dla_rewrites: Union[bool, str] = option(
         "--dla_rewrites",

@@ -14,16 +14,14 @@ it, is cured by the options on the way; any other has to be quantized in the mod
 from __future__ import annotations
 
 import dataclasses
-from types import ModuleType
 from typing import Any, Iterable, Optional
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph, Node
-from qdq_translator.inference import Context, infer_scales, rules_by_op
-from qdq_translator.inference.pass_through import DEFAULT_OPS, PART_OPS, RESIZE_OPS, WHOLE_OPS
+from qdq_translator.inference import Context, all_rules, infer_scales, pass_through, rules_by_op
 from qdq_translator.options import TranslateOptions
 from qdq_translator.precision import FP16, INT8, LayerPlan
-from qdq_translator.rules import RULES, inference_options
+from qdq_translator.rules import MARKERS, RULES, inference_options
 from qdq_translator.scales import Origin, ScaleTable, TensorScale
 
 _WITHIN_INPUT_RANGE = (
@@ -42,7 +40,6 @@ _WITHIN_INPUT_RANGE = (
 )
 """Operators without a rule whose output stays within the range of their input (with the usual parameters): proposed
 for `--addtl_ops_to_infer_adjacent_scales`."""
-_PASS_OPS = frozenset((*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS, *RESIZE_OPS))
 _NOMINAL = 0.9 / 127
 """The scale that a tensor is tried with: an amax of 0.9, so that the inverse sigmoid exists (rule S5)."""
 
@@ -161,7 +158,7 @@ class _Roots:
         self.wanted = wanted
         self.trial = _TryContext(context)
         self.graph = context.graph
-        self.rules: dict[str, ModuleType] = rules_by_op(context.options)
+        self.rules = rules_by_op(all_rules(context.options))
 
     def find(self) -> dict[str, str]:
         """Missing tensor -> root."""
@@ -202,9 +199,11 @@ class _Roots:
         return (node for node in nodes if node.op_type in self.rules and node.inputs)
 
     def _apply(self, node: Node) -> None:
-        rule = self.rules[node.op_type]
-        rule.forward(node, self.trial)
-        rule.backward(node, self.trial)
+        for rule in self.rules[node.op_type]:
+            if rule.forward is not None:
+                rule.forward(node, self.trial)
+            if rule.backward is not None:
+                rule.backward(node, self.trial)
 
 
 def _finish_order(tensors: list[str], edges: dict[str, list[str]]) -> list[str]:
@@ -248,6 +247,9 @@ def _options_off(context: Context) -> TranslateOptions:
 
 def _infer_with(context: Context, options: TranslateOptions) -> ScaleTable:
     table = context.scales.fork()
+    for name, scale in table.items():
+        if scale.origin.rule in MARKERS:  # no ranges: the rules would take them for some
+            table.drop(name)
     infer_scales(dataclasses.replace(context, scales=table, options=options), Diagnostics())
     return table
 
@@ -262,10 +264,9 @@ def _try_options(
     needs: dict[str, dict[str, None]] = {}
     for tensor, scale in added.items():
         origin, node = scale.origin, nodes.get(scale.origin.node)
-        if node is not None and origin.rule == "S8":
+        sources = [origin.source]
+        if node is not None and origin.source not in table:  # several tensors, whose names may hold what stands between
             sources = [n for n in (*node.inputs, *node.outputs) if n != tensor]
-        else:
-            sources = [origin.source]
         flags = {flag: None for source in sources for flag in needs.get(source, ())}
         own = _flag(origin.rule, node, context.options) if node is not None else ""
         if own and not (origin.rule == "S5" and origin.source):
@@ -276,7 +277,7 @@ def _try_options(
 
 def _flag(rule: str, node: Node, options: TranslateOptions) -> str:
     """What has to be added to the command line for `rule` at `node`; '' if nothing."""
-    if rule == "S3" and node.op_type not in _PASS_OPS and node.op_type != "Clip":
+    if rule == "S3" and node.op_type not in (*pass_through.OPS, "Clip"):
         known = node.op_type in options.addtl_ops_to_infer_adjacent_scales
         return "" if known else f"addtl_ops_to_infer_adjacent_scales {node.op_type}"
     switches = RULES[rule].options
@@ -476,7 +477,7 @@ def _why(tensor: str, context: Context, cured: dict[str, TensorScale], needs: di
     if tensor in context.graph.outputs:
         return "it is a graph output, which no rule gives a scale (S2)"
     made = "the graph input was not quantized" if producer is None else f"no rule follows a {producer.op_type} forward"
-    if producer is not None and producer.op_type in rules_by_op(context.options):
+    if producer is not None and producer.op_type in rules_by_op(all_rules(context.options)):
         made = f"the rule of {producer.op_type} has nothing to start from"
     readers = list(dict.fromkeys(reader.op_type for reader in context.graph.consumers(tensor)))
     if not readers:

@@ -77,7 +77,7 @@ _ROWS = (
         "Q8",
         "pairs in series",
         "pairs in series",
-        "equal scales count once, different ones are a conflict (C1)",
+        "one quantizer: equal scales count once, of different ones the smallest holds (`I-Q8`)",
         stated=True,
     ),
     Rule(
@@ -166,14 +166,15 @@ _ROWS = (
     Rule(
         "S5",
         "around Sigmoid",
-        "Sigmoid output 1/127 before a Mul; backward `amax_in = log(amax_out / (1 - amax_out))` for `0.5 < amax_out < 1`",
-        "forward with `--infer_mul_scales`",
+        "Sigmoid output 1/127 before a Mul; backward, with `--inference reference` alone, "
+        "`amax_in = log(amax_out / (1 - amax_out))` for `0.5 < amax_out < 1`",
+        "`--infer_mul_scales`",
         options=("infer_mul_scales",),
     ),
     Rule(
         "S6",
         "through average pooling",
-        "average pools and spatial means as pass-through",
+        "average pools and spatial means as pass-through; backward that is a lower bound, so it comes last (`W-S6`)",
         "`--infer_average_pool_scales`",
         options=("infer_average_pool_scales",),
         same_value=True,
@@ -181,7 +182,8 @@ _ROWS = (
     Rule(
         "S7",
         "around Concat",
-        "Concat: output the largest known input scale, missing inputs the output's",
+        "Concat: output the largest input scale, missing inputs the output's; where some inputs stay without, the largest "
+        "known one, last (`W-S7`)",
         "`--infer_concat_scales`",
         options=("infer_concat_scales",),
         same_value=True,
@@ -189,7 +191,8 @@ _ROWS = (
     Rule(
         "S8",
         "around Mul",
-        "Mul: `amax_out = amax_a * amax_b`, two give the third; constants count",
+        "Mul: forward `amax_out = amax_a * amax_b`; SiLU (`x * sigmoid(x)`) and a constant of one magnitude both ways, "
+        "exactly; backward through other products with `--inference reference` alone",
         "`--infer_mul_scales`",
         options=("infer_mul_scales",),
     ),
@@ -200,6 +203,21 @@ _ROWS = (
         "`--add_unary_ew_scales_for_dla`",
         options=("add_unary_ew_scales_for_dla",),
         marker=True,
+    ),
+    Rule(
+        "S11",
+        "around Add and Sub",
+        "Add, Sub, Sum: forward the sum of the inputs' ranges, backward `amax_out` plus the other inputs' ranges; constants "
+        "count; not where an activation would vanish beside the sum",
+        "`--infer_add_scales`",
+        options=("infer_add_scales",),
+    ),
+    Rule(
+        "B1",
+        "bound of the operator",
+        "what the operator cannot exceed: 1 behind Sigmoid, HardSigmoid, Softmax, Tanh, Erf; the larger bound behind Clip",
+        "`--infer_bounds`",
+        options=("infer_bounds",),
     ),
     Rule(
         "S10",

@@ -119,7 +119,7 @@ def fp16_rule(t: Translation, name: str, theirs: bool) -> str:
 
 def differences(case: str) -> Counter[str]:
     stem, flags = case.split("/")
-    more = dict(ALL_FLAGS) if flags.startswith("all") else {}
+    more: dict[str, object] = {"inference": "reference", **(ALL_FLAGS if flags.startswith("all") else {})}
     if flags.endswith("_hist") or "hist" in stem:
         more["calibration_type"] = "histogram"
     t = translate(model_path(stem), options_for(model_path(stem), **more))

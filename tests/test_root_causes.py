@@ -68,7 +68,8 @@ def test_what_follows_is_no_cause_of_its_own() -> None:
 
 def test_a_later_tensor_can_be_the_cause_of_an_earlier_one() -> None:
     """The inverse sigmoid (rule S5) hands a scale back, nothing hands it on: the Sigmoid's output is the root."""
-    made = causes_of("c = Conv (xq, w) g = Sigmoid (c) a = Add (xq, g)" + pair("a", "aq") + "y = Relu (aq)")
+    body = "c = Conv (xq, w) g = Sigmoid (c) a = Add (xq, g)" + pair("a", "aq") + "y = Relu (aq)"
+    made = causes_of(body, inference="reference")
     (cause,) = made.causes.causes
     assert (cause.tensor, cause.follows) == ("g", ("c",))
     assert set(cause.layers) == {"Conv_c", "Sigmoid_g", "Add_a"}
@@ -86,29 +87,41 @@ def test_options_that_work_only_together() -> None:
     both = ("--infer_concat_scales", "--infer_mul_scales")
     assert set(tried) == {both[:1], both[1:], both}
     found = {cause.tensor: (cause.layers, cause.shared) for cause in made.causes.causes}
-    assert found == {"g": (("Conv_c", "Sigmoid_g"), ("Mul_m",)), "m": (("Concat_k",), ("Mul_m",))}
+    silu = ("Sigmoid_g", "Mul_m")
+    assert found == {"c": (("Conv_c",), silu), "g": ((), silu), "m": (("Concat_k",), ("Mul_m",))}
     assert tried[both] == 4 and tried[both[:1]] < 4 and tried[both[1:]] < 4
     done = causes_of(body, "float[1,8,8,8] y", infer_concat_scales=True, infer_mul_scales=True)
     assert done.causes.causes == [] and sum(layer.precision == "int8" for layer in done.plan) == 4
 
 
 def test_unary_scales_are_proposed_for_a_dla_only() -> None:
-    body = "c = Conv (xq, w) a = Add (c, xq)" + pair("a", "aq") + "y = Relu (aq)"
-    (on_gpu,) = causes_of(body).causes.causes
-    (on_dla,) = causes_of(body, target="orin-dla").causes.causes
+    body = "c = Conv (xq, w) a = Add (c, xq) y = Exp (a)"
+    on_gpu, _ = causes_of(body).causes.causes
+    on_dla, _ = causes_of(body, target="orin-dla").causes.causes
+    assert on_gpu.tensor == on_dla.tensor == "c"
     assert (on_gpu.options, on_gpu.cure) == ((), "quantize 'c' in the model")
     assert (on_dla.options, on_dla.rule) == (("--add_unary_ew_scales_for_dla",), "S9")
+
+
+def test_sums_are_proposed_before_unary_scales() -> None:
+    """Where the Add's output is quantized, rule S11 gives its Conv a real range."""
+    body = "c = Conv (xq, w) a = Add (c, xq)" + pair("a", "aq") + "y = Relu (aq)"
+    for options in ({}, {"target": "orin-dla"}, {"target": "orin-dla", "add_unary_ew_scales_for_dla": True}):
+        made = causes_of(body, **options)
+        assert [(c.tensor, c.rule, c.options) for c in made.causes.causes] == (
+            [("c", "S11", ("--infer_add_scales",))] if len(options) < 2 else []
+        )
 
 
 def test_graph_input_and_graph_output_as_causes() -> None:
     text = f"g ({SHAPE} x, {SHAPE} u) => ({SHAPE} y, {SHAPE} v) {{" + pair("x", "xq")
     text += (
-        "a = Add (xq, u)" + pair("a", "aq") + "v = Conv (aq, w) b = Add (aq, v)" + pair("b", "bq") + "y = Relu (bq)}"
+        "a = Max (xq, u)" + pair("a", "aq") + "v = Conv (aq, w) b = Add (aq, v)" + pair("b", "bq") + "y = Relu (bq)}"
     )
     made = translated(model(text, **CONSTANTS))
     why = {cause.tensor: (cause.op, cause.why) for cause in made.causes.causes}
     assert why["u"] == (
-        "graph input", "the graph input was not quantized, and its readers' operator (Add) has none to hand back"
+        "graph input", "the graph input was not quantized, and its readers' operator (Max) has none to hand back"
     )  # fmt: skip
     assert why["v"] == ("Conv", "it is a graph output, which no rule gives a scale (S2)")
 
@@ -128,10 +141,9 @@ def test_detector_names_few_kinds_of_causes_and_the_options() -> None:
     assert any("--infer_mul_scales" in group.options for group in groups)
     assert groups[-1].total_macs == 753664 == made.report["coverage"]["macs"]["surprises"]
     best = made.causes.what_if[-1]
-    real = translate(
-        str(ZOO / "mini" / "yolov5n__nvpq13.onnx"), TranslateOptions(infer_concat_scales=True, infer_mul_scales=True)
-    )
-    assert best.options == ("--infer_concat_scales", "--infer_mul_scales")
+    assert best.options == ("--infer_add_scales", "--infer_concat_scales", "--infer_mul_scales")
+    flags = {option[2:]: True for option in best.options}
+    real = translate(str(ZOO / "mini" / "yolov5n__nvpq13.onnx"), TranslateOptions(**flags))
     assert best.int8_layers == sum(layer.precision == "int8" for layer in real.plan)
     assert best.int8_macs == real.report["coverage"]["macs"]["int8"]
     assert best.scales == len(real.scales)

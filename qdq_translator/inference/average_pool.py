@@ -1,12 +1,14 @@
 """Rule S6, with `--infer_average_pool_scales`: AveragePool, GlobalAveragePool and ReduceMean over exactly the spatial
-axes of a 4-D or 5-D tensor as pass-through. Never the ReduceMean of a decomposed LayerNormalization."""
+axes of a 4-D or 5-D tensor as pass-through. Never the ReduceMean of a decomposed LayerNormalization.
+
+Backward, the range of a mean is only a lower bound of what is averaged: the input gets it last, after every other rule."""
 
 from __future__ import annotations
 
 from typing import Optional
 
 from qdq_translator.graph import Node
-from qdq_translator.inference.context import Context
+from qdq_translator.inference.context import LOWER_BOUND, Context
 
 OPS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 
@@ -24,10 +26,6 @@ def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
 
 
 def _applies(node: Node, context: Context) -> bool:
-    if node.op_type in context.options.addtl_ops_to_infer_adjacent_scales:
-        return True
-    if not context.options.infer_average_pool_scales:
-        return False
     if not node.is_op("ReduceMean"):
         return True
     rank = context.types.rank(node.inputs[0])
@@ -58,4 +56,4 @@ def backward(node: Node, context: Context) -> bool:
     value = context.scale(node.outputs[0])
     if value is None or not _applies(node, context):
         return False
-    return context.give(node.inputs[0], value, "S6", node, node.outputs[0])
+    return context.give(node.inputs[0], value, "S6", node, node.outputs[0], LOWER_BOUND)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
+import numpy as np
+
 from qdq_translator.graph import Graph, Node
 from qdq_translator.options import TranslateOptions
+from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.types import TensorTypes
+
+LOWER_BOUND = "a lower bound: larger values are clipped"
+"""The note of every scale that its tensor's values may exceed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +59,25 @@ class Context:
     def scale(self, tensor: str) -> Optional[float]:
         return self.scales.value(tensor)
 
+    def amax(self, tensor: str) -> Optional[float]:
+        """The largest magnitude that an activation's scale, or a constant's values, allow; None where neither is known,
+        and for a constant without finite values other than 0."""
+        value = self.scales.value(tensor)
+        if value is not None:
+            return value * INT8_MAX
+        magnitudes = self.magnitudes(tensor)
+        return None if magnitudes is None else magnitudes[1]
+
+    def magnitudes(self, constant: str) -> Optional[tuple[float, float]]:
+        """The smallest and the largest magnitude of a float constant's values; None for other tensors, and where the
+        largest is 0 or not finite."""
+        values = self.graph.array(constant)
+        if values is None or values.size == 0 or values.dtype.kind != "f":
+            return None
+        found = np.abs(values.astype(np.float64))
+        largest = float(found.max())
+        return (float(found.min()), largest) if 0 < largest < np.inf else None
+
     def may_have(self, tensor: str) -> bool:
         """Rule S2: no graph output, no constant, no integer ever gets an inferred scale."""
         return (
@@ -67,5 +92,6 @@ class Context:
         return tensor not in self.scales and self.may_have(tensor)
 
     def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
-        """Adds a scale by `rule` where rules S1 and S2 allow it; True if it was added."""
+        """Adds a scale by `rule` where rules S1 and S2 allow it; True if it was added. source: the tensors that it was
+        made from, separated by ', ' ('' for none)."""
         return self.lacks(tensor) and self.scales.infer(tensor, value, Origin(rule, node.name, source, note))

@@ -15,6 +15,7 @@ DEFAULT_OPS = ("MaxPool", "Flatten", "Relu", "Pad", "Transpose", "Reshape", "Squ
 WHOLE_OPS = ("Unsqueeze", "Identity", "Dropout", "Expand", "DepthToSpace", "SpaceToDepth", "Tile", "Cast")
 PART_OPS = ("Slice", "Split", "Gather")
 RESIZE_OPS = ("Resize", "Upsample")
+OPS = (*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS, *RESIZE_OPS)
 
 
 def _data_outputs(node: Node) -> list[str]:

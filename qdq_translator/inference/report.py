@@ -1,0 +1,93 @@
+"""What a person should know of the inferred scales: one diagnostic a rule, however many tensors it is about."""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.inference import silu
+from qdq_translator.inference.context import LOWER_BOUND, Context
+
+TOLD_SHARE = 0.1
+"""What a saturating SiLU input may add to the output, as a share of the output's range, before it is told."""
+
+
+def report_inferred(context: Context, unary: list[str], diagnostics: Diagnostics) -> None:
+    """unary: tensors that got the unary scale of rule S9."""
+    _report_unknown_operators(context, diagnostics)
+    _report_unary(unary, context, diagnostics)
+    _report_clipped(context, diagnostics)
+    _report_lifted(context, diagnostics)
+
+
+def _named(tensors: Iterable[str]) -> str:
+    """'a', 'b', 'c' and 4 more."""
+    names = [f"'{name}'" for name in tensors]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
+    """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
+    present = {node.op_type for node in context.graph.nodes}
+    absent = [op for op in context.options.addtl_ops_to_infer_adjacent_scales if op not in present]
+    if absent:
+        diagnostics.info(
+            "S3",
+            f"The model has no {' or '.join(absent)} operator, which --addtl_ops_to_infer_adjacent_scales names.",
+            mend="ONNX operators are spelt like LeakyRelu.",
+            data={"operators": absent},
+        )
+
+
+def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) -> None:
+    if not given:
+        return
+    on_gpu = context.options.target == "gpu"
+    (diagnostics.warning if on_gpu else diagnostics.info)(
+        "S9",
+        f"{len(given)} Conv outputs before an Add got the unary scale 1.0; values above 127 saturate where TensorRT does "
+        "not fuse the two" + (", and a GPU engine may apply it literally." if on_gpu else "."),
+        tensor=given[0],
+        mend="Leave --add_unary_ew_scales_for_dla out for GPU engines." if on_gpu else "",
+        data={"tensors": given},
+    )
+
+
+def _report_clipped(context: Context, diagnostics: Diagnostics) -> None:
+    """Scales that are lower bounds, rule by rule."""
+    clipped: dict[str, list[str]] = {}
+    for name, scale in context.scales.items():
+        if scale.origin.note == LOWER_BOUND or (scale.origin.rule == "S5" and scale.origin.source):
+            clipped.setdefault(scale.origin.rule, []).append(name)
+    for rule, tensors in clipped.items():
+        diagnostics.warning(
+            rule,
+            f"The scale of {_named(tensors)} is a lower bound: larger values are clipped.",
+            tensor=tensors[0],
+            node=context.scales[tensors[0]].origin.node,
+            mend="Quantize the tensor in the model"
+            + ("." if context.options.inference == "sound" else ", or translate with --inference sound."),
+            data={"tensors": tensors},
+        )
+
+
+def _report_lifted(context: Context, diagnostics: Diagnostics) -> None:
+    """SiLU inputs whose saturation below shows in the output (rule S8)."""
+    shares = {
+        name: -silu.silu(-scale.amax) / context.scales[scale.origin.source].amax
+        for name, scale in context.scales.items()
+        if scale.origin.note.startswith(silu.NOTE)
+    }
+    lifted = [name for name, share in shares.items() if share > TOLD_SHARE]
+    if lifted:
+        worst = max(lifted, key=lambda name: shares[name])
+        origin = context.scales[worst].origin
+        diagnostics.info(
+            "S8",
+            f"Inputs of {len(lifted)} SiLU saturate where the output is small: of '{worst}' {origin.note.partition('; ')[2]}, "
+            f"which is {100 * shares[worst]:.0f}% of the output's range.",
+            tensor=worst,
+            node=origin.node,
+            mend="Quantize the SiLU's input in the model if that matters.",
+            data={"tensors": lifted},
+        )
