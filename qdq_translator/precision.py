@@ -125,7 +125,8 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
     if not inputs:
         reason = "works on shapes, integers or booleans, or on constants only"
-        return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, inputs, outputs, macs=macs, weights=weights)
+        reads, makes = (float_activations(names, graph, types) for names in (node.reads(), node.outputs))
+        return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, reads, makes, macs=macs, weights=weights)
     missing_in = tuple(n for n in inputs if n not in scales)
     missing = missing_in + tuple(n for n in outputs if n not in scales)
     if not missing:
