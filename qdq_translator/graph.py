@@ -335,13 +335,18 @@ class Graph:
     def replace_uses(self, old: str, new: str) -> None:
         """Every node that read `old` reads `new` (in subgraphs too). Graph outputs are not touched."""
         for node in self.consumers(old):
-            if old in node.captured:
-                for subgraph in node.subgraphs():
-                    _rename_in_subgraph(subgraph, {old: new})
-                node.captured = tuple(new if n == old else n for n in node.captured)
-            node.inputs = [new if n == old else n for n in node.inputs]
-            self._consumers.setdefault(new, {})[id(node)] = node
+            self.replace_use(node, old, new)
         self._consumers.pop(old, None)
+
+    def replace_use(self, node: Node, old: str, new: str) -> None:
+        """`node`, which reads `old`, reads `new` (in its subgraphs too)."""
+        if old in node.captured:
+            for subgraph in node.subgraphs():
+                _rename_in_subgraph(subgraph, {old: new})
+            node.captured = tuple(new if n == old else n for n in node.captured)
+        node.inputs = [new if n == old else n for n in node.inputs]
+        del self._consumers[old][id(node)]
+        self._consumers.setdefault(new, {})[id(node)] = node
 
     def rename_output(self, node: Node, old: str, new: str) -> None:
         """Renames a tensor at its producer and at all its consumers. `new` must be free."""

@@ -9,7 +9,7 @@ nodes behind the first unknown shape.
 from __future__ import annotations
 
 import math
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -24,11 +24,12 @@ Array = np.ndarray
 """Integers as objects; None for an element that is not known."""
 
 
-def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto]) -> None:
-    """Fills unknown sizes of node outputs into `values`, tensor name -> what is known of it."""
+def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:
+    """Fills unknown sizes of node outputs into `values`, tensor name -> what is known of it. `declared`: what the file says,
+    for sizes that do not follow from the inputs."""
     if all(_is_static(values.get(name)) for node in graph.nodes for name in node.outputs if name):
         return
-    _Completion(graph, values).run()
+    _Completion(graph, values, declared).run()
 
 
 def computed_integers(graph: Graph, values: dict[str, ValueInfoProto]) -> dict[str, np.ndarray]:
@@ -36,7 +37,7 @@ def computed_integers(graph: Graph, values: dict[str, ValueInfoProto]) -> dict[s
 
     `values`: what is known of every tensor, with the shapes already completed.
     """
-    completion = _Completion(graph, values)
+    completion = _Completion(graph, values, {})
     completion.run()
     return {name: array for name, array in completion.known.items() if all(v is not None for v in array.reshape(-1))}
 
@@ -48,23 +49,41 @@ def _is_static(value: Optional[ValueInfoProto]) -> bool:
 
 
 class _Completion:
-    def __init__(self, graph: Graph, values: dict[str, ValueInfoProto]) -> None:
-        self.graph, self.values = graph, values
+    def __init__(self, graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:
+        self.graph, self.values, self.declared = graph, values, declared
         self.known: dict[str, Array] = {}
         self.changed: set[str] = set()
         self.opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
 
     def run(self) -> None:
         for node in self.graph.nodes:
-            if not node.is_standard:
+            if node.is_standard:
+                self._compute(node)
+            unknown = [name for name in node.outputs if name and not _is_static(self.values.get(name))]
+            if not unknown:
                 continue
-            self._compute(node)
-            unknown = any(name and not _is_static(self.values.get(name)) for name in node.outputs)
-            if unknown and (
-                any(name in self.changed or name in self.known for name in node.inputs)
-                or not any(name in self.values for name in node.outputs)
-            ):
+            again = any(name in self.changed or name in self.known for name in node.inputs)
+            if node.is_standard and (again or not any(name in self.values for name in node.outputs)):
                 self._infer(node)
+            for name in unknown:
+                self._adopt(name)
+
+    def _adopt(self, name: str) -> None:
+        """What the file says of a tensor holds where inference knows nothing, or not that size."""
+        declared, value = self.declared.get(name), self.values.get(name)
+        if declared is None or not declared.type.HasField("tensor_type"):
+            return
+        if value is None or not value.type.tensor_type.HasField("shape"):
+            self.values[name] = declared
+            self.changed.add(name)
+            return
+        given, dims = declared.type.tensor_type.shape.dim, value.type.tensor_type.shape.dim
+        if len(given) != len(dims):
+            return
+        for dim, said in zip(dims, given):
+            if not dim.HasField("dim_value") and (said.HasField("dim_value") or not dim.dim_param):
+                dim.CopyFrom(said)
+                self.changed.add(name)
 
     # ------------------------------------------------------------ values
 

@@ -194,6 +194,7 @@ def translate(
         if old in trained:
             trained[new] = trained.pop(old)
     types = TensorTypes(graph, input_shapes)
+    cleanup.remove_wrong_shapes(graph, types, diagnostics)
 
     context = Context(graph, types, scales, options, rewrites.derived, rewrites.withheld)
     infer_scales(context, diagnostics)

@@ -1,4 +1,8 @@
-"""Element types and shapes of every tensor, by ONNX's own shape inference."""
+"""Element types and shapes of every tensor, by ONNX's own shape inference from the graph's inputs.
+
+What the file itself says of a tensor (value_info, shapes of graph outputs) counts only where inference knows less: a file
+whose claims contradict its network would decide rewrites otherwise.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.shape_arithmetic import complete_shapes, computed_integers
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
-_MAKE_INTEGERS = frozenset(
+MAKE_INTEGERS = frozenset(
     ("Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Equal", "Less", "Greater", "Not", "And", "Or")
 )
 _KEPT_VALUES = 64
@@ -36,11 +40,14 @@ class TensorTypes:
         for name, (data_type, dims) in self._weights.items():
             if name not in small:
                 model.graph.input.append(onnx.helper.make_tensor_value_info(name, data_type, list(dims)))
-        if input_shapes:
+        self._declared: dict[str, ValueInfoProto] = {}
+        if input_shapes:  # for which the file's claims may not hold
             _fix_inputs(model, input_shapes)
-            del model.graph.value_info[:]
-            for output in model.graph.output:
-                output.type.tensor_type.ClearField("shape")
+        else:
+            self._declared = {**graph.value_info, **graph.outputs}
+        del model.graph.value_info[:]
+        for output in model.graph.output:
+            output.type.tensor_type.ClearField("shape")
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
         except Exception:  # unknown operators or contradictory shapes: what the file says must do
@@ -48,8 +55,23 @@ class TensorTypes:
         self._values: dict[str, ValueInfoProto] = {
             v.name: v for v in (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
         }
-        complete_shapes(graph, self._values)
+        complete_shapes(graph, self._values, self._declared)
         self._shapes: dict[str, Optional[tuple[Dim, ...]]] = {}
+
+    def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
+        """Tensors of which the file says another rank or other sizes than follow from the inputs: what it says, and what
+        follows."""
+        found = {}
+        for name, value in self._declared.items():
+            declared, shape = _sizes(value), self.shape(name)
+            if declared is None or shape is None:
+                continue
+            pairs = zip(declared, shape)
+            if len(declared) != len(shape) or any(
+                isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs
+            ):
+                found[name] = (declared, shape)
+        return found
 
     def integers(self) -> dict[str, np.ndarray]:
         """Node outputs that hold integers or booleans which follow from known shapes."""
@@ -67,7 +89,7 @@ class TensorTypes:
         if elem:
             return elem in FLOAT_TYPES
         producer = self._graph.producer.get(name)
-        return producer is None or producer.op_type not in _MAKE_INTEGERS
+        return producer is None or producer.op_type not in MAKE_INTEGERS
 
     def shape(self, name: str) -> Optional[tuple[Dim, ...]]:
         """Sizes; a dynamic dimension is its name or None. None where not even the rank is known."""
@@ -79,13 +101,7 @@ class TensorTypes:
         if name in self._weights:
             return self._weights[name][1]
         value = self._values.get(name)
-        if value is None or not value.type.tensor_type.HasField("shape"):
-            return None
-        if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
-            return None
-        return tuple(
-            d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in value.type.tensor_type.shape.dim
-        )
+        return None if value is None else _sizes(value)
 
     def rank(self, name: str) -> Optional[int]:
         shape = self.shape(name)
@@ -97,6 +113,13 @@ class TensorTypes:
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None
         return tuple(int(d) for d in shape if isinstance(d, int))
+
+
+def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape") or len(tensor.shape.dim) > MOST_DIMENSIONS:
+        return None
+    return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
 
 
 def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:

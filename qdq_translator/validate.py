@@ -33,6 +33,8 @@ _MEND = "The file is damaged or was written by a faulty exporter; export it agai
 
 def validate(graph: Graph) -> None:
     """Raises ModelError naming the first node or tensor that is not what ONNX says it is."""
+    if not graph.outputs:
+        raise ModelError("The model has no outputs, so nothing in it is computed.", _MEND)
     for name, value in (*graph.inputs.items(), *graph.outputs.items(), *graph.value_info.items()):
         if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
             raise ModelError(f"Tensor '{name}' has more than {MOST_DIMENSIONS} dimensions.", _MEND)

@@ -1,8 +1,12 @@
-"""Rule F3: Constant nodes become initializers; dead nodes and unused initializers go."""
+"""Rule F3: Constant nodes become initializers; dead nodes, unused initializers and wrong shapes go."""
 
 from __future__ import annotations
 
+from onnx import helper
+
+from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph, constant_value
+from qdq_translator.types import TensorTypes
 
 
 def constants_to_initializers(graph: Graph) -> None:
@@ -28,3 +32,27 @@ def remove_dead_nodes(graph: Graph) -> None:
 def remove_unused_initializers(graph: Graph) -> None:
     for name in [n for n in graph.initializers if not graph.consumer_count(n) and n not in graph.outputs]:
         graph.drop_initializer(name)
+
+
+def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnostics) -> None:
+    """What the file says of a tensor's shape goes where the network contradicts it."""
+    wrong = types.contradictions()
+    for name, (_, inferred) in wrong.items():
+        graph.value_info.pop(name, None)
+        if name in graph.outputs:
+            kind = graph.outputs[name].type.tensor_type.elem_type
+            graph.outputs[name].type.CopyFrom(helper.make_tensor_type_proto(kind, inferred))
+    if wrong:
+        first, (declared, inferred) = next(iter(wrong.items()))
+        more = f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
+        diagnostics.warning(
+            "F3",
+            f"The file gives tensor '{first}' the shape {list(declared)}, but its network makes it {list(inferred)}{more}; "
+            "the file's claim is ignored.",
+            tensor=first,
+            mend="Export the model again: other tools may believe the wrong shapes.",
+            data={
+                "declared": {n: list(d) for n, (d, _) in wrong.items()},
+                "inferred": {n: list(i) for n, (_, i) in wrong.items()},
+            },
+        )

@@ -13,7 +13,7 @@ from typing import Optional
 import numpy as np
 from onnx import helper
 
-from qdq_translator.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.constants import QUANTIZER_DOMAINS, Constants, is_dequantize, is_quantize
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
@@ -75,6 +75,7 @@ _OTHER_QUANTIZED_OPS = (
     "MatMulNBits",
 )
 """Quantized operators that are no Q/DQ of ONNX: refused (fact sheet 8, 8.3)."""
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,11 +169,13 @@ def _other_quantized_ops(graph: Graph) -> list[Rejected]:
         Rejected(
             node.name,
             node.outputs[0] if node.outputs else "",
-            f"{node.op_type} {node.label} is a quantized operator that is no QuantizeLinear/DequantizeLinear pair.",
+            f"{node.op_type} {node.label}"
+            + (f" of domain '{node.domain}'" if node.op_type in _PAIR else "")
+            + " is a quantized operator that is not part of ONNX's QuantizeLinear/DequantizeLinear.",
             "Export in QDQ format (int8).",
         )
         for node in graph.nodes
-        if node.op_type in _OTHER_QUANTIZED_OPS
+        if node.op_type in _OTHER_QUANTIZED_OPS or (node.op_type in _PAIR and node.domain not in QUANTIZER_DOMAINS)
     ]
 
 
@@ -191,7 +194,7 @@ def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
 def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
     def inside(body: object) -> Optional[str]:
         for node in body.node:  # type: ignore[attr-defined]
-            if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            if node.op_type in _PAIR:
                 return str(node.name or node.output[0])
             for attribute in node.attribute:
                 for inner in [attribute.g, *attribute.graphs]:
@@ -234,6 +237,7 @@ def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray)
     if name != item.tensor:
         graph.replace_uses(item.tensor, name)
     if item.tensor in graph.outputs:
+        graph.outputs[item.tensor].type.tensor_type.elem_type = _element(values.dtype)
         graph.append(Node("Identity", [name], [item.tensor], graph.unique_name(f"{item.tensor}_identity")))
     return name
 
@@ -288,6 +292,7 @@ class _Stripper:
         self.real: dict[str, str] = {}
         """Tensor that is gone (codes, or a DQ's output) -> the float tensor that stands for it."""
         self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
+        self.floats: dict[tuple[str, np.dtype], str] = {}
         self.clamps: list[tuple[Node, str]] = []
         """Each clamp that stays and the quantizer that it came from."""
 
@@ -317,12 +322,24 @@ class _Stripper:
         node, graph = step.node, self.graph
         source = self.name_now(node.inputs[0])
         graph.remove(node)
+        if step.integer:
+            source = self._as_float(source, step.params.real)
         origin = Origin("Q1", node.name, source)
         if step.clamp is not None and self._cuts(source, step.clamp):
             source = self._clamp(source, step.clamp, step.scale, node, step.params.real)
         else:
             self.scales.observe(source, step.scale, origin)
         self._replace(node, source, step.scale)
+
+    def _as_float(self, source: str, real: np.dtype) -> str:
+        """A Cast to the type of the scale behind integers that a quantizer reads; quantizers share it."""
+        key = (source, real)
+        if key not in self.floats:
+            name = self.graph.unique_name(f"{source}_float")
+            cast = Node("Cast", [source], [name], self.graph.unique_name(f"{name}_cast"), to=_element(real))
+            self.graph.insert_after(cast, self.graph.producer.get(source))
+            self.floats[key] = name
+        return self.floats[key]
 
     def _cuts(self, source: str, clamp: Bounds) -> bool:
         """False for a clamp at 0 behind what cannot be negative: the network's Relu is still there."""
@@ -362,14 +379,13 @@ class _Stripper:
     def _move(self, step: Move) -> None:
         node, graph = step.node, self.graph
         graph.set_inputs(node, [self.name_now(name) for name in node.inputs])
-        if node.is_op("Pad") and step.pad_value is not None:
-            if step.pad_value == 0.0:
-                graph.set_inputs(node, [*node.inputs[:2], "", *node.inputs[3:]])
-            else:
+        if node.is_op("Pad"):  # its constant, if it has one, was a code
+            value = ""
+            if step.pad_value:
                 value = graph.add_initializer(
                     graph.unique_name(f"{node.outputs[0]}_pad"), np.asarray(step.pad_value, step.real)
                 )
-                graph.set_inputs(node, [*node.inputs[:2], value, *node.inputs[3:]])
+            graph.set_input(node, 2, value)
         for name in step.moved:
             graph.value_info.pop(name, None)
             self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0]))

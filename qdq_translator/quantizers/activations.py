@@ -18,6 +18,7 @@ from qdq_translator.qparams import QuantParams
 from qdq_translator.quantizers.between import BETWEEN_OPS, between, same_grid
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.quantizers.steps import Codes, Dequantize, Quantize, QuantizedInput, QuantizedOutput, Step
+from qdq_translator.types import FLOAT_TYPES, MAKE_INTEGERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,14 +55,21 @@ class _Finder:
         self.found = Found()
         self.codes: dict[str, Optional[Codes]] = {}
         """Integer tensors on their way from Q to DQ; None: already rejected, do not report what follows from it."""
+        self.integers: set[str] = set()
+        """Tensors that hold integers or booleans, codes included."""
 
     def run(self) -> Found:
         for name, value in self.graph.inputs.items():
-            if value.type.tensor_type.elem_type in (TensorProto.INT8, TensorProto.UINT8):
+            elem_type = value.type.tensor_type.elem_type
+            if elem_type in (TensorProto.INT8, TensorProto.UINT8):
                 self._graph_input(name)
+            if elem_type and elem_type not in FLOAT_TYPES:
+                self.integers.add(name)
         for node in self.graph.nodes:
             if node.outputs and self.constants.is_constant(node.outputs[0]):
                 continue
+            if _makes_integers(node, self.integers):
+                self.integers.update(node.outputs)
             if is_quantize(node):
                 self._quantize(node)
             elif is_dequantize(node):
@@ -138,7 +146,8 @@ class _Finder:
         codes = self._codes(node, source, None, node.label)
         if codes is not None:
             self.codes[node.outputs[0]] = codes
-            self.found.steps.append(Quantize(node, source, codes.params, codes.scale, codes.clamp()))
+            integer = source in self.integers
+            self.found.steps.append(Quantize(node, source, codes.params, codes.scale, codes.clamp(), integer))
 
     def _graph_input(self, name: str) -> None:
         """An integer graph input counts as codes only where a DequantizeLinear reads it, movement in between."""
@@ -207,6 +216,16 @@ class _Finder:
             return
         self.codes.update(found.codes)
         self.found.steps.append(found.step)
+
+
+def _makes_integers(node: Node, integers: set[str]) -> bool:
+    """Whether outputs are integers or booleans: by the operator, or because the data input is."""
+    if node.is_op("Cast"):
+        return node.get("to") not in FLOAT_TYPES
+    if is_quantize(node) or node.op_type in MAKE_INTEGERS:
+        return True
+    data = node.input(1 if node.is_op("Where") else 0)
+    return data in integers and not is_dequantize(node) and not node.is_op("OneHot", "ConstantOfShape", "CastLike")
 
 
 def _first(params: QuantParams) -> str:

@@ -24,8 +24,9 @@ BIAS_INPUTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedConstant:
-    """One constant to bake. `tensor`: the frontier; `kind`: 'weight', 'bias' or 'constant'; `chain`: its nodes,
-    `name`: what the new initializer is called; `params`: of the DequantizeLinear; `node`: that node's name."""
+    """One constant to bake. `tensor`: the frontier; `kind`: 'weight', 'bias', 'constant', or 'codes' for a graph output
+    that is codes; `chain`: its nodes, `name`: what the new initializer is called; `params`: of the last quantizer;
+    `node`: that node's name."""
 
     tensor: str
     name: str
@@ -75,8 +76,9 @@ def find_constant_quantizers(
         if not constants.is_constant(node.outputs[0] if node.outputs else "")
         for name in node.reads()
     ]
-    for tensor in [*reads, *graph.outputs]:
-        if tensor in seen or tensor not in constants.dequantized:
+    codes = [n for n in graph.outputs if constants.is_constant(n) and any(map(is_quantize, _chain(graph, n)))]
+    for tensor in [*(n for n in (*reads, *graph.outputs) if n in constants.dequantized), *codes]:
+        if tensor in seen:
             continue
         seen.add(tensor)
         item = _constant_at(graph, constants, tensor, asymmetric, missing_zero_point)
@@ -87,10 +89,10 @@ def find_constant_quantizers(
 def _constant_at(
     graph: Graph, constants: Constants, tensor: str, asymmetric: str, missing: str
 ) -> Union[QuantizedConstant, Rejected]:
-    chain = _chain(graph, constants, tensor)
-    quantizers = [n for n in chain if is_dequantize(n)]
+    chain = _chain(graph, tensor)
+    quantizers = [n for n in chain if is_quantize(n) or is_dequantize(n)]
     params: Optional[QuantParams] = None
-    for node in [n for n in chain if is_quantize(n) or is_dequantize(n)]:
+    for node in quantizers:
         stored = None
         if is_dequantize(node):
             stored = constants.type_name(node.inputs[0]) if graph.is_constant(node.inputs[0]) else None
@@ -117,11 +119,15 @@ def _constant_at(
                 "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values and let TensorRT requantize them.",
             )
     assert params is not None
-    kind = kind_of(graph, tensor)
+    kind = "codes" if is_quantize(quantizers[-1]) else kind_of(graph, tensor)
+    moves = [op for op in LAYOUT_OPS if "Cast" not in op]
+    if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*moves) for n in chain):
+        what = f"Graph output '{tensor}' is integer arithmetic on the codes of the constant at '{quantizers[-1].name}'."
+        return Rejected(quantizers[-1].name, tensor, what, "Make the graph output behind a DequantizeLinear.")
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
 
 
-def _chain(graph: Graph, constants: Constants, tensor: str) -> list[Node]:
+def _chain(graph: Graph, tensor: str) -> list[Node]:
     """The nodes of the constant expression behind `tensor` that carry its data, in graph order of first need."""
     chain: list[Node] = []
     stack, seen = [tensor], set()
@@ -179,7 +185,10 @@ class _Bakery:
         codes = self._codes()
         values = self._from_codes(codes) if weights == "baked" and codes is not None else None
         if values is None:
-            values = self.constants.value(self.item.tensor, self._as_float if weights == "float" else self._as_real)
+            read = (
+                self._on_grid if self.item.kind == "codes" else self._as_float if weights == "float" else self._as_real
+            )
+            values = self.constants.value(self.item.tensor, read)
         if values is None:
             operators = ", ".join(node.op_type for node in self.item.chain)
             raise UnsupportedQuantizer(
@@ -215,8 +224,8 @@ class _Bakery:
             )
         return dataclasses.replace(params, axis=axis)
 
-    def _real_type(self, dequantizer: Node) -> np.dtype:
-        scale = self.constants.value(dequantizer.inputs[1])
+    def _real_type(self, quantizer: Node) -> np.dtype:
+        scale = self.constants.value(quantizer.inputs[1])
         assert scale is not None
         return scale.dtype
 
@@ -274,6 +283,15 @@ class _Bakery:
                 data = np.maximum(data, -127)
             return dequantize(data, params, self._real_type(node))
         return None
+
+    def _on_grid(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+        """Q makes what its codes stand for, which later nodes move (rule Q7)."""
+        data = inputs[0]
+        assert data is not None
+        if is_quantize(node):
+            params = self._parameters(node, data)
+            return dequantize(self._quantized(data, params), params, self._real_type(node))
+        return data if is_dequantize(node) else None
 
     def _as_float(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Quantizers pass the float weights through (rule W2)."""

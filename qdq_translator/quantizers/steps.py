@@ -46,13 +46,15 @@ class Codes:
 
 @dataclasses.dataclass(frozen=True)
 class Quantize:
-    """`source` (float) becomes codes: its scale is `scale`. `clamp`: real bounds that the type itself cuts at (Q9)."""
+    """`source` becomes codes: its scale is `scale`. `clamp`: real bounds that the type itself cuts at (Q9). `integer`:
+    the source holds integers, so that a Cast must make the float tensor that the scale is for."""
 
     node: Node
     source: str
     params: QuantParams
     scale: float
     clamp: Optional[Bounds] = None
+    integer: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

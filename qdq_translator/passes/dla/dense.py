@@ -242,9 +242,7 @@ def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], afte
     shape = rewriter.reshape(lifted, output, [0, width], rewriter.tensor(f"{node.name}_2d"))
     graph.insert_after(shape, node)
     for reader in readers_outside:
-        for index, name in enumerate(list(reader.inputs)):
-            if name == lifted:
-                graph.set_input(reader, index, output)
+        graph.replace_use(reader, lifted, output)
     note = "the same values as its Reshape's output"
     if output in graph.outputs:
         rewriter.inherit(RULE, lifted, output, node, note)
