@@ -1,119 +1,125 @@
-"""Rule S10: scales of tensors that only TensorRT 10.x's network has (fact sheet 4.12).
+"""Rule S10: scales of tensors that only TensorRT's own network has (fact sheet 4.12), under the names that the parser of
+the target's TensorRT gives them (`parser_network`).
 
-| tensor | name | scale |
-| --- | --- | --- |
-| constant operand (Gemm weight and bias, Add, Mul, ... operands) | `<initializer>_output` | max|c| / 127 |
-| its broadcast to the other operand's rank | `ONNXTRT_Broadcast[_k]_output` | the same |
-| Gemm before its bias | `<node>_output` | (amax of the output + max|bias|) / 127 |
-| Softmax before its Shuffle | `<node>_output` | that of its output, else 1 / 127 |
+| tensor | scale |
+| --- | --- |
+| constant operand (weight of a Gemm, operands of Add, Mul, LayerNormalization, ...) | max|c| / 127 |
+| operand broadcast to the rank of the other | that of the operand |
+| Gemm before its bias | (amax of the output + max|bias|) / 127 |
+| Softmax before its Shuffle | that of its output, else 1 / 127 |
 
-The number k comes from one counter that other helper layers of the parser advance too; broadcasts are named only in
-networks whose operators make no such helpers. The names are as the open-source parser 10.1 makes them; that the library
-derives tensor names as `<layer>_output` is inferred from published listings.
+Where a name cannot be predicted with certainty none is written, and the layer is reported: an entry that lands on
+another tensor would be worse than none.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Optional
 
 import numpy as np
 
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
+from qdq_translator.parser_network import OwnTensor, Version, own_tensors
+from qdq_translator.precision import INT8, LayerPlan
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import FLOAT_TYPES, TensorTypes
 
-_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max")
-_NO_HELPERS = frozenset(
-    (
-        *(
-            "Conv",
-            "ConvTranspose",
-            "Relu",
-            "LeakyRelu",
-            "Sigmoid",
-            "Tanh",
-            "Clip",
-            "HardSigmoid",
-            "Elu",
-            "BatchNormalization",
-        ),
-        *(
-            "MaxPool",
-            "AveragePool",
-            "GlobalAveragePool",
-            "GlobalMaxPool",
-            "Concat",
-            "Identity",
-            "Flatten",
-            "Gemm",
-            "Cast",
-        ),
-        *("Transpose", "Dropout", *_ELEMENTWISE),
-    )
-)
-"""Operators that make no numbered helper layers in the parser but the broadcasts counted here (with 2-D kernels)."""
+
+@dataclasses.dataclass(frozen=True)
+class Automatic:
+    """scales: tensor of TensorRT's network -> scale, in network order. without: node -> what of it has no name that can
+    be predicted."""
+
+    scales: dict[str, float] = dataclasses.field(default_factory=dict)
+    without: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, float]:
-    """Tensor name in TensorRT's network -> scale, in network order."""
-    return _Namer(graph, types, scales).run()
+def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, version: Version) -> Automatic:
+    """`version`: one that `parser_network.supports`."""
+    found = Automatic()
+    known = {*graph.inputs, *graph.producer}
+    amax: dict[str, Optional[float]] = {}
+    for tensor in own_tensors(graph, types, version):
+        if tensor.source in graph.initializers and tensor.source not in amax:
+            amax[tensor.source] = _constant_scale(graph, tensor.source)
+        scale = _scale(tensor, graph, scales, amax)
+        if tensor.name is None or tensor.name in known:
+            found.without.setdefault(tensor.node.name, _words(tensor))
+        elif scale == 0:  # a constant of zeros: its codes are 0 whatever the scale
+            found.scales.setdefault(tensor.name, float(np.float32(1 / INT8_MAX)))
+        elif scale is not None and is_usable(scale):
+            found.scales.setdefault(tensor.name, float(np.float32(scale)))
+    return found
 
 
-class _Namer:
-    def __init__(self, graph: Graph, types: TensorTypes, scales: ScaleTable) -> None:
-        self.graph, self.types, self.scales = graph, types, scales
-        self.result: dict[str, float] = {}
-        self.broadcasts = 0
-        self.numbers_known = all(n.is_op(*_NO_HELPERS) for n in graph.nodes)
+def _scale(
+    tensor: OwnTensor, graph: Graph, scales: ScaleTable, constants: dict[str, Optional[float]]
+) -> Optional[float]:
+    node = tensor.node
+    if tensor.source in graph.initializers:
+        return constants[tensor.source]
+    if tensor.source:
+        return scales.value(tensor.source)
+    output = scales.value(node.outputs[0])
+    if node.is_op("Softmax"):
+        return output or 1 / INT8_MAX
+    if node.is_op("Gemm"):
+        bias = _operand_scale(node, 2, graph, scales)
+        return None if output is None or bias is None else output + bias
+    return None
 
-    def run(self) -> dict[str, float]:
-        for node in self.graph.nodes:
-            if node.is_op("Gemm"):
-                self._gemm(node)
-            elif node.is_op("Softmax"):
-                self._give(f"{node.name}_output", self.scales.value(node.outputs[0]) or 1 / INT8_MAX)
-            elif node.is_op(*_ELEMENTWISE, "MatMul", "Concat"):
-                self._operands(node)
-        return self.result
 
-    def _give(self, name: str, scale: Optional[float]) -> None:
-        if scale is not None and np.isfinite(scale) and scale > 0 and name not in self.scales:
-            self.result.setdefault(name, float(np.float32(scale)))
+def _operand_scale(node: Node, index: int, graph: Graph, scales: ScaleTable) -> Optional[float]:
+    name = node.input(index)
+    return _constant_scale(graph, name) if name in graph.initializers else scales.value(name)
 
-    def _constant(self, name: str) -> Optional[float]:
-        """The scale of an initializer as a tensor, and its own entry; None for what is no float constant."""
-        tensor = self.graph.initializers.get(name)
-        if tensor is None or tensor.data_type not in FLOAT_TYPES:
-            return None
-        values = self.graph.array(name)
-        if values is None or values.size == 0:
-            return None
-        scale = float(max(values.max(), -values.min())) / INT8_MAX
-        self._give(f"{name}_output", scale)
-        return scale
 
-    def _broadcast(self, scale: Optional[float]) -> None:
-        if self.numbers_known:
-            suffix = f"_{2 * self.broadcasts}" if self.broadcasts else ""
-            self._give(f"ONNXTRT_Broadcast{suffix}_output", scale)
-        self.broadcasts += 1
+def _constant_scale(graph: Graph, name: str) -> Optional[float]:
+    """max|c| / 127 of a float initializer; None where it is empty."""
+    values = graph.array(name)
+    if graph.initializers[name].data_type not in FLOAT_TYPES or values is None or values.size == 0:
+        return None
+    return float(max(values.max(), -values.min())) / INT8_MAX
 
-    def _gemm(self, node: Node) -> None:
-        self._constant(node.input(1))
-        if not node.input(2):
-            return
-        bias = self._constant(node.input(2))
-        if (self.types.rank(node.input(2)) or 0) < 2:
-            self._broadcast(bias)
-        output = self.scales.value(node.outputs[0])
-        if output is not None and bias is not None:
-            self._give(f"{node.name}_output", output + bias)
 
-    def _operands(self, node: Node) -> None:
-        ranks = [self.types.rank(name) for name in node.inputs]
-        highest = max((r for r in ranks if r is not None), default=None)
-        for name, rank in zip(node.inputs, ranks):
-            scale = self._constant(name)
-            if rank is not None and highest is not None and rank < highest and not node.is_op("Concat"):
-                self._broadcast(scale if scale is not None else self.scales.value(name))
+def _words(tensor: OwnTensor) -> str:
+    if tensor.kind == "constant":
+        return f"the constant '{tensor.source}'"
+    if tensor.kind == "broadcast":
+        return f"the broadcast of '{tensor.source}'"
+    return "a tensor inside it"
+
+
+def report_without(
+    plan: list[LayerPlan], automatic: Automatic, version: Version, diagnostics: Diagnostics
+) -> list[LayerPlan]:
+    """The plan, with a word in the reason of every INT8 layer that lacks the scale of a tensor of TensorRT's own."""
+    text = ".".join(map(str, version[:2]))
+    told: dict[str, str] = {}
+    result = []
+    for layer in plan:
+        what = automatic.without.get(layer.name) if layer.precision == INT8 else None
+        if what is not None:
+            told[layer.name] = what
+            reason = (
+                f"every input and output of the model has a scale, but {what} has none in TensorRT {text}: its name there "
+                "cannot be predicted (rule S10), so the layer may run in FP16"
+            )
+            layer = dataclasses.replace(layer, reason=reason)
+        result.append(layer)
+    if told:
+        first, what = next(iter(told.items()))
+        count = f" and of {len(told) - 1} more" if len(told) > 1 else ""
+        diagnostics.warning(
+            "S10",
+            f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer '{first}'{count}. "
+            "They get no scale, so such layers may run in FP16 although the plan says INT8.",
+            node=first,
+            mend="Look at the missing scales in the builder's log; static shapes make more names predictable.",
+            data={"layers": told},
+        )
+    return result

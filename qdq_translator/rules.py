@@ -222,8 +222,8 @@ _ROWS = (
     Rule(
         "S10",
         "tensor of TensorRT's own network",
-        "tensors that only TensorRT 10.x's network has",
-        "10.x known, not `--no_auto_names`",
+        "tensors that only TensorRT's own network has, where the name that its parser gives them is certain",
+        "8.5, 8.6 or 10.x known, not `--no_auto_names`",
     ),
     Rule(
         "U1",

@@ -10,7 +10,7 @@ from typing import Any, Optional, Union
 
 import onnx
 
-from qdq_translator.auto_names import automatic_scales
+from qdq_translator.auto_names import Automatic, automatic_scales, report_without
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.emit.files import TranslationFiles, plain_name
@@ -20,6 +20,7 @@ from qdq_translator.inference import Context, infer_scales
 from qdq_translator.inference.unify import SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.options import TranslateOptions, parse_shapes
+from qdq_translator.parser_network import supports
 from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.annotate import annotate
 from qdq_translator.passes.dla import Rewrites, report_left, rewrite_for_dla
@@ -199,12 +200,12 @@ def translate(
     context = Context(graph, types, scales, options, rewrites.derived, rewrites.withheld)
     infer_scales(context, diagnostics)
     shared = unify_scales(context, diagnostics)
-    automatic: dict[str, float] = {}
-    if version.origin != "default" and version.tensorrt_major == 10 and not options.no_auto_names:
-        automatic = automatic_scales(graph, types, scales)
+    automatic = Automatic()
+    if version.origin != "default" and supports(tensorrt) and not options.no_auto_names:
+        automatic = automatic_scales(graph, types, scales, tensorrt)
     plan = make_plan(graph, types, scales)
     causes = find_root_causes(context, plan)
-    plan = explain(plan, causes)
+    plan = report_without(explain(plan, causes), automatic, tensorrt, diagnostics)
     dla = None
     if options.target != "gpu":
         dla = judge(context, plan, tensorrt, version.platform)
@@ -218,7 +219,7 @@ def translate(
         graph,
         types,
         scales,
-        automatic,
+        automatic.scales,
         plan,
         weights,
         diagnostics,

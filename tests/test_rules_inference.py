@@ -641,6 +641,7 @@ def test_s10_formulas() -> None:
     assert t.automatic == {
         "w_output": f32(3 / 127),
         "b_output": f32(6 / 127),
+        "ONNXTRT_Broadcast_output": f32(6 / 127),
         "fc_output": pytest.approx((127 * f32(0.2) + 6) / 127, rel=1e-6),
         "sm_output": f32(1 / 127),
         "k_output": f32(4 / 127),
@@ -649,7 +650,7 @@ def test_s10_formulas() -> None:
     assert set(t.tensor_scales) == {"x", "m"}
 
 
-def test_s10_broadcasts_are_counted_by_twos() -> None:
+def test_s10_broadcasts_are_counted_as_the_parser_counts() -> None:
     text = f"""g (float[2,3] x) => (float[2,3] y) {{ {pair("x", "d")} m = Gemm(d, w, b)  r = Relu(m)  n = Gemm(r, w, c)
         y = Mul(n, k) }}"""
     arrays = {
@@ -662,16 +663,41 @@ def test_s10_broadcasts_are_counted_by_twos() -> None:
     named = {n: v for n, v in t.automatic.items() if n.startswith("ONNXTRT")}
     assert named == {
         "ONNXTRT_Broadcast_output": f32(6 / 127),
-        "ONNXTRT_Broadcast_2_output": f32(4 / 127),
-        "ONNXTRT_Broadcast_4_output": f32(2 / 127),
+        "ONNXTRT_Broadcast_1_output": f32(4 / 127),
+        "ONNXTRT_Broadcast_3_output": f32(2 / 127),
     }
     assert "Gemm_m_output" not in t.automatic  # its output has no scale, so nothing is known before the bias either
 
 
-def test_s10_only_for_tensorrt_10_and_only_if_wanted() -> None:
+def test_s10_only_where_the_version_is_known_and_only_if_wanted() -> None:
     assert gemm_and_softmax().automatic == {}
-    assert gemm_and_softmax(platform="jetpack-6.0").automatic == {}
+    assert gemm_and_softmax(platform="jetpack-4.6").automatic == {}
     assert gemm_and_softmax(platform="jetpack-6.2", no_auto_names=True).automatic == {}
+
+
+def test_s10_names_of_8_6() -> None:
+    assert gemm_and_softmax(platform="jetpack-6.0").automatic == {
+        "(Unnamed Layer* 0) [Constant]_output": f32(3 / 127),
+        "(Unnamed Layer* 1) [Matrix Multiply]_output": pytest.approx((127 * f32(0.2) + 6) / 127, rel=1e-6),
+        "(Unnamed Layer* 2) [Constant]_output": f32(6 / 127),
+        "(Unnamed Layer* 3) [Shuffle]_output": f32(6 / 127),
+        "(Unnamed Layer* 5) [Softmax]_output": f32(1 / 127),
+        "(Unnamed Layer* 7) [Constant]_output": f32(4 / 127),
+    }
+
+
+def test_s10_what_has_no_certain_name_is_said() -> None:
+    """A CumSum has no row in the table: on 8.6 no layer behind it can be counted."""
+    text = f"""g (float[2,3] x) => (float[2,4] y) {{ {pair("x", "d")} c = CumSum(d, one) {pair("c", "e")} [fc] m = Gemm(e, w)
+        {pair("m", "y")} }}"""
+    explicit = model(text, one=np.array(1), w=np.eye(3, 4, dtype=np.float32), **S)
+    t = same_function(explicit, platform="jetpack-6.0")
+    (told,) = t.diagnostics.of_rule("S10")
+    plan = {layer.name: layer for layer in t.plan}
+    assert t.automatic == {} and "w" in told.data["layers"]["fc"] and plan["fc"].precision == "int8"
+    assert plan["fc"].reason != "every input and output has a scale" and "8.6" in plan["fc"].reason
+    ten = same_function(explicit, platform="jetpack-6.2")
+    assert set(ten.automatic) == {"w_output"}
 
 
 def test_s3_an_operator_that_the_model_does_not_have_is_told() -> None:
