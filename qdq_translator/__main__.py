@@ -1,8 +1,8 @@
-"""`python3 -m qdq_translator`: the same as `qdq_translator.py`."""
+"""`python3 -m qdq_translator`: a command of `qdq-translator`, else NVIDIA's flags."""
 
 import sys
 
-from qdq_translator.cli import main_translate
+from qdq_translator.cli import main_module
 
 if __name__ == "__main__":
-    sys.exit(main_translate())
+    sys.exit(main_module())

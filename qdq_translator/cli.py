@@ -6,51 +6,42 @@ It imports what is heavy inside `run`, so that `--help` answers at once.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
 import traceback
 from typing import Optional, Sequence
 
+from qdq_translator._version import __version__
 from qdq_translator.errors import UsageError, UserError
 
 COMMANDS = {
     "translate": ("translate", "Q/DQ ONNX -> float ONNX, cache, config and layer argument"),
-    "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
     "report": ("report", "coverage and diagnostics of a translation: terminal, JSON, HTML"),
-    "build": ("build", "build the TensorRT engine or DLA loadable"),
+    "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
     "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
+    "build": ("build", "build the TensorRT engine or DLA loadable"),
     "check-engine": ("check_engine", "hold TensorRT's layer information JSON against the plan"),
     "restore": ("restore", "float ONNX + calibration cache -> explicit Q/DQ ONNX"),
+    "explain": ("explain", "a rule, a limit of the DLA or a platform, in words"),
+    "platforms": ("platforms", "the platforms that --platform knows"),
+    "completion": ("completion", "shell completion for bash, zsh or fish"),
 }
-
-
-def normalise_flags(argv: Sequence[str]) -> list[str]:
-    """`--some-flag=x` -> `--some_flag=x`; values are left alone."""
-    out = []
-    for arg in argv:
-        if arg.startswith("--") and len(arg) > 2:
-            flag, eq, value = arg.partition("=")
-            arg = "--" + flag[2:].replace("-", "_") + eq + value
-        out.append(arg)
-    return out
+"""Command -> its module in `commands/` and one line about it, in the order in which a user meets them."""
 
 
 def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
     """Parses `argv` for one command and runs it; errors become one or two sentences and an exit status."""
     verbose = "--verbose" in argv
     try:
-        module = importlib.import_module(f"qdq_translator.commands.{module_name}")
-        from argparse_dataclass import ArgumentParser
+        try:
+            from qdq_translator.parsing import make_parser, normalise_flags
 
-        parser = ArgumentParser(
-            module.Options, prog=prog, description=" ".join((module.Options.__doc__ or "").split()), allow_abbrev=False
-        )
-        parser.usage = _usage(parser)
-        options = parser.parse_args(normalise_flags(argv))
-        status = int(module.run(options))
-        sys.stdout.flush()
+            module = importlib.import_module(f"qdq_translator.commands.{module_name}")
+            options = make_parser(module.Options, prog, __version__).parse_args(normalise_flags(argv))
+            status = int(module.run(options))
+        finally:
+            sys.stdout.flush()
         return status
     except UserError as error:
         if verbose:
@@ -67,18 +58,22 @@ def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130
+    except ModuleNotFoundError as error:
+        if verbose or (error.name or "").split(".")[0] == "qdq_translator":
+            raise
+        print(
+            f"{prog}: the Python package '{error.name}' is not installed. "
+            "Install the program with all that it needs: python3 -m pip install qdq-translator (or 'pip install .' in a "
+            "checkout).",
+            file=sys.stderr,
+        )
+        return 1
     except Exception as error:
         if verbose:
             traceback.print_exc()
         else:
             print(f"{prog}: {unexpected(error)}", file=sys.stderr)
         return 1
-
-
-def _usage(parser: argparse.ArgumentParser) -> str:
-    """One line with what must be given; the options have a list of their own."""
-    required = [f"{a.option_strings[-1]} {a.metavar}" for a in parser._actions if a.required]
-    return " ".join(["%(prog)s", *required, "[options]"])
 
 
 def unexpected(error: Exception) -> str:
@@ -88,27 +83,53 @@ def unexpected(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}. This is a fault of the program; --verbose shows where."
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> int:
     """`qdq-translator COMMAND ...`"""
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv and argv[0] in COMMANDS:
-        return run_command(COMMANDS[argv[0]][0], f"qdq-translator {argv[0]}", argv[1:])
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:2], "--help"]
+    if argv and argv[0].replace("_", "-") in COMMANDS:
+        name = argv[0].replace("_", "-")
+        return run_command(COMMANDS[name][0], f"{prog} {name}", argv[1:])
     if argv and argv[0] in ("--version", "-V"):
-        from qdq_translator import __version__
-
         print(f"qdq-translator {__version__}")
         return 0
     wanted_help = not argv or argv[0] in ("-h", "--help")
     stream = sys.stdout if wanted_help and argv else sys.stderr
     if not wanted_help:
-        print(f"qdq-translator: no command '{argv[0]}'", file=stream)
-    print("usage: qdq-translator COMMAND [options]\n\ncommands:", file=stream)
-    for name, (_, summary) in COMMANDS.items():
-        print(f"  {name:<13} {summary}", file=stream)
-    print("\n'qdq-translator COMMAND --help' lists the options of a command.", file=stream)
+        from qdq_translator.parsing import did_you_mean
+
+        print(f"{prog}: there is no command '{argv[0]}'. {did_you_mean(argv[0], COMMANDS)}".rstrip(), file=stream)
+    try:
+        print(f"usage: {prog} COMMAND [options]\n\ncommands:", file=stream)
+        for name, (_, summary) in COMMANDS.items():
+            print(f"  {name:<13} {summary}", file=stream)
+        print(f"\n'{prog} help COMMAND' lists the options of a command.", file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 1
     return 0 if wanted_help and argv else 2
 
 
 def main_translate(argv: Optional[Sequence[str]] = None) -> int:
     """`qdq_translator.py ...`: translate, with NVIDIA's flags."""
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     return run_command("translate", "qdq_translator.py", list(sys.argv[1:] if argv is None else argv))
+
+
+def _complete() -> None:
+    """The shell asks for completions of the line so far."""
+    from qdq_translator.commands.completion import complete
+
+    complete(os.environ.get("COMP_LINE", ""))
+
+
+def main_module(argv: Optional[Sequence[str]] = None) -> int:
+    """`python3 -m qdq_translator ...`: a command of `qdq-translator`, or NVIDIA's flags."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv and (argv[0].replace("_", "-") in COMMANDS or argv[0] == "help"):
+        return main(argv, "python3 -m qdq_translator")
+    return main_translate(argv)

@@ -12,8 +12,8 @@ _NOT_GIVEN = object()
 def option(*flags: str, default: Any = _NOT_GIVEN, help: str, show_default: bool = True, **metadata: Any) -> Any:
     """A dataclass field that is a command-line option.
 
-    `flags` as a user types them (`--name`, `-n`; a bare name is a positional); further metadata goes to
-    argparse-dataclass: `choices`, `nargs`, `metavar`, `type`. Without `default` the option is required.
+    `flags` as a user types them (`--name`, `-n`; a bare name is a positional). `group`: the heading in the help (one of
+    `parsing.GROUPS`); further metadata goes to argparse-dataclass: `choices`, `nargs`, `metavar`, `type`. Without `default` the option is required.
     """
     if default not in (_NOT_GIVEN, None, False, "", [], ()) and show_default:
         shown = " ".join(str(v) for v in default) if isinstance(default, (list, tuple)) else default
@@ -24,6 +24,28 @@ def option(*flags: str, default: Any = _NOT_GIVEN, help: str, show_default: bool
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def translation_option() -> Any:
+    """`-t` of every command that reads a translation."""
+    return option(
+        "--translation",
+        "-t",
+        default="./translated",
+        metavar="PATH",
+        help="the output folder of translate, or a NAME_noqdq.onnx",
+    )
+
+
+def model_option() -> Any:
+    """`-i` of the commands that read a translation but not the model itself."""
+    return option(
+        "--model",
+        "-i",
+        default="",
+        metavar="MODEL",
+        help="which translation, by its model, where the folder holds several",
+    )
 
 
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
@@ -39,15 +61,25 @@ class TranslateOptions:
         metavar="N",
         help="TensorRT version number in the header of the calibration cache, e.g. 8602 or 100300 "
         "(default: from --platform, else the installed TensorRT, else 8600)",
+        group="Target",
     )
     infer_average_pool_scales: bool = option(
-        "--infer_average_pool_scales", default=False, help="scales pass through average pooling (rule S6)"
+        "--infer_average_pool_scales",
+        default=False,
+        help="scales pass through average pooling (rule S6)",
+        group="Inference",
     )
     infer_concat_scales: bool = option(
-        "--infer_concat_scales", default=False, help="infer missing scales of Concat inputs and outputs (rule S7)"
+        "--infer_concat_scales",
+        default=False,
+        help="infer missing scales of Concat inputs and outputs (rule S7)",
+        group="Inference",
     )
     infer_mul_scales: bool = option(
-        "--infer_mul_scales", default=False, help="infer missing scales around Mul and Sigmoid (rules S5, S8)"
+        "--infer_mul_scales",
+        default=False,
+        help="infer missing scales around Mul and Sigmoid (rules S5, S8)",
+        group="Inference",
     )
     infer_bounds: bool = option(
         "--infer_bounds",
@@ -68,6 +100,7 @@ class TranslateOptions:
         default="max",
         choices=("max", "histogram"),
         help="how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)",
+        group="Quantizers",
     )
     addtl_ops_to_infer_adjacent_scales: List[str] = option(
         "--addtl_ops_to_infer_adjacent_scales",
@@ -75,70 +108,88 @@ class TranslateOptions:
         nargs="+",
         metavar="OP",
         help="further ONNX operators whose input and output share one scale (rule S3)",
+        group="Inference",
     )
     rename_node_outputs: bool = option(
-        "--rename_node_outputs", default=False, help="name every tensor after the node that makes it (rule F5)"
+        "--rename_node_outputs",
+        default=False,
+        help="name every tensor after the node that makes it (rule F5)",
+        group="Output",
     )
     add_unary_ew_scales_for_dla: bool = option(
         "--add_unary_ew_scales_for_dla",
         default=False,
         help="scale 1.0 between a Conv and the Add it is fused with on DLA (rule S9)",
+        group="Inference",
     )
     target: str = option(
-        "--target", default="gpu", choices=TARGETS, help="hardware whose rules the plan is held against"
+        "--target",
+        default="gpu",
+        choices=TARGETS,
+        help="hardware whose rules the plan is held against",
+        group="Essential",
     )
     platform: Optional[str] = option(
         "--platform",
         default=None,
         metavar="NAME",
         help="e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules",
+        group="Essential",
     )
     weights: str = option(
         "--weights",
         default="baked",
         choices=("baked", "float"),
         help="baked: weights on the trained int8 grid; float: the exporter's original float weights (rules W1, W2)",
+        group="Quantizers",
     )
     on_conflict: str = option(
         "--on_conflict",
         default="max",
         choices=("max", "min", "first", "error"),
         help="which scale a tensor gets that was quantized with several (rule C1)",
+        group="Quantizers",
     )
     asymmetric: str = option(
         "--asymmetric",
         default="error",
         choices=("error", "widen"),
         help="uint8 and non-zero zero points: refuse, or take the smallest symmetric scale that covers the range",
+        group="Quantizers",
     )
     per_channel_activations: str = option(
         "--per_channel_activations",
         default="error",
         choices=("error", "max"),
         help="activations with one scale per channel: refuse, or take the largest scale",
+        group="Quantizers",
     )
     missing_zero_point: str = option(
         "--missing_zero_point",
         default="uint8",
         choices=("uint8", "int8"),
         help="what a QuantizeLinear without zero point means: uint8 as the ONNX standard says, or int8 as some exporters mean",
+        group="Quantizers",
     )
     graph_optimizer: str = option(
         "--graph_optimizer",
         default="native",
         choices=("native", "onnxoptimizer"),
         help="what folds BatchNormalization and Pad (rule F4)",
+        group="Output",
     )
     no_auto_names: bool = option(
         "--no_auto_names",
         default=False,
         help="leave the tensors that only TensorRT's network has out of the cache (rule S10)",
+        group="Target",
     )
     unify_scales: str = option(
         "--unify_scales",
         default="warn",
         choices=("off", "warn", "max"),
         help="on a DLA: ranges that Concat and element-wise layers must share: ignore, report, or raise to the largest",
+        group="Target",
     )
     max_bits_lost: float = option(
         "--max_bits_lost",
@@ -154,6 +205,7 @@ class TranslateOptions:
         choices=("on", "list", "force"),
         help="on a DLA target, rewrite operators that the DLA cannot run into ones that it can (force: on the target gpu "
         "too; list: print the rules)",
+        group="Target",
     )
     shapes: List[str] = option(
         "--shapes",
@@ -161,11 +213,15 @@ class TranslateOptions:
         nargs="+",
         metavar="NAME:DIMS",
         help="sizes for dynamic input dimensions, e.g. images:1x3x640x640",
+        group="Target",
     )
     annotate: bool = option(
-        "--annotate", default=False, help="write precision, scale and origin into the ONNX metadata, for Netron"
+        "--annotate",
+        default=False,
+        help="write precision, scale and origin into the ONNX metadata, for Netron",
+        group="Output",
     )
-    strict: bool = option("--strict", default=False, help="treat warnings as errors")
+    strict: bool = option("--strict", default=False, help="treat warnings as errors", group="Automation")
 
     def __post_init__(self) -> None:
         """The flag alone (argparse: None) and 'on' mean True."""
@@ -178,24 +234,58 @@ class TranslateCommand(TranslateOptions):
     """Remove QuantizeLinear and DequantizeLinear from ONNX models and write what TensorRT's implicit INT8 takes:
     a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
 
+    models: List[str] = option(
+        "models",
+        default=[],
+        nargs="*",
+        metavar="MODEL",
+        help="ONNX models with Q/DQ nodes, or folders of them",
+        group="Essential",
+    )
     input_onnx_models: List[str] = option(
-        "--input_onnx_models", "-i", default=[], nargs="+", metavar="MODEL", help="ONNX models with Q/DQ nodes"
+        "--input_onnx_models",
+        "-i",
+        default=[],
+        nargs="+",
+        metavar="MODEL",
+        help="the same, as NVIDIA's script has it",
+        group="Essential",
     )
-    example: bool = option("--example", default=False, help="translate the model that ships with the package")
+    example: bool = option(
+        "--example", default=False, help="translate the model that ships with the package", group="Essential"
+    )
     output_dir: str = option(
-        "--output_dir", "-o", default="./translated", metavar="DIR", help="folder for the files that are written"
+        "--output_dir",
+        "-o",
+        default="./translated",
+        metavar="DIR",
+        help="folder for the files that are written",
+        group="Essential",
     )
-    verbose: bool = option("--verbose", default=False, help="more words, and tracebacks of errors")
-    json: bool = option("--json", default=False, help="the summary as one JSON object on stdout, nothing else there")
-    jobs: int = option("--jobs", default=1, metavar="N", help="models translated at the same time")
+    verbose: bool = option("--verbose", default=False, help="more words, and tracebacks of errors", group="Output")
+    quiet: bool = option("--quiet", default=False, help="print errors only", group="Output")
+    json: bool = option(
+        "--json", default=False, help="the summary as one JSON object on stdout, nothing else there", group="Output"
+    )
+    jobs: str = option(
+        "--jobs",
+        default="1",
+        metavar="N",
+        help="models translated at the same time; auto: one a processor core",
+        group="Automation",
+    )
     fail_under_int8_macs: Optional[float] = option(
         "--fail_under_int8_macs",
         default=None,
         metavar="PERCENT",
         help="exit status 1 where fewer multiply-accumulates are planned in INT8",
+        group="Automation",
     )
     fail_on_gpu_fallback: bool = option(
-        "--fail_on_gpu_fallback", default=False, help="exit status 1 where a layer cannot run on the DLA target"
+        "--fail_on_gpu_fallback",
+        default=False,
+        help="exit status 1 where a layer cannot run on the DLA target",
+        group="Automation",
     )
 
 

@@ -144,13 +144,15 @@ def test_help_fits_a_terminal(
         assert end.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     usage = {
-        "verify": "-i MODEL -t PATH ",
-        "check-engine": "-t PATH --layer_info FILE ",
-        "restore": "-i MODEL -c FILE -o FILE ",
-        "translate": "",
-        None: "COMMAND ",
-    }.get(command, "-t PATH ")
-    assert lines[0] == f"usage: qdq-translator {command + ' ' if command else ''}{usage}[options]"
+        "verify": "-i MODEL [options]",
+        "check-engine": "--layer_info FILE [options]",
+        "restore": "-i MODEL -c FILE -o FILE [options]",
+        "translate": "[options] [MODEL ...]",
+        "explain": "[options] [NAME ...]",
+        "completion": "[options] {bash,zsh,fish}",
+        None: "COMMAND [options]",
+    }.get(command, "[options]")
+    assert lines[0] == f"usage: qdq-translator {command + ' ' if command else ''}{usage}"
     assert max(map(len, lines)) <= 80
 
 
@@ -170,11 +172,9 @@ def test_subcommand_hyphens_and_unknowns(model: Path, tmp_path: Path, capsys: py
     assert config["options"]["infer_concat_scales"] is True
     assert main(["no-such-command"]) == 2
     assert main([]) == 2 and main(["--help"]) == 0
-    with pytest.raises(SystemExit) as stop:
-        main(["translate", "--no_such_flag"])
-    assert stop.value.code == 2
+    assert main(["translate", "--no_such_flag"]) == 2
     assert main(["translate"]) == 2
-    assert "-i model.onnx" in capsys.readouterr().err
+    assert "model.onnx" in capsys.readouterr().err
 
 
 def test_example_ships(tmp_path: Path) -> None:
@@ -321,7 +321,6 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Pa
         (tmp_path / name).write_bytes(data)
         assert words in fails(capsys, out, "-i", str(tmp_path / name))
     assert "cannot be read" in fails(capsys, out, "-i", str(tmp_path / "missing.onnx"))
-    assert "is a folder" in fails(capsys, out, "-i", str(tmp_path))
     if os.geteuid() != 0:
         locked = tmp_path / "locked.onnx"
         shutil.copy(model, locked)

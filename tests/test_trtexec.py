@@ -472,7 +472,7 @@ def test_the_header_of_another_version_is_pointed_out(tmp_path: Path, capsys: py
     assert "header says 8600" in (note := capsys.readouterr().err)
     assert "--trt_calib_version 100300" in note
     assert cli.main(["trtexec", "-t", str(tmp_path)]) == 0
-    assert capsys.readouterr().err == ""
+    assert "note:" not in capsys.readouterr().err
 
 
 STUB = """#!/bin/sh

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
+from qdq_translator.commands.located import locate
 from qdq_translator.options import option
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ def run(options: Options) -> int:
 
 
 def _job(options: Options) -> "BuildJob":
-    from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.engine.builder import BuildJob
     from qdq_translator.errors import UsageError, UserError
 
@@ -91,7 +91,7 @@ def _job(options: Options) -> "BuildJob":
         if not model.is_file():
             raise UserError(f"{model} is no file.", "With --explicit, -t names the model with Q/DQ nodes.")
         return BuildJob(model, request, options.precision, explicit=True, parser_flags=flags)
-    files = TranslationFiles.locate(options.translation)
+    files = locate(options.translation, options.model)
     if options.precision != "int8":
         return BuildJob(files.model, request, options.precision, parser_flags=flags)
     return BuildJob(
@@ -123,7 +123,6 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
     """
     import sys
 
-    from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.emit.trtexec import Argument, Network, prepare, trtexec_arguments, trtexec_command
     from qdq_translator.engine.builder import direct_format
 
@@ -139,7 +138,7 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
                 Argument("--exportLayerInfo", str(info), "path"),
             ]
         )
-    files = TranslationFiles.locate(options.translation)
+    files = locate(options.translation, options.model)
     request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
     if request.on_dla and not request.allow_gpu_fallback:
         network = Network.read(files.model)

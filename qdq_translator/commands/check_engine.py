@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Optional
 
-from qdq_translator.options import option
+from qdq_translator.options import model_option, option, translation_option
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
@@ -14,10 +14,9 @@ class Options:
     """Hold the layer information that TensorRT wrote about an engine (trtexec --profilingVerbosity=detailed
     --exportLayerInfo=FILE, or build --layer_info FILE) against the plan of a translation."""
 
-    translation: str = option(
-        "--translation", "-t", metavar="PATH", help="the output folder of translate, or a NAME_noqdq.onnx"
-    )
     layer_info: str = option("--layer_info", metavar="FILE", help="the layer information, JSON")
+    translation: str = translation_option()
+    model: str = model_option()
     log: Optional[str] = option(
         "--log",
         default=None,
@@ -40,11 +39,11 @@ def run(options: Options) -> int:
 
     import onnx
 
-    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.commands.located import locate
     from qdq_translator.engine import inspector
     from qdq_translator.errors import UserError
 
-    files = TranslationFiles.locate(options.translation)
+    files = locate(options.translation, options.model)
     info = inspector.read_layer_info(Path(options.layer_info))
     log = None
     if options.log:

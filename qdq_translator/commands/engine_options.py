@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, List, Optional
 
-from qdq_translator.options import TARGETS, option, parse_shapes
+from qdq_translator.options import TARGETS, model_option, option, parse_shapes, translation_option
 
 if TYPE_CHECKING:
     from qdq_translator.emit.trtexec import BuildRequest
@@ -13,12 +13,8 @@ if TYPE_CHECKING:
 class EngineOptions:
     """Names and grammar follow trtexec."""
 
-    translation: str = option(
-        "--translation",
-        "-t",
-        metavar="PATH",
-        help="output folder of translate, or its NAME_noqdq.onnx (build --explicit: the model with Q/DQ)",
-    )
+    translation: str = translation_option()
+    model: str = model_option()
     target: str = option("--target", default="gpu", choices=TARGETS, help="hardware to build for")
     dla_core: int = option("--dla_core", default=0, metavar="N", help="which DLA core: 0 or 1 (default: 0)")
     allow_gpu_fallback: bool = option(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Optional
 
-from qdq_translator.options import option
+from qdq_translator.options import model_option, option, translation_option
 
 
 @dataclasses.dataclass
@@ -11,9 +11,8 @@ class Options:
     """Show the report of a translation: how much runs in INT8, which few tensors keep the rest from it and what cures
     them, where the DLA's limits are met, and the scales of graph inputs and outputs."""
 
-    translation: str = option(
-        "--translation", "-t", metavar="PATH", help="the output folder of translate, or a NAME_noqdq.onnx"
-    )
+    translation: str = translation_option()
+    model: str = model_option()
     all: bool = option("--all", default=False, help="every layer and every note, not only the first few")
     json: bool = option("--json", default=False, help="the report as JSON on stdout, nothing else there")
     html: Optional[str] = option("--html", default=None, metavar="FILE", help="write a page to look at in a browser")
@@ -36,13 +35,14 @@ def run(options: Options) -> int:
     """Draws from NAME_report.json alone. Exit status 0."""
     from pathlib import Path
 
+    from qdq_translator.commands.located import locate, print_next
     from qdq_translator.emit.files import TranslationFiles, read_json
     from qdq_translator.errors import UsageError
     from qdq_translator.report.data import check_schema, format_report
 
     if (options.against or options.verify) and not options.html:
         raise UsageError("--against and --verify show on a page.", "Name the page with --html FILE.")
-    files = TranslationFiles.locate(options.translation)
+    files = locate(options.translation, options.model)
     report = check_schema(files.read_report(), str(files.report))
     if options.html:
         from qdq_translator.report.html import write_page
@@ -63,4 +63,5 @@ def run(options: Options) -> int:
         from qdq_translator.report.terminal import print_report
 
         print_report(report, options.all)
+        print_next(files, "", "report")
     return 0

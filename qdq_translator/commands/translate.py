@@ -1,11 +1,13 @@
 """`qdq_translator.py` and `qdq-translator translate`."""
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from qdq_translator.cli import unexpected
+from qdq_translator.emit.files import MODEL_SUFFIX
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.options import TranslateCommand, parse_shapes
 
@@ -20,72 +22,84 @@ def run(options: TranslateCommand) -> int:
 
         print(rules_text(), end="")
         return 0
-    if options.example:
-        options.input_onnx_models = [str(EXAMPLE_MODEL), *options.input_onnx_models]
-    if not options.input_onnx_models:
-        raise UsageError(
-            "No model was named.", "Give one or more with -i model.onnx, or --example for the one that ships."
-        )
-    if options.jobs < 1:
-        raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more.")
+    _check(options)
+    models = _models(options)
+    summaries: List[Dict[str, Any]] = []
+    failures: List[Dict[str, str]] = []
+    for model, (summary, error) in zip(models, _results(models, options)):
+        if summary is not None:
+            summaries.append(summary)
+            if not options.json and not options.quiet:
+                _print_summary(summary, options, alone=len(models) == 1)
+            error = summary["failed"]
+        if error:
+            failures.append({"model": model, "error": error})
+            print(f"{model}: {error}", file=sys.stderr, flush=True)
+    status = 1 if failures else 0
+    if options.json:
+        print(json.dumps({"translated": summaries, "failed": failures, "status": status}, indent=2))
+    elif len(models) > 1 and not options.quiet:
+        from qdq_translator.report.terminal import print_many
+
+        print_many(summaries, failures)
+    return status
+
+
+def _check(options: TranslateCommand) -> None:
+    """What is wrong whatever the models are: said once, before the first."""
+    from qdq_translator.diagnostics import Diagnostics
+    from qdq_translator.translator import resolve_version
+
+    if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
+        raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
     if options.fail_under_int8_macs is not None and not 0 <= options.fail_under_int8_macs <= 100:
         raise UsageError(
             f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It lies between 0 and 100."
         )
-    _refuse_same_names(options.input_onnx_models)
-    _check_once(options)
-    results = _run_all(options)
-    status = 0
-    summaries: List[Dict[str, Any]] = []
-    for model, (summary, error) in zip(options.input_onnx_models, results):
-        if summary is not None:
-            summaries.append(summary)
-            if not options.json:
-                _print_summary(summary, options.verbose)
-            error = summary["failed"]
-        if error:
-            status = 1
-            print(f"{model}: {error}", file=sys.stderr)
-    if options.json:
-        print(json.dumps({"translated": summaries, "status": status}, indent=2))
-    return status
-
-
-def _check_once(options: TranslateCommand) -> None:
-    """What is wrong whatever the models are: said once, before the first."""
-    from qdq_translator.diagnostics import Diagnostics
-    from qdq_translator.translator import resolve_version
-
     resolve_version(options, Diagnostics())
     parse_shapes(options.shapes)
 
 
-def _refuse_same_names(models: List[str]) -> None:
+def _models(options: TranslateCommand) -> List[str]:
+    """Every model that was named, folders as the ONNX files in them; raises UsageError for none or equal names."""
+    models = [str(EXAMPLE_MODEL)] if options.example else []
+    for name in [*options.models, *options.input_onnx_models]:
+        if not Path(name).is_dir():
+            models.append(name)
+            continue
+        inside = sorted(str(p) for p in Path(name).glob("*.onnx") if not p.name.endswith(MODEL_SUFFIX))
+        if not inside:
+            raise UsageError(f"{name} holds no .onnx file.", "Name a model, or a folder of models.")
+        models += inside
+    if not models:
+        raise UsageError("No model was named.", "Give one or more (model.onnx), or --example for the one that ships.")
     seen: Dict[str, str] = {}
     for model in models:
-        name = Path(model).name
-        if name in seen:
+        other = seen.setdefault(Path(model).name, model)
+        if other is not model:
             raise UsageError(
-                f"{seen[name]} and {model} would write the same files.", "Translate them into different folders."
+                f"{other} and {model} would write the same files.", "Translate them into different folders."
             )
-        seen[name] = model
+    return models
 
 
 _Result = Tuple[Optional[Dict[str, Any]], str]
 
 
-def _run_all(options: TranslateCommand) -> List[_Result]:
-    tasks = [(model, options) for model in options.input_onnx_models]
-    if options.jobs == 1 or len(tasks) == 1:
-        return [_translate_one(task) for task in tasks]
+def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
+    """One result a model, in the order of `models`, each as soon as it and those before it are there."""
+    tasks = [(model, options) for model in models]
+    workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(tasks))
+    if workers == 1:
+        yield from map(_translate_one, tasks)
+        return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    workers = min(options.jobs, len(tasks))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(_translate_one, tasks))
+        yield from pool.map(_translate_one, tasks)
 
 
 def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
@@ -97,14 +111,18 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
     try:
         translation = translate(model, options)
         files = translation.save(options.output_dir)
-        return summarize(translation, files, options), ""
+        return {"source": model, **summarize(translation, files, options)}, ""
     except Exception as error:
         if options.verbose:
             raise
         return None, str(error) if isinstance(error, UserError) else unexpected(error)
 
 
-def _print_summary(summary: Dict[str, Any], verbose: bool) -> None:
+def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
+    from qdq_translator.commands.located import print_next
+    from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.report.terminal import print_short
 
-    print_short(summary, verbose)
+    print_short(summary, options.verbose)
+    if alone:
+        print_next(TranslationFiles.locate(summary["files"]["model"]), summary["source"], "translate")

@@ -34,13 +34,13 @@ def run(options: Options) -> int:
     import sys
     from pathlib import Path
 
+    from qdq_translator.commands.located import locate, print_next
     from qdq_translator.emit import trtexec
-    from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.errors import UsageError
     from qdq_translator.io import appear_together
     from qdq_translator.targets.platforms import find_platform
 
-    files = TranslationFiles.locate(options.translation)
+    files = locate(options.translation, options.model)
     version = None
     if options.trt_version:
         version = trtexec.parse_version(options.trt_version)
@@ -75,4 +75,6 @@ def run(options: Options) -> int:
     for note in settings.notes:
         print(f"note: {note}", file=sys.stderr)
     sys.stdout.write(text)
+    if not standalone and not options.layer_info:
+        print_next(files, "", "trtexec")
     return 0

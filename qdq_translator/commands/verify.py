@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Dict, List, Optional
 
-from qdq_translator.options import option
+from qdq_translator.options import option, translation_option
 
 Real = float
 """`float` is the name of an option below."""
@@ -15,9 +15,7 @@ class Options:
     and compare. Nothing of TensorRT is needed."""
 
     model: str = option("--model", "-i", metavar="MODEL", help="the explicit Q/DQ model")
-    translation: str = option(
-        "--translation", "-t", metavar="PATH", help="folder with its translation, or the NAME_noqdq.onnx"
-    )
+    translation: str = translation_option()
     float: Optional[str] = option(
         "--float", default=None, metavar="MODEL", help="the model before quantization, as a third stage"
     )
@@ -94,6 +92,8 @@ def run(options: Options) -> int:
     import sys
     from pathlib import Path
 
+    from qdq_translator.commands.located import print_next
+    from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.errors import UsageError
     from qdq_translator.simulate.verify import print_results, progress_bar, verify
 
@@ -109,6 +109,7 @@ def run(options: Options) -> int:
         print(json.dumps(results, indent=2))
     else:
         print_results(results, options.verbose)
+        print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")
     for sentence in results["failed"]:
         print(f"qdq-translator verify: {sentence}", file=sys.stderr)
     return 1 if results["failed"] else 0

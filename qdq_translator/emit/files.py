@@ -66,28 +66,29 @@ class TranslationFiles:
         return self.folder / f"{self.name}_report.json"
 
     @classmethod
-    def locate(cls, path: Union[str, Path]) -> TranslationFiles:
-        """`path`: a folder that holds one translation, or a `NAME_noqdq.onnx`. Raises UserError where it does not."""
+    def locate(cls, path: Union[str, Path], model: str = "", only_one: bool = False) -> TranslationFiles:
+        """The translation that `path` names: a `NAME_noqdq.onnx`, or a folder.
+
+        model: a path or name whose translation is meant where the folder holds several; without it the newest is.
+        only_one: the one translation of a folder is taken whatever its model was called.
+        Raises UserError where there is none.
+        """
         path = Path(path)
         if path.is_dir():
-            models = sorted(p for p in path.iterdir() if p.name.endswith(MODEL_SUFFIX))
-            if not models:
-                raise UserError(
-                    f"{path} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first."
-                )
-            if len(models) > 1:
-                raise UserError(
-                    f"{path} holds {len(models)} translations.",
-                    "Name one by its model: "
-                    + ", ".join(str(m) for m in models[:3])
-                    + ("" if len(models) < 4 else ", ..."),
-                )
-            path = models[0]
+            return cls(path, _choose(path, cls.names_in(path), _plain(model), only_one))
         if not path.name.endswith(MODEL_SUFFIX):
-            raise UserError(f"{path} is no translation.", f"Name the output folder or its NAME{MODEL_SUFFIX}.")
+            if not path.exists():
+                raise UserError(f"{path} does not exist.", "Run translate first, or name its output folder with -t.")
+            raise UserError(f"{path} is not a translation.", f"Name the output folder or its NAME{MODEL_SUFFIX}.")
         if not path.is_file():
             raise UserError(f"{path} does not exist.", "Run translate first.")
         return cls(path.parent, path.name[: -len(MODEL_SUFFIX)])
+
+    @staticmethod
+    def names_in(folder: Path) -> list[str]:
+        """The translations that a folder holds, the newest last."""
+        found = (p for p in folder.iterdir() if p.name.endswith(MODEL_SUFFIX))
+        return [p.name[: -len(MODEL_SUFFIX)] for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
 
     def read_config(self) -> dict[str, Any]:
         return read_json(self.config)
@@ -114,6 +115,23 @@ def read_layer_argument(given: str) -> dict[str, str]:
     except ValueError as error:
         mend = "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
         raise UserError(f"{given}: {error}.", mend) from error
+
+
+def _plain(model: str) -> str:
+    """'nets/a.onnx', 'a.onnx' and 'a' -> 'a'."""
+    name = Path(model).name
+    return name[: -len(".onnx")] if name.endswith(".onnx") else name
+
+
+def _choose(folder: Path, names: list[str], model: str, only_one: bool) -> str:
+    if not names:
+        raise UserError(f"{folder} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first.")
+    if not model or (only_one and len(names) == 1):
+        return names[-1]
+    if model not in names:
+        shown = ", ".join(sorted(names)[:3]) + ("" if len(names) < 4 else ", ...")
+        raise UserError(f"{folder} holds no translation of '{model}', only of {shown}.", "Name one with -i or -t.")
+    return model
 
 
 def _read_text(path: Path, mend: str = _AGAIN) -> str:

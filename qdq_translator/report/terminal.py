@@ -94,6 +94,36 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
         console.print(f"  {hint}Causes and cures of every layer: qdq-translator report", style="dim")
 
 
+def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) -> None:
+    """The table below several translations: one row a model, those that failed included."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    table = _table(
+        "model",
+        "INT8 layers",
+        "INT8 MACs",
+        "FP16 avoidable",
+        "warnings",
+        "status",
+        right=(1, 2, 3, 4),
+        ratios=(1, 0, 0, 0, 0, 0),
+    )
+    missed = {row["model"] for row in failures}
+    for summary in summaries:
+        layers, macs = summary["coverage"]["layers"], summary["coverage"]["macs"]
+        warnings = sum(d["severity"] == "warning" for d in summary["diagnostics"])
+        share = percent(macs["int8"], macs["total"]) if macs["total"] else "unknown"
+        cells = (f"{layers['int8']} of {layers['total']}", share, str(layers["surprises"]), str(warnings))
+        table.add_row(escape(summary["model"]), *cells, "below limit" if summary["source"] in missed else "done")
+    translated = {summary["source"] for summary in summaries}
+    for row in failures:
+        if row["model"] not in translated:
+            table.add_row(escape(row["model"]), "-", "-", "-", "-", "failed")
+    console.print(table)
+
+
 def _macs_share(macs: dict[str, Any]) -> str:
     if macs["total"] is None:
         return f"MACs unknown ({counted(macs['unknown_layers'], 'layer')} with dynamic shapes)"

@@ -37,7 +37,7 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
 
     Raises UserError for files that do not belong together or cannot be run.
     """
-    files = TranslationFiles.locate(options.translation)
+    files = TranslationFiles.locate(options.translation, options.model, only_one=True)
     network = ImplicitNetwork.read(files)
     if options.layer_arg is not None:
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))

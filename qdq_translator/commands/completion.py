@@ -1,0 +1,52 @@
+"""`qdq-translator completion`: shell completion, by argcomplete."""
+
+import dataclasses
+import sys
+
+from qdq_translator.options import option
+
+PROGRAMS = ("qdq-translator", "qdq_translator.py")
+
+
+@dataclasses.dataclass
+class Options:
+    """Print what switches on completion of commands, options and their values. For bash and zsh:
+    eval "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""
+
+    shell: str = option("shell", choices=("bash", "zsh", "fish"), help="the shell to write for")
+
+
+def run(options: Options) -> int:
+    """Prints the shell's code."""
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(PROGRAMS, shell=options.shell))
+    return 0
+
+
+def complete(line: str) -> None:
+    """Answers the shell that set _ARGCOMPLETE, and leaves the process. line: the command line so far."""
+    import argparse
+    import importlib
+    import os
+
+    import argcomplete
+
+    from qdq_translator._version import __version__
+    from qdq_translator.cli import COMMANDS
+    from qdq_translator.parsing import make_parser
+
+    words = line.split()
+    if words and os.path.basename(words[0]) == "qdq_translator.py":
+        words[1:1], skip = ["translate"], 1
+    else:
+        skip = 2
+    if len(words) > 1 and words[1] in COMMANDS and (len(words) > 2 or line.endswith(" ") or skip == 1):
+        module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[words[1]][0]}")
+        os.environ["_ARGCOMPLETE"] = str(skip)
+        # a plain parser with the same options: argcomplete wants a namespace of what was parsed, not a dataclass
+        parser = argparse.ArgumentParser(parents=[make_parser(module.Options, words[1], __version__)], add_help=False)
+        argcomplete.autocomplete(parser, exit_method=sys.exit)
+    parser = argparse.ArgumentParser(prog="qdq-translator")
+    parser.add_argument("command", choices=[*COMMANDS, "help"])
+    argcomplete.autocomplete(parser, exit_method=sys.exit)

@@ -1,0 +1,67 @@
+"""Which translation a command reads, and what to run next: the same sentences in every command."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+from qdq_translator.emit.files import TranslationFiles
+
+
+def locate(path: str, model: str) -> TranslationFiles:
+    """`TranslationFiles.locate`, with a note on stderr where the newest of several was taken."""
+    files = TranslationFiles.locate(path, model)
+    if not model and Path(path).is_dir():
+        number = len(TranslationFiles.names_in(files.folder))
+        if number > 1:
+            print(
+                f"note: {path} holds {number} translations; this is the newest, '{files.name}'. -i MODEL chooses another.",
+                file=sys.stderr,
+            )
+    return files
+
+
+def next_commands(files: TranslationFiles, model: str, after: str) -> List[str]:
+    """The commands that follow `after` on the way from a model to an engine, ready to paste.
+
+    model: the explicit model, '' where only its name is known (without the model itself nothing is said of verify).
+    """
+    folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
+    where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
+    report = files.read_report() if files.report.exists() else {}
+    shapes = _static_shapes(report.get("inputs", []))
+    if after == "trtexec":
+        info = shlex.quote(str(files.folder / f"{files.name}_layer_info.json"))
+        return [f"qdq-translator check-engine{where} --layer_info {info}"]
+    explicit = model or _find(report.get("source", {}).get("file") or f"{files.name}.onnx", files.folder)
+    steps = {
+        "report": f"qdq-translator report{where}",
+        "verify": f"qdq-translator verify -i {shlex.quote(explicit)}{where}" if explicit else "",
+        "trtexec": f"qdq-translator trtexec{where}" + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
+    }
+    order = list(steps)
+    return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
+
+
+def _find(name: str, folder: Path) -> str:
+    """The explicit model of that name, where it is likely to lie: here, or in or beside the translation's folder."""
+    places = (Path(name), folder / name, folder.parent / name)
+    return next((str(path) for path in places if path.is_file()), "")
+
+
+def _static_shapes(inputs: List[Dict[str, Any]]) -> List[str]:
+    """NAME:DIMS of the inputs of a report that have an unknown size: 1 for a batch, nothing where more is unknown."""
+    found = []
+    for row in inputs:
+        shape = row["shape"]
+        if shape and not isinstance(shape[0], int) and all(isinstance(size, int) for size in shape[1:]):
+            found.append(shlex.quote(f"{row['name']}:{'x'.join(map(str, [1, *shape[1:]]))}"))
+    return found
+
+
+def print_next(files: TranslationFiles, model: str, after: str) -> None:
+    """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
+    lines = next_commands(files, model, after)
+    stream = sys.stderr if after == "trtexec" else sys.stdout
+    if lines:
+        print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)

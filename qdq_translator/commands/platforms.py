@@ -1,0 +1,48 @@
+"""`qdq-translator platforms`: what `--platform` knows."""
+
+import dataclasses
+
+from qdq_translator.options import option
+
+
+@dataclasses.dataclass
+class Options:
+    """List the platforms that --platform knows: TensorRT, the number in the cache header, the DLA, and the source."""
+
+    json: bool = option("--json", default=False, help="the table as JSON on stdout, nothing else there")
+
+
+def run(options: Options) -> int:
+    """Prints the table."""
+    import json
+
+    from qdq_translator.targets.platforms import PLATFORMS
+
+    rows = [
+        {
+            "platform": p.name,
+            "tensorrt": ".".join(map(str, p.tensorrt)),
+            "cache_header": p.cache_version if p.has_implicit_int8 else None,
+            "dla": p.dla or None,
+            "note": p.note,
+            "source": p.source,
+        }
+        for p in PLATFORMS
+    ]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for head in ("platform", "TensorRT", "cache", "DLA", "note, source"):
+        table.add_column(head, no_wrap=head != "note, source")
+    for p, row in zip(PLATFORMS, rows):
+        cells = [row["platform"], row["tensorrt"], row["cache_header"] or "-", row["dla"] or "-"]
+        table.add_row(*map(str, cells), f"{p.note}; {p.source}" if p.note else p.source, style=None)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("tensorrt-MAJOR.MINOR.PATCH names any other machine by its TensorRT, for example tensorrt-10.4.0.")
+    return 0

@@ -1,0 +1,194 @@
+"""What a new user meets first: commands, help, suggestions, defaults, and the next command to paste."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qdq_translator.cli import COMMANDS, main, main_module
+from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.options import TranslateCommand
+from qdq_translator.parsing import GROUPS, did_you_mean
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with two models in a folder of their own."""
+    nets = tmp_path / "my nets"
+    nets.mkdir()
+    for name in ("a.onnx", "b.onnx"):
+        shutil.copy(EXAMPLE_MODEL, nets / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(folder: Path) -> set[str]:
+    return {p.name for p in folder.glob("*_noqdq.onnx")}
+
+
+def test_models_by_position_by_flag_and_by_folder(desk: Path) -> None:
+    assert main(["translate", "my nets/a.onnx"]) == 0
+    assert names(desk / "translated") == {"a_noqdq.onnx"}
+    assert main(["translate", "my nets", "-o", "both"]) == 0
+    assert names(desk / "both") == {"a_noqdq.onnx", "b_noqdq.onnx"}
+    assert main(["translate", "my nets/a.onnx", "-i", "my nets/b.onnx", "--jobs", "auto", "-o", "mixed"]) == 0
+    for path in (desk / "both").iterdir():
+        assert path.read_bytes() == (desk / "mixed" / path.name).read_bytes()
+    (desk / "empty").mkdir()
+    assert main(["translate", "empty"]) == 2
+
+
+def test_every_printed_next_command_runs(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the first translation to the trtexec command, each step is what the one before printed."""
+    shutil.copy("my nets/a.onnx", "a.onnx")
+    line, seen = f"qdq-translator translate a.onnx -o {shlex.quote('out dir')}", []
+    while line:
+        seen.append(line.split()[1])
+        assert main(shlex.split(line)[1:]) == 0, line
+        captured = capsys.readouterr()
+        following = re.findall(r"^  (qdq-translator .*)$", captured.out + captured.err, re.M)
+        line = following[0] if following and "check-engine" not in following[0] else ""
+    assert seen == ["translate", "report", "verify", "trtexec"]
+    assert following[0].startswith("qdq-translator check-engine -t 'out dir' --layer_info 'out dir/a_layer_info.json'")
+
+
+def test_readers_find_the_default_folder_and_the_model_in_it(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report"]) == 1
+    assert main(["translate", "my nets"]) == 0
+    os.utime(desk / "translated" / "a_noqdq.onnx", (2e9, 2e9))
+    capsys.readouterr()
+    for chosen, expected in (([], "a"), (["-i", "my nets/b.onnx"], "b"), (["-i", "b"], "b")):
+        assert main(["report", "--json", *chosen]) == 0
+        captured = capsys.readouterr()
+        assert json.loads(captured.out)["model"] == expected
+        assert ("newest" in captured.err) == (not chosen)
+    assert main(["report", "-i", "c.onnx"]) == 1 and "only of a, b" in capsys.readouterr().err
+
+
+def test_many_models_end_in_a_table_and_failures_stand_in_json(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (desk / "my nets" / "c.onnx").write_bytes(b"no model")
+    assert main(["translate", "my nets"]) == 1
+    table = [
+        line.split()
+        for line in capsys.readouterr().out.splitlines()
+        if re.match(r"\s*(a|b|my nets/c)\.onnx .*\d|.* failed", line)
+    ]
+    assert [row[-1] for row in table] == ["done", "done", "failed"]
+    assert main(["translate", "my nets", "--json"]) == 1
+    written = json.loads(capsys.readouterr().out)
+    assert [row["model"] for row in written["failed"]] == ["my nets/c.onnx"] and len(written["translated"]) == 2
+    assert main(["translate", "my nets/a.onnx", "--quiet"]) == 0 and capsys.readouterr().out == ""
+
+
+def test_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = (
+        (["tranlate"], "Did you mean translate?"),
+        (["translate", "x", "--infer-mul-scale"], "--infer_mul_scales"),
+        (["translate", "x", "--target", "orin"], "Did you mean orin-dla?"),
+        (["translate", "x", "--platform", "jetpack-62"], "jetpack-6.2"),
+        (["explain", "Q99"], "Did you mean Q9"),
+    )
+    for argv, hint in cases:
+        assert main(argv) in (1, 2)
+        assert hint in capsys.readouterr().err, argv
+    assert did_you_mean("leakyrelu", ["LeakyRelu", "Relu"]).startswith("Did you mean LeakyRelu")
+
+
+def test_every_option_of_translate_has_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {
+        f.name: f.metadata.get("group")
+        for f in dataclasses.fields(TranslateCommand)
+        if f.metadata.get("group") not in GROUPS
+    } == {}
+    with pytest.raises(SystemExit):
+        main(["help", "translate"])
+    heads = [
+        line[:-1] for line in capsys.readouterr().out.splitlines() if line.endswith(":") and not line.startswith(" ")
+    ]
+    assert heads == [*GROUPS, "Other"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_version_and_module_of_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for entry in (main, main_module):
+        with pytest.raises(SystemExit) as end:
+            entry([command, "--version"])
+        assert end.value.code == 0 and re.match(r"qdq-translator \d+\.\d+", capsys.readouterr().out)
+
+
+def test_explain_and_platforms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "W-C1", "s8", "jetpack-6.2", "DLA P3"]) == 0
+    out = capsys.readouterr().out
+    assert all(
+        words in out for words in ("Rule C1", "DLA limit C1", "Rule S8", "TRT-100300", "DLA limit P3", "docs/rules.md")
+    )
+    assert main(["explain"]) == 0 and len(capsys.readouterr().out.splitlines()) > 100
+    assert main(["platforms", "--json"]) == 0
+    rows = {row["platform"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["jetpack-6.0"]["cache_header"] == "8602" and rows["jetpack-7.2.2"]["cache_header"] is None
+    assert main(["platforms"]) == 0 and max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "line, wanted, unwanted",
+    [
+        ("qdq-translator tra", {"translate"}, {"report"}),
+        ("qdq-translator translate --infer", {"--infer_mul_scales", "--infer_concat_scales"}, {"--json"}),
+        ("qdq-translator translate --target ", {"orin-dla", "gpu"}, {"max"}),
+        ("qdq_translator.py --on_conflict m", {"max", "min"}, {"first"}),
+    ],
+)
+def test_completion(line: str, wanted: set[str], unwanted: set[str], tmp_path: Path) -> None:
+    """As a shell asks: the answers come on file descriptor 8 (here a file)."""
+    answers = tmp_path / "answers"
+    script = "import sys; sys.argv[0] = 'qdq-translator'; from qdq_translator.cli import main, main_translate; " + (
+        "main_translate()" if line.startswith("qdq_translator.py") else "main()"
+    )
+    env = {
+        **os.environ, "_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answers), "COMP_TYPE": "9",
+    }  # fmt: skip
+    subprocess.run([sys.executable, "-c", script], env=env, cwd=ROOT, check=False, timeout=60)
+    found = {word.strip() for word in answers.read_text().splitlines()}
+    assert wanted <= found and not unwanted & found, found
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert "qdq-translator" in text and "_ARGCOMPLETE" in text
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_a_missing_dependency_is_one_sentence(tmp_path: Path) -> None:
+    probe = (
+        "import sys; sys.modules['argparse_dataclass'] = None\n"
+        "from qdq_translator.cli import main_translate; sys.exit(main_translate(['-i', 'x.onnx']))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "'argparse_dataclass' is not installed" in done.stderr and "pip install" in done.stderr
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["translate", "--help"], ["explain"], ["platforms", "--json"]])
+def test_a_closed_pipe_is_no_traceback(argv: list[str]) -> None:
+    script = f"import sys; from qdq_translator.cli import main; sys.exit(main({argv!r}))"
+    running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert running.stdout is not None and running.stderr is not None
+    running.stdout.close()
+    error = running.stderr.read()
+    running.wait(60)
+    assert b"Traceback" not in error and b"BrokenPipe" not in error, error
