@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 import numpy as np
 import onnx
@@ -69,7 +69,7 @@ def is_dequantize(node: Node) -> bool:
     return node.op_type == "DequantizeLinear" and node.domain in QUANTIZER_DOMAINS
 
 
-Special = Callable[[Node, list[Optional[np.ndarray]]], Optional[np.ndarray]]
+Special = Callable[[Node, List[Optional[np.ndarray]]], Optional[np.ndarray]]
 
 
 class Constants:

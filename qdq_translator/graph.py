@@ -26,6 +26,14 @@ PRODUCER_NAME = "qdq-translator"
 """Never 'TensorRT': the parser would read our attributes as its own (fact sheet 4.10)."""
 
 
+def to_array(tensor: onnx.TensorProto) -> np.ndarray:
+    """The values of a tensor; bfloat16 as float32 where this version of onnx has no NumPy type for it (before 1.19)."""
+    values = numpy_helper.to_array(tensor)
+    if values.dtype.names == ("bfloat16",):
+        values = np.left_shift(values["bfloat16"], 16, dtype=np.uint32).view(np.float32)
+    return values
+
+
 class Node:
     """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph."""
 
@@ -420,7 +428,7 @@ class Graph:
             return constant_value(node)
         cached = self._arrays.get(name)
         if cached is None:
-            cached = numpy_helper.to_array(tensor)
+            cached = to_array(tensor)
             if cached.size <= 4096:  # scales and shapes are read often, weights are not worth a second copy
                 self._arrays[name] = cached
         return cached
@@ -477,7 +485,7 @@ def constant_value(node: Node) -> Optional[np.ndarray]:
         if key in node.attributes:
             value = onnx.helper.get_attribute_value(node.attributes[key])
             if isinstance(value, TensorProto):
-                return numpy_helper.to_array(value) if value.data_type != TensorProto.STRING else None
+                return to_array(value) if value.data_type != TensorProto.STRING else None
             return np.asarray(value, dtype=np.float32 if "float" in key else np.int64)
     return None
 

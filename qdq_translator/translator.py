@@ -13,7 +13,7 @@ import onnx
 from qdq_translator.auto_names import Automatic, automatic_scales, report_without
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
-from qdq_translator.emit.files import TranslationFiles, plain_name
+from qdq_translator.emit.files import TranslationFiles, model_name, plain_name
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
@@ -168,7 +168,7 @@ def translate(
         model, source = copy, Source("", "")
         name = name or plain_name(model.graph.name)
     else:
-        name = name or Path(os.fspath(model)).name.removesuffix(".onnx")
+        name = name or model_name(os.fspath(model))
         model, source = load_model(model)
     diagnostics = Diagnostics()
     version = resolve_version(options, diagnostics)

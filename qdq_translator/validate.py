@@ -47,7 +47,7 @@ def validate(graph: Graph) -> None:
             _check_node(node, _schema(node.op_type, graph.opset()))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def _schema(op_type: str, opset: int) -> Optional[defs.OpSchema]:
     try:
         return defs.get_schema(op_type, opset, "")

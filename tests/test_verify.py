@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -196,13 +197,14 @@ def test_models_that_do_not_belong_together(files: TranslationFiles, tmp_path: P
 def test_without_onnxruntime(
     files: TranslationFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main(args(files)) == 1
     assert "pip install 'qdq-translator[verify]'" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 9), reason="single codes of this network fall on the other side in ONNX Runtime 1.19"
+)
 def test_renamed_outputs_are_matched_by_node(tmp_path: Path) -> None:
     renamed = translate(DIGITS, TranslateOptions(rename_node_outputs=True)).save(tmp_path)
     results = verify(

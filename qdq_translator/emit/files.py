@@ -75,7 +75,7 @@ class TranslationFiles:
         """
         path = Path(path)
         if path.is_dir():
-            return cls(path, _choose(path, cls.names_in(path), _plain(model), only_one))
+            return cls(path, _choose(path, cls.names_in(path), model_name(model) if model else "", only_one))
         if not path.name.endswith(MODEL_SUFFIX):
             if not path.exists():
                 raise UserError(f"{path} does not exist.", "Run translate first, or name its output folder with -t.")
@@ -117,9 +117,9 @@ def read_layer_argument(given: str) -> dict[str, str]:
         raise UserError(f"{given}: {error}.", mend) from error
 
 
-def _plain(model: str) -> str:
+def model_name(path: str) -> str:
     """'nets/a.onnx', 'a.onnx' and 'a' -> 'a'."""
-    name = Path(model).name
+    name = Path(path).name
     return name[: -len(".onnx")] if name.endswith(".onnx") else name
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Iterable, Mapping, Optional, Sequence
+from typing import Iterable, Mapping, Optional, Sequence, Tuple
 
 from qdq_translator.errors import UsageError, UserError
 
-Version = tuple[int, int, int]
+Version = Tuple[int, int, int]
 
 _TYPES = ("fp32", "fp16", "int8", "int32")
 _TYPES_10 = (*_TYPES, "bf16", "int64", "bool", "uint8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from onnx import TensorProto
@@ -19,7 +19,7 @@ from qdq_translator.targets.dla.limits import limits_by_op
 from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
 from qdq_translator.types import Dim, TensorTypes
 
-Image = tuple[Dim, int, int, int]
+Image = Tuple[Dim, int, int, int]
 """N, C, H, W; the batch size may be unknown."""
 _DTYPES: dict[int, Any] = {
     TensorProto.FLOAT: np.float32,

@@ -24,7 +24,7 @@ RULE = "D4"
 WINDOW = 8
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def factors(size: int) -> Optional[tuple[int, ...]]:
     """The fewest windows of at most 8 whose product is `size`, largest first; None where a prime factor is above 8.
 

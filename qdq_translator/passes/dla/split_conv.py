@@ -17,7 +17,7 @@ parts that are not constant; a Split or Slice along another axis.
 from __future__ import annotations
 
 import operator
-from typing import Optional, Union
+from typing import Optional, Tuple, Union
 
 import numpy as np
 
@@ -30,7 +30,7 @@ _BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
 
 _NODE = 2**10
 """Values that cost as much as making a node."""
-_Part = tuple[Node, str, int, int]
+_Part = Tuple[Node, str, int, int]
 """The Slice or Split, its output, first channel, one behind the last."""
 
 
