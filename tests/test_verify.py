@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -206,7 +207,7 @@ def test_without_onnxruntime(
     sys.version_info < (3, 9), reason="single codes of this network fall on the other side in ONNX Runtime 1.19"
 )
 def test_renamed_outputs_are_matched_by_node(tmp_path: Path) -> None:
-    renamed = translate(DIGITS, TranslateOptions(rename_node_outputs=True)).save(tmp_path)
+    renamed = translate(DIGITS, dataclasses.replace(COVERED, rename_node_outputs=True)).save(tmp_path)
     results = verify(
         Options(model=str(DIGITS), translation=str(renamed.folder), inputs=str(SAMPLES), samples=4, per_layer=True)
     )
