@@ -164,7 +164,8 @@ def test_a_missed_threshold_is_status_1(
     assert main([*command, "--min_cosine", "0.9"]) == 1
     assert "Output 'logits' has the cosine 0.0000" in capsys.readouterr().err
     assert main([*command, "--min_top1_agreement", "50"]) == 1
-    assert main(command) == 0
+    assert main(command) == 1  # the cache is not what the translation wrote
+    assert "The cache has a scale for 'logits'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qdq_translator._version import __version__
+from qdq_translator.emit import integrity
 from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.io import appear_together, write_graph
@@ -44,10 +45,14 @@ def write_translation(translation: Translation, folder: Path) -> TranslationFile
     with appear_together(folder) as scratch:
         temporary = TranslationFiles(scratch, translation.name)
         write_graph(translation.graph, temporary.model, files.model_data.name, translation.source.external_data)
-        _write(temporary.config, json.dumps(precision_config(translation), indent=4) + "\n")
-        _write(temporary.cache, translation.cache.to_text())
-        _write(temporary.layer_arg, format_layer_precisions(fp16_layers(translation.fp16_nodes)))
-        _write(temporary.report, format_report(translation.report))
+        config, cache = precision_config(translation), translation.cache.to_text()
+        layer_argument = format_layer_precisions(fp16_layers(translation.fp16_nodes))
+        wrote = integrity.contents(translation.graph, cache, layer_argument, config)
+        config[integrity.SET_KEY] = wrote[integrity.SET_KEY]
+        _write(temporary.config, json.dumps(config, indent=4) + "\n")
+        _write(temporary.cache, cache)
+        _write(temporary.layer_arg, layer_argument)
+        _write(temporary.report, format_report({**translation.report, "integrity": wrote}))
     return files
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, TextIO
 
 from qdq_translator._version import __version__
 from qdq_translator.emit.files import TranslationFiles, read_layer_argument
+from qdq_translator.emit.integrity import disagreements
+from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
 from qdq_translator.options import parse_shapes
 from qdq_translator.simulate.compare import (
@@ -19,7 +21,7 @@ from qdq_translator.simulate.compare import (
     Progress,
     compare_outputs,
 )
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples, random_samples
 from qdq_translator.simulate.per_layer import compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork
@@ -39,6 +41,7 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
     """
     files = TranslationFiles.locate(options.translation, options.model, only_one=True)
     network = ImplicitNetwork.read(files)
+    faults = disagreements(files, Graph.from_model(copy_model(network.model)), network.config, network.report)
     if options.layer_arg is not None:
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
     model, source = load_model(options.model)
@@ -84,6 +87,7 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
             "layers_above_int8": len(placement.higher),
             "weights_rounded": len(placement.weights),
         },
+        "integrity": faults,
         "inputs": {"source": samples.source, "samples": len(samples), "batch": samples.batch},
         "outputs": outputs.as_dict(),
         "notes": notes,
@@ -100,7 +104,9 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
         ).as_dict()
     if results["stale"]:
         notes.append(f"{source.file} is not the file that was translated (its SHA-256 differs)")
-    results["failed"] = _failed(options, outputs)
+    if "integrity" not in network.report:
+        notes.append("the files were written without a report of what they hold, so changes in the model go unnoticed")
+    results["failed"] = faults + _failed(options, outputs)
     return results
 
 
