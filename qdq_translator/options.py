@@ -85,15 +85,28 @@ class TranslateOptions:
         "--infer_bounds",
         default=False,
         help="scales of outputs that are bounded by definition: Sigmoid, Tanh, Softmax, Erf, HardSigmoid, Clip (rule B1)",
+        group="Inference",
     )
     infer_add_scales: bool = option(
-        "--infer_add_scales", default=False, help="infer missing scales around Add, Sub and Sum (rule S11)"
+        "--infer_add_scales",
+        default=False,
+        help="infer missing scales around Add, Sub and Sum (rule S11)",
+        group="Inference",
     )
     inference: str = option(
         "--inference",
         default="sound",
         choices=("sound", "reference"),
         help="reference: NVIDIA's formulas, also where a scale made by them can only clip (rules S5, S6, S8)",
+        group="Inference",
+    )
+    keep_fp16: List[str] = option(
+        "--keep_fp16",
+        default=[],
+        nargs="+",
+        metavar="LAYER",
+        help="layers to keep in FP16: names, patterns with *, or @FILE with one a line (or a --layerPrecisions argument)",
+        group="Target",
     )
     calibration_type: str = option(
         "--calibration_type",
@@ -196,6 +209,7 @@ class TranslateOptions:
         default=3.0,
         metavar="BITS",
         help="resolution that --unify_scales max may cost a tensor; layers that would cost more stay FP16",
+        group="Target",
     )
     dla_rewrites: Union[bool, str] = option(
         "--dla_rewrites",

@@ -89,10 +89,18 @@ def float_ends(node: Node, graph: Graph, types: TensorTypes) -> tuple[tuple[str,
     return (inputs, outputs) if inputs and outputs and node.op_type not in _SHAPE_OPS else ((), ())
 
 
-def make_plan(graph: Graph, types: TensorTypes, scales: ScaleTable) -> list[LayerPlan]:
-    """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact sheet 5.5)."""
+def make_plan(
+    graph: Graph, types: TensorTypes, scales: ScaleTable, kept: frozenset[str] = frozenset()
+) -> list[LayerPlan]:
+    """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact sheet 5.5), and that the
+    user did not keep the layer in FP16 (`kept`)."""
     tails = _tails(graph, types, scales)
-    return [_plan_layer(node, graph, types, scales, tails) for node in graph.nodes]
+    rows = (_plan_layer(node, graph, types, scales, tails) for node in graph.nodes)
+    return [_keep(row) if row.name in kept and row.precision != NO_PRECISION else row for row in rows]
+
+
+def _keep(row: LayerPlan) -> LayerPlan:
+    return dataclasses.replace(row, precision=FP16, reason="kept in FP16 (--keep_fp16)", listed=True, expected=True)
 
 
 def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, str]:

@@ -19,6 +19,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
 from qdq_translator.inference.unify import SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
+from qdq_translator.kept import kept_layers
 from qdq_translator.options import TranslateOptions, parse_shapes
 from qdq_translator.parser_network import supports
 from qdq_translator.passes import cleanup, names
@@ -203,7 +204,8 @@ def translate(
     automatic = Automatic()
     if version.origin != "default" and supports(tensorrt) and not options.no_auto_names:
         automatic = automatic_scales(graph, types, scales, tensorrt)
-    plan = make_plan(graph, types, scales)
+    kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), rewrites.nodes)
+    plan = make_plan(graph, types, scales, kept)
     causes = find_root_causes(context, plan)
     plan = report_without(explain(plan, causes), automatic, tensorrt, diagnostics)
     dla = None
