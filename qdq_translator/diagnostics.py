@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping, Optional
+
+RENAMED_NODES = "renamed"
+"""Key of `data`: name of a node now -> the name it had."""
+_NODES = frozenset(("nodes", "float_readers", "rewritten"))
+_TENSORS = frozenset(("tensors", "new_tensors"))
+"""Keys of `data` whose values name nodes and tensors: lists, or what is gone -> lists."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +32,19 @@ class Diagnostic:
     def __str__(self) -> str:
         return f"{self.code} {self.message}" + (f" {self.mend}" if self.mend else "")
 
+    def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> Diagnostic:
+        """The same with what nodes and tensors are called now; each mapping has an answer for any name.
+
+        The sentence stays: it says what was found when it was found.
+        """
+        data = {
+            key: {nodes[new]: old for new, old in value.items()}
+            if key == RENAMED_NODES
+            else _follow(value, nodes if key in _NODES else tensors if key in _TENSORS else None)
+            for key, value in self.data.items()
+        }
+        return dataclasses.replace(self, node=nodes[self.node], tensor=tensors[self.tensor], data=data)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; empty fields are left out."""
         plain = {"code": self.code, **dataclasses.asdict(self)}
@@ -44,6 +63,10 @@ class Diagnostics:
     def warning(self, rule: str, message: str, **more: Any) -> None:
         self._items.append(Diagnostic("warning", rule, message, **more))
 
+    def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
+        """See `Diagnostic.follow`."""
+        self._items = [item.follow(nodes, tensors) for item in self._items]
+
     def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self._items)
 
@@ -56,3 +79,11 @@ class Diagnostics:
     @property
     def warnings(self) -> list[Diagnostic]:
         return [d for d in self._items if d.severity == "warning"]
+
+
+def _follow(value: Any, names: Optional[Mapping[str, str]]) -> Any:
+    if names is None:
+        return value
+    if isinstance(value, dict):
+        return {gone: [names[name] for name in new] for gone, new in value.items()}
+    return [names[name] for name in value]

@@ -16,6 +16,7 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 
 from qdq_translator.budget import most_inlined
 from qdq_translator.errors import ModelError
+from qdq_translator.layer_names import legal_name
 
 _SUBGRAPH_TYPES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -165,6 +166,8 @@ class Graph:
         self._last: Optional[Node] = None
         self._size = 0
         self._arrays: dict[str, np.ndarray] = {}
+        self.version = 0
+        """Counts the edits of nodes, connections, names and constants (not those of attributes)."""
         self._taken: Optional[set[str]] = None
         self._suffix: dict[str, int] = {}
 
@@ -268,6 +271,7 @@ class Graph:
 
     def remove(self, node: Node) -> None:
         """Takes a node out. Its outputs have no producer afterwards."""
+        self.version += 1
         for name in node.reads():
             self._consumers[name].pop(id(node), None)
         for name in node.outputs:
@@ -284,6 +288,7 @@ class Graph:
         self._size -= 1
 
     def _link(self, node: Node, anchor: Optional[Node]) -> Node:
+        self.version += 1
         for name in node.outputs:
             if not name:
                 continue
@@ -323,6 +328,7 @@ class Graph:
 
     def set_input(self, node: Node, index: int, name: str) -> None:
         """Connects input `index` (which may lie behind the last one) to another tensor; '' omits it."""
+        self.version += 1
         while len(node.inputs) <= index:
             node.inputs.append("")
         old, node.inputs[index] = node.inputs[index], name
@@ -334,6 +340,7 @@ class Graph:
             node.inputs.pop()
 
     def set_inputs(self, node: Node, names: Iterable[str]) -> None:
+        self.version += 1
         for name in node.reads():
             self._consumers[name].pop(id(node), None)
         node.inputs = list(names)
@@ -342,6 +349,7 @@ class Graph:
 
     def replace_uses(self, old: str, new: str) -> None:
         """Every node that read `old` reads `new` (in subgraphs too). Graph outputs are not touched."""
+        self.version += 1
         for node in self.consumers(old):
             self.replace_use(node, old, new)
         self._consumers.pop(old, None)
@@ -358,6 +366,7 @@ class Graph:
 
     def rename_output(self, node: Node, old: str, new: str) -> None:
         """Renames a tensor at its producer and at all its consumers. `new` must be free."""
+        self.version += 1
         node.outputs = [new if n == old else n for n in node.outputs]
         del self.producer[old]
         self.producer[new] = node
@@ -371,6 +380,7 @@ class Graph:
 
     def detach(self, name: str) -> None:
         """Takes a tensor from the node that makes it, so that something else can provide it."""
+        self.version += 1
         node = self.producer.pop(name)
         if len(node.outputs) == 1:
             self.remove(node)
@@ -382,6 +392,7 @@ class Graph:
     def rename_tensors(self, mapping: dict[str, str]) -> None:
         """Renames many tensors at once, so that new names may be old names of others. Graph inputs and outputs and
         initializers must not be among them."""
+        self.version += 1
         for node in self.nodes:
             for subgraph in node.subgraphs():
                 _rename_in_subgraph(subgraph, mapping)
@@ -412,6 +423,10 @@ class Graph:
         self._taken.add(name)
         return name
 
+    def node_name(self, wanted: str) -> str:
+        """A `unique_name` that a layer may have: new nodes are born with names that every file can express (rule F6)."""
+        return self.unique_name(legal_name(wanted))
+
     def body_names(self) -> set[str]:
         """Names of nodes and tensors inside the bodies of If, Loop and Scan."""
         return {name for node in self.nodes for subgraph in node.subgraphs() for name in _names_in(subgraph)}
@@ -440,6 +455,7 @@ class Graph:
 
     def add_initializer(self, name: str, values: np.ndarray) -> str:
         """Adds or replaces an initializer. Replacing does not touch arrays that were handed out."""
+        self.version += 1
         self.initializers[name] = tensor_from_array(values, name)
         self._arrays.pop(name, None)
         if self._taken is not None:
@@ -447,19 +463,21 @@ class Graph:
         return name
 
     def drop_initializer(self, name: str) -> None:
+        self.version += 1
         self.initializers.pop(name, None)
         self._arrays.pop(name, None)
 
     def rename_initializer(self, old: str, new: str) -> None:
         """Everything that reads `old` reads `new`, which must be free; where `old` is a graph output, an Identity
         makes it from `new`."""
+        self.version += 1
         tensor = self.initializers.pop(old)
         tensor.name = new
         self.initializers[new] = tensor
         self._arrays.pop(old, None)
         self.replace_uses(old, new)
         if old in self.outputs:
-            self.append(Node("Identity", [new], [old], self.unique_name(f"{old}_identity")))
+            self.append(Node("Identity", [new], [old], self.node_name(f"{old}_identity")))
 
     def is_constant(self, name: str) -> bool:
         """True for initializers and outputs of `Constant` nodes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, Optional
+from typing import Iterator, Mapping, Optional
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class ScaleTable:
     def __init__(self) -> None:
         self._scales: dict[str, TensorScale] = {}
         self._observed: dict[str, list[TensorScale]] = {}
-        self._renamed: dict[str, str] = {}
+        self.settled = False
 
     def observe(self, tensor: str, value: float, origin: Origin) -> None:
         """One quantizer's word about a tensor; several may differ until `settle`."""
@@ -58,10 +58,25 @@ class ScaleTable:
             seen.append(TensorScale(value, origin))
 
     def rename(self, old: str, new: str) -> None:
-        """Moves what was observed of `old` to `new`."""
-        self._renamed[old] = new
+        """Moves what was observed of `old`, and its scale, to `new`, which keeps a scale that it has."""
         for scale in self._observed.pop(old, ()):
             self.observe(new, scale.value, scale.origin)
+        settled = self._scales.pop(old, None)
+        if settled is not None:
+            self._scales.setdefault(new, settled)
+
+    def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
+        """Origins say what nodes and tensors are called now; each mapping has an answer for any name."""
+
+        def now(scale: TensorScale) -> TensorScale:
+            origin = scale.origin
+            node, source = nodes[origin.node], tensors[origin.source]
+            if (node, source) == (origin.node, origin.source):
+                return scale
+            return TensorScale(scale.value, dataclasses.replace(origin, node=node, source=source))
+
+        self._scales = {tensor: now(scale) for tensor, scale in self._scales.items()}
+        self._observed = {tensor: [now(scale) for scale in seen] for tensor, seen in self._observed.items()}
 
     def settle(self, policy: str, diagnostics: Diagnostics) -> None:
         """Rule C1: one scale per tensor by `policy` (max, min, first, error); each conflict is reported.
@@ -98,13 +113,8 @@ class ScaleTable:
                 )
                 usable = [chosen]
             if usable:
-                origin = dataclasses.replace(usable[0].origin, source=self._name_now(usable[0].origin.source))
-                self._scales[tensor] = TensorScale(usable[0].value, origin)
-
-    def _name_now(self, tensor: str) -> str:
-        while tensor in self._renamed:
-            tensor = self._renamed[tensor]
-        return tensor
+                self._scales[tensor] = usable[0]
+        self.settled = True
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
         """Adds a scale where there is none (rule S1); unusable values are not taken. True if it was added."""
@@ -127,6 +137,10 @@ class ScaleTable:
     def observed(self, tensor: str) -> bool:
         """True where some quantizer spoke of the tensor (before or after `settle`)."""
         return tensor in self._observed
+
+    @property
+    def observed_tensors(self) -> list[str]:
+        return list(self._observed)
 
     def get(self, tensor: str) -> Optional[TensorScale]:
         return self._scales.get(tensor)

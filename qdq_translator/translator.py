@@ -14,50 +14,26 @@ from qdq_translator.auto_names import Automatic, automatic_scales, report_withou
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.emit.files import TranslationFiles, model_name, plain_name
-from qdq_translator.errors import UsageError, UserError
+from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
 from qdq_translator.inference.unify import SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.kept import kept_layers
-from qdq_translator.options import TranslateOptions, parse_shapes
+from qdq_translator.network import Network
+from qdq_translator.options import TranslateOptions
 from qdq_translator.parser_network import supports
-from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.annotate import annotate
-from qdq_translator.passes.dla import Rewrites, report_left, rewrite_for_dla
-from qdq_translator.passes.fold_batchnorm import fold_batchnorm
-from qdq_translator.passes.fold_pad import fold_pads
-from qdq_translator.passes.kernel_shape import complete_convolutions
-from qdq_translator.passes.opset import lower_opset
-from qdq_translator.passes.strip import TrainedWeight, strip
+from qdq_translator.passes.dla import Rewrites, report_left
+from qdq_translator.pipeline import run_passes
 from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan
 from qdq_translator.root_causes import RootCauses, find_root_causes
 from qdq_translator.scales import ScaleTable
-from qdq_translator.targets.dla.verdicts import DlaPlan, judge, tensorrt_version
-from qdq_translator.targets.platforms import (
-    DEFAULT_CACHE_VERSION,
-    Platform,
-    cache_version,
-    find_platform,
-    installed_tensorrt,
-    tensorrt_major,
-)
+from qdq_translator.settings import Hardware, resolve
+from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.types import TensorTypes
 from qdq_translator.validate import validate
 from qdq_translator.weight_check import WeightCheck, check_weights
-
-
-@dataclasses.dataclass(frozen=True)
-class CacheVersion:
-    """The number in the cache header and who said so: 'option', 'platform', 'installed' or 'default'."""
-
-    number: str
-    origin: str
-    platform: Optional[Platform] = None
-
-    @property
-    def tensorrt_major(self) -> int:
-        return tensorrt_major(self.number)
 
 
 @dataclasses.dataclass
@@ -74,7 +50,7 @@ class Translation:
     diagnostics: Diagnostics
     options: TranslateOptions
     source: Source
-    version: CacheVersion
+    hardware: Hardware
     causes: RootCauses
     shared_ranges: list[SharedRange]
     dla: Optional[DlaPlan]
@@ -99,7 +75,7 @@ class Translation:
     def cache(self) -> CalibrationCache:
         """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
         entries = {**self.tensor_scales, **self.automatic}
-        return make_cache(self.version.number, entries, entries)
+        return make_cache(self.hardware.cache_number, entries, entries)
 
     @cached_property
     def report(self) -> dict[str, Any]:
@@ -113,43 +89,6 @@ class Translation:
         from qdq_translator.emit.write import write_translation
 
         return write_translation(self, Path(output_dir))
-
-
-def resolve_version(options: TranslateOptions, diagnostics: Diagnostics) -> CacheVersion:
-    """`--trt_calib_version`, else `--platform`, else the installed TensorRT, else 8600 with a note.
-
-    Raises UsageError for a number or a platform that is none, UserError for TensorRT 11 and later.
-    """
-    platform = find_platform(options.platform) if options.platform else None
-    if options.trt_calib_version:
-        number = str(options.trt_calib_version)
-        if not number.isdigit() or not 4 <= len(number) <= 6 or number.startswith("0"):
-            raise UsageError(
-                f"--trt_calib_version {number} is no TensorRT version number.",
-                "It counts like 8602 (8.6.2) or 100300 (10.3.0).",
-            )
-        _refuse_explicit_only(tensorrt_major(number), f"--trt_calib_version {number}")
-        return CacheVersion(number, "option", platform)
-    if platform is not None:
-        return CacheVersion(platform.cache_version, "platform", platform)
-    installed = installed_tensorrt()
-    if installed is not None and installed[0] < 11:
-        return CacheVersion(cache_version(installed), "installed")
-    diagnostics.info(
-        "F6",
-        f"No platform was named and no TensorRT with implicit INT8 is installed: the cache header says {DEFAULT_CACHE_VERSION}. "
-        "TensorRT 10 rejects it.",
-        mend="Name the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
-    )
-    return CacheVersion(DEFAULT_CACHE_VERSION, "default")
-
-
-def _refuse_explicit_only(major: int, who: str) -> None:
-    if major >= 11:
-        raise UserError(
-            f"{who} means TensorRT {major}, which has no implicit quantization.",
-            "Build the Q/DQ model itself there, strongly typed ('qdq-translator restore --complete').",
-        )
 
 
 def translate(
@@ -172,47 +111,31 @@ def translate(
         name = name or model_name(os.fspath(model))
         model, source = load_model(model)
     diagnostics = Diagnostics()
-    version = resolve_version(options, diagnostics)
+    settings = resolve(options, diagnostics)
+    hardware = settings.hardware
     graph = Graph.from_model(model)
     del model
     validate(graph)
-    names.name_nodes(graph, diagnostics)
-    names.clean_tensor_names(graph)
-    if options.rename_node_outputs:
-        names.rename_node_outputs(graph)
+    network = Network(graph, diagnostics, settings.input_shapes)
+    run_passes(network, settings)
+    graph, scales, types = network.graph, network.scales, network.types
 
-    scales = ScaleTable()
-    trained = strip(graph, scales, diagnostics, options)
-    scales.settle(options.on_conflict, diagnostics)
-    graph = _fold(graph, scales, trained, options)
-
-    input_shapes = parse_shapes(options.shapes)
-    tensorrt = version.platform.tensorrt if version.platform else tensorrt_version(version.number)
-    rewrites = rewrite_for_dla(graph, scales, trained, options, tensorrt, diagnostics, input_shapes)
-    _fit_to_parser(graph, input_shapes, version, diagnostics)
-    # nodes that the passes added are called after tensors, whose names may hold what a layer's must not
-    names.name_nodes(graph, Diagnostics())
-    for old, new in names.avoid_automatic_names(graph, diagnostics).items():
-        if old in trained:
-            trained[new] = trained.pop(old)
-    types = TensorTypes(graph, input_shapes)
-    cleanup.remove_wrong_shapes(graph, types, diagnostics)
-
-    context = Context(graph, types, scales, options, rewrites.derived, rewrites.withheld)
+    context = Context(graph, types, scales, options, tuple(network.derived), frozenset(network.withheld))
     infer_scales(context, diagnostics)
     shared = unify_scales(context, diagnostics)
     automatic = Automatic()
-    if version.origin != "default" and supports(tensorrt) and not options.no_auto_names:
-        automatic = automatic_scales(graph, types, scales, tensorrt)
+    if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
+        automatic = automatic_scales(graph, types, scales, hardware.tensorrt)
+    rewrites = Rewrites(tuple(network.applied), network.reasons)
     kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), rewrites.nodes)
     plan = make_plan(graph, types, scales, kept)
     causes = find_root_causes(context, plan)
-    plan = report_without(explain(plan, causes), automatic, tensorrt, diagnostics)
+    plan = report_without(explain(plan, causes), automatic, hardware.tensorrt, diagnostics)
     dla = None
     if options.target != "gpu":
-        dla = judge(context, plan, tensorrt, version.platform)
+        dla = judge(context, plan, hardware.tensorrt, hardware.platform)
         report_left(rewrites, dla, diagnostics)
-    weights = check_weights(graph, trained)
+    weights = check_weights(graph, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate:
         annotate(graph, types, scales, plan, dla, diagnostics)
@@ -227,7 +150,7 @@ def translate(
         diagnostics,
         options,
         source,
-        version,
+        hardware,
         causes,
         shared,
         dla,
@@ -240,52 +163,6 @@ def translate(
             "" if first.mend else "Translate without --strict to see them all.",
         )
     return translation
-
-
-def _fold(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight], options: TranslateOptions) -> Graph:
-    """Rules F1 to F4. Weights that were copied or renamed keep their trained codes in `trained`."""
-    cleanup.constants_to_initializers(graph)
-    if options.graph_optimizer == "onnxoptimizer":
-        from qdq_translator.passes.onnxoptimizer_backend import optimize
-
-        graph = optimize(graph, scales, trained)
-    ranks: list[TensorTypes] = []
-
-    def rank(tensor: str) -> Optional[int]:
-        if not ranks:
-            ranks.append(TensorTypes(graph))
-        return ranks[0].rank(tensor)
-
-    for weight in fold_batchnorm(graph, scales, rank):
-        if weight.old in trained:
-            trained[weight.new] = trained[weight.old]
-    fold_pads(graph, scales)
-    cleanup.remove_dead_nodes(graph)
-    cleanup.remove_unused_initializers(graph)
-    return graph
-
-
-def _fit_to_parser(
-    graph: Graph, input_shapes: dict[str, list[int]], version: CacheVersion, diagnostics: Diagnostics
-) -> None:
-    """Rule F6."""
-    complete_convolutions(graph, diagnostics)
-    if version.tensorrt_major == 8 and graph.opset() > 17:
-        before = graph.opset()
-        try:
-            rewritten = lower_opset(graph, TensorTypes(graph, input_shapes))
-        except UserError as error:
-            if version.origin != "default":
-                raise
-            diagnostics.warning("F6", error.what, mend=error.mend)
-            return
-        cleanup.remove_unused_initializers(graph)
-        diagnostics.info(
-            "F6",
-            f"Opset {before} became 17, the highest that TensorRT 8.x reads"
-            + (f"; {len(rewritten)} nodes were rewritten for it." if rewritten else "."),
-            data={"rewritten": rewritten},
-        )
 
 
 def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional
 import numpy as np
 
 from qdq_translator.graph import Graph, Node
-from qdq_translator.passes.strip import TrainedWeight
+from qdq_translator.network import TrainedWeight
 from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
 
 _AT_ONCE = 2**20

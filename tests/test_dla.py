@@ -14,8 +14,8 @@ from qdq_translator.options import TranslateOptions
 from qdq_translator.precision import make_plan
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.targets.dla.limits import LIMITS
-from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict, judge, tensorrt_version
-from qdq_translator.targets.platforms import find_platform
+from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict, judge
+from qdq_translator.targets.platforms import find_platform, tensorrt_version
 from qdq_translator.types import TensorTypes
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, translated

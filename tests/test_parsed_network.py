@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from qdq_translator import Translation, translate
-from tests.conftest import ZOO
+from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.test_reference_agreement import model_path
 from tests.test_zoo_function import ALL_FLAGS, REFUSED, options_for
 
 PARSED = ZOO / "parsed_network"
-CASES = sorted(p.stem for p in PARSED.glob("*.json") if p.stem not in REFUSED)
+CASES = [p.stem for p in zoo_paths("parsed_network/*.json") if p.stem not in REFUSED]
 
 
 def translated(stem: str, platform: str, **flags: Any) -> Translation:
@@ -22,7 +22,7 @@ def translated(stem: str, platform: str, **flags: Any) -> Translation:
 
 
 def parsed(stem: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((PARSED / f"{stem}.json").read_text())
+    content: dict[str, Any] = json.loads(need_shared(PARSED / f"{stem}.json").read_text())
     return content
 
 

@@ -11,7 +11,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.precision import LayerPlan
 from qdq_translator.translator import Translation
-from tests.conftest import ZOO, need_shared
+from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.small_models import model, pair, translated
 
 
@@ -121,9 +121,9 @@ def test_shares_of_the_plan_add_up() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", sorted((ZOO / "mini").glob("*__nvpq13.onnx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", zoo_paths("mini/*__nvpq13.onnx"), ids=lambda path: path.stem)
 def test_every_surprise_of_the_zoo_has_a_cause_and_a_cure(path: Path) -> None:
-    made = translate(onnx.load(path), TranslateOptions())
+    made = translate(onnx.load(need_shared(path)), TranslateOptions())
     surprises = [layer for layer in made.plan if layer.surprise]
     for layer in surprises:
         assert layer.cause in made.causes.by_tensor and layer.cure and "; " in layer.reason

@@ -15,19 +15,18 @@ import numpy as np
 import pytest
 
 from qdq_translator import Translation, translate
-from tests.conftest import SHARED, ZOO
-from tests.test_zoo_function import ALL_FLAGS, REFUSED, options_for
+from tests.conftest import SHARED, ZOO, need_shared, zoo_paths
+from tests.test_zoo_function import ALL_FLAGS, MODELS, REFUSED, options_for
 
 REFERENCES = ZOO / "reference_outputs"
 EXCEPTIONS: dict[str, dict[str, int]] = json.loads(
     (Path(__file__).parent / "data" / "reference_exceptions.json").read_text()
 )
-CASES = sorted(str(p.relative_to(REFERENCES)) for p in REFERENCES.glob("*/*")) if REFERENCES.exists() else []
+CASES = [str(p.relative_to(REFERENCES)) for p in zoo_paths("reference_outputs/*")]
 
 
 def model_path(stem: str) -> Path:
-    mini = ZOO / "mini" / f"{stem}.onnx"
-    return mini if mini.exists() else ZOO / "edge" / f"{stem}.onnx"
+    return need_shared(next(path for path in MODELS if path.stem == stem))
 
 
 def reference_cache(folder: Path, stem: str) -> dict[str, str]:
@@ -123,7 +122,7 @@ def differences(case: str) -> Counter[str]:
     if flags.endswith("_hist") or "hist" in stem:
         more["calibration_type"] = "histogram"
     t = translate(model_path(stem), options_for(model_path(stem), **more))
-    theirs = reference_cache(REFERENCES / case, stem)
+    theirs = reference_cache(need_shared(REFERENCES / case), stem)
     ours = {name: struct.pack(">f", scale).hex() for name, scale in t.tensor_scales.items()}
     found: Counter[str] = Counter()
     for name, digits in theirs.items():

@@ -20,7 +20,7 @@ from qdq_translator.root_causes import command_line, find_root_causes
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.translator import Translation
 from qdq_translator.types import TensorTypes
-from tests.conftest import ZOO, need_shared
+from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.small_models import model, pair, translated
 
 CONSTANTS = {"w": np.ones((4, 4, 1, 1), np.float32), "s": np.float32(0.05), "z": np.int8(0)}
@@ -193,10 +193,10 @@ def test_the_set_is_the_smallest(seed: int) -> None:
     assert not any(_covers(context, fewer, wanted) for fewer in itertools.combinations(wanted, len(roots) - 1))
 
 
-@pytest.mark.parametrize("path", sorted((ZOO / "mini").glob("*__nvpq1[37].onnx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", zoo_paths("mini/*__nvpq1[37].onnx"), ids=lambda path: path.stem)
 def test_roots_bring_every_layer_of_the_zoo_to_int8(path: Path) -> None:
     """With a scale on every root and the rules run again, no layer lacks a scale but what graph outputs keep."""
-    made = translate(str(path))
+    made = translate(str(need_shared(path)))
     table = made.scales.fork()
     for cause in made.causes.causes:
         table.infer(cause.tensor, 0.9 / 127, Origin("try"))

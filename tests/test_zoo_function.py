@@ -11,10 +11,10 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.errors import UserError
-from tests.conftest import ZOO
+from tests.conftest import OWN_MODELS, ZOO, need_shared, zoo_paths
 from tests.explicit_reference import assert_equal_function, bypassed, in_float32, random_inputs, run
 
-MODELS = sorted([*ZOO.glob("mini/*.onnx"), *ZOO.glob("edge/*.onnx")])
+MODELS = [*zoo_paths("mini/*.onnx"), *zoo_paths("edge/*.onnx")]
 REFUSED = {
     "mlp__mo_fp32": "no QuantizeLinear",  # ModelOpt left this one alone: there is nothing to translate
     "no_qdq": "no QuantizeLinear",
@@ -46,10 +46,20 @@ ALL_FLAGS = {
 }
 
 
-def test_the_zoo_is_there() -> None:
-    if not MODELS:
-        pytest.skip("SKIPPED FOR LACK OF DATA: the zoo does not lie beside the project")
-    assert len(MODELS) >= 99
+def test_the_list_of_the_zoo_is_complete() -> None:
+    need_shared(ZOO)
+    found = {
+        p
+        for pattern in ("mini/*.onnx", "edge/*.onnx", "parsed_network/*.json", "reference_outputs/*/*")
+        for p in ZOO.glob(pattern)
+    }
+    assert found == set(zoo_paths("*")) and len(MODELS) >= 99
+
+
+def test_the_models_in_the_repository_are_those_of_the_zoo() -> None:
+    own = sorted(OWN_MODELS.glob("*.onnx"))
+    assert len(own) == 10 and sum(path.stat().st_size for path in own) < 600_000
+    assert {path.name for path in own} <= {path.name for path in MODELS}
 
 
 def options_for(path: Path, **more: object) -> TranslateOptions:
@@ -59,6 +69,7 @@ def options_for(path: Path, **more: object) -> TranslateOptions:
 
 @pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
 def test_equal_function(path: Path) -> None:
+    path = need_shared(path)
     if "fp16" in path.stem and tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24):
         pytest.skip(
             "this ONNX Runtime divides by half precision scales in half precision; the translator in float32 (Q12)"
@@ -78,6 +89,7 @@ def test_equal_function(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in MODELS if p.stem in NEED_OPTION], ids=lambda p: p.stem)
 def test_refused_without_its_option(path: Path) -> None:
+    path = need_shared(path)
     option, value = NEED_OPTION[path.stem]
     with pytest.raises(UserError) as refusal:
         translate(path)
@@ -86,6 +98,7 @@ def test_refused_without_its_option(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in MODELS if p.stem in REFUSED], ids=lambda p: p.stem)
 def test_refused_with_a_reason(path: Path) -> None:
+    path = need_shared(path)
     for asymmetric in ("error", "widen"):
         with pytest.raises(UserError) as refusal:
             translate(path, TranslateOptions(asymmetric=asymmetric))
@@ -95,6 +108,7 @@ def test_refused_with_a_reason(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
 def test_scales_and_names(path: Path) -> None:
     """Every name in every file exists; scales are positive, normal, finite; rule S2; unique expressible node names."""
+    path = need_shared(path)
     for flags in ({}, ALL_FLAGS):
         translation = translate(path, options_for(path, **flags))
         graph = translation.model.graph
@@ -118,6 +132,7 @@ def test_scales_and_names(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
 def test_weight_codes_come_out_as_trained(path: Path) -> None:
     """Rule W1: every code of every channel that reaches +-127, by TensorRT's own rule; the rest is reported with its size."""
+    path = need_shared(path)
     translation = translate(path, options_for(path))
     reported = {d.tensor for d in translation.diagnostics.of_rule("W1")}
     for row in translation.weights:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from qdq_translator.cli import unexpected
 from qdq_translator.emit.files import MODEL_SUFFIX
 from qdq_translator.errors import UsageError, UserError
-from qdq_translator.options import TranslateCommand, parse_shapes
+from qdq_translator.options import TranslateCommand
 
 Options = TranslateCommand
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
@@ -48,7 +48,7 @@ def run(options: TranslateCommand) -> int:
 def _check(options: TranslateCommand) -> None:
     """What is wrong whatever the models are: said once, before the first."""
     from qdq_translator.diagnostics import Diagnostics
-    from qdq_translator.translator import resolve_version
+    from qdq_translator.settings import resolve
 
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
@@ -58,8 +58,7 @@ def _check(options: TranslateCommand) -> None:
         raise UsageError(
             f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It lies between 0 and 100."
         )
-    resolve_version(options, Diagnostics())
-    parse_shapes(options.shapes)
+    resolve(options, Diagnostics())
 
 
 def _models(options: TranslateCommand) -> List[str]:

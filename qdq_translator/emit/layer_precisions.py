@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Iterable, Mapping
 
-FORBIDDEN_IN_LAYER_NAMES = ",'*"
-"""',' splits the list, a quote throws or vanishes, '*' is a pattern; control characters break files and shells."""
-
-
-def is_expressible(name: str) -> bool:
-    """True where trtexec's grammar hands `name` to TensorRT unchanged."""
-    return bool(name) and not any(c in FORBIDDEN_IN_LAYER_NAMES or ord(c) < 32 or ord(c) == 127 for c in name)
+from qdq_translator.layer_names import is_expressible as is_expressible
 
 
 def format_layer_precisions(precisions: Mapping[str, str]) -> str:

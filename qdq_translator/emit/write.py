@@ -35,7 +35,7 @@ def precision_config(translation: Translation) -> dict[str, Any]:
         "diagnostics": [d.as_dict() for d in translation.diagnostics],
         "options": effective(translation.options),
         "source": {"file": translation.source.file, "sha256": translation.source.sha256},
-        "cache_version": {"number": translation.version.number, "origin": translation.version.origin},
+        "cache_version": {"number": translation.hardware.cache_number, "origin": translation.hardware.origin},
     }
     return config
 

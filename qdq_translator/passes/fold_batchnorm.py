@@ -13,66 +13,50 @@ BN in training mode. Shared weights are copied.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Callable, Optional
-
 import numpy as np
 
 from qdq_translator.graph import Graph, Node
-from qdq_translator.scales import ScaleTable
+from qdq_translator.network import Network
 
 FOLDED_INTO = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-@dataclasses.dataclass(frozen=True)
-class FoldedWeight:
-    """A weight that was multiplied: initializer before, initializer after (another name if it was shared)."""
-
-    old: str
-    new: str
-
-
-def fold_batchnorm(graph: Graph, scales: ScaleTable, rank: Callable[[str], Optional[int]]) -> list[FoldedWeight]:
-    """Folds every BatchNormalization that rule F1 allows. `rank` tells a tensor's rank, None where unknown."""
-    folded = []
+def fold_batchnorm(network: Network) -> None:
+    """Folds every BatchNormalization that rule F1 allows. The codes of a weight that was copied hold for the copy too."""
+    graph = network.graph
     for node in graph.nodes:
         if node.is_op("BatchNormalization"):
             first = graph.producer.get(node.inputs[0])
             if first is not None and first.is_op(*FOLDED_INTO):
-                weight = _fold(graph, scales, first, node, rank)
-                if weight is not None:
-                    folded.append(weight)
-    return folded
+                _fold(network, first, node)
 
 
-def _fold(
-    graph: Graph, scales: ScaleTable, first: Node, norm: Node, rank: Callable[[str], Optional[int]]
-) -> Optional[FoldedWeight]:
-    between = first.outputs[0]
-    if graph.only_consumer(between) is not norm or scales.observed(between):
-        return None
+def _fold(network: Network, first: Node, norm: Node) -> None:
+    graph, between = network.graph, first.outputs[0]
+    if graph.only_consumer(between) is not norm or network.scales.observed(between):
+        return
     if norm.get("training_mode", 0) or len([o for o in norm.outputs if o]) > 1 or not norm.get("spatial", 1):
-        return None
+        return
     statistics = [graph.array(name) for name in norm.inputs[1:5]]
     weight = graph.array(first.input(1)) if first.input(1) in graph.initializers else None
     if weight is None or weight.dtype.kind != "f" or any(s is None for s in statistics):
-        return None
+        return
     gamma, beta, mean, variance = (np.asarray(s, np.float64).reshape(-1) for s in statistics)
     channels = gamma.size
     if {s.size for s in (beta, mean, variance)} != {channels} or output_channels(first, weight.shape) != channels:
-        return None
+        return
     spread = variance + norm.get("epsilon", 1e-5)
     if not (spread > 0).all():
-        return None
+        return
     factor = gamma / np.sqrt(spread)
     bias = None
     if first.input(2):
         bias = graph.array(first.input(2))
         if bias is None or bias.shape not in ((), (1,), (1, 1), (channels,), (1, channels)):
-            return None
+            return
     if first.op_type == "MatMul":
-        if weight.ndim != 2 or rank(first.inputs[0]) != 2:
-            return None
+        if weight.ndim != 2 or network.types.rank(first.inputs[0]) != 2:
+            return
         scaled, axis = _times(weight, factor, (1, channels)), 1
     elif first.op_type == "Gemm":
         axis = 0 if first.get("transB", 0) else 1
@@ -104,8 +88,9 @@ def _fold(
     output = norm.outputs[0]
     graph.remove(norm)
     graph.value_info.pop(between, None)
-    graph.rename_output(first, between, output)
-    return FoldedWeight(old, new)
+    network.rename_tensor(between, output)
+    if old in network.trained:
+        network.trained[new] = network.trained[old]
 
 
 def _only_here(graph: Graph, initializer: str) -> bool:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.emit.layer_precisions import FORBIDDEN_IN_LAYER_NAMES, is_expressible
+from qdq_translator.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
-from qdq_translator.graph import Graph
-
-_BAD = re.compile("[" + re.escape(FORBIDDEN_IN_LAYER_NAMES) + r"\x00-\x1f\x7f]")
+from qdq_translator.graph import Graph, Node
+from qdq_translator.layer_names import legal_name
+from qdq_translator.network import Network
 
 
 def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
@@ -27,10 +26,10 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
     count: dict[str, int] = {}
     for node in graph.nodes:
         old = node.name
-        name = old if is_expressible(old) else _BAD.sub("_", old)
+        name = legal_name(old)
         if not name:
             unnamed += 1
-            name = f"{node.op_type}_{_BAD.sub('_', node.outputs[0]) if node.outputs else unnamed}"
+            name = f"{node.op_type}_{legal_name(node.outputs[0]) if node.outputs else unnamed}"
         base = name
         while name in taken or (name != old and name in names):
             count[base] = count.get(base, 0) + 1
@@ -45,7 +44,7 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
             "F6",
             f"{len(changed)} nodes got new names ({unnamed} had none, {len(renamed)} were not unique or held , ' * or "
             "control characters).",
-            data={"renamed": changed},
+            data={RENAMED_NODES: changed},
         )
 
 
@@ -83,10 +82,35 @@ def rename_node_outputs(graph: Graph) -> dict[str, str]:
     return mapping
 
 
-def avoid_automatic_names(graph: Graph, diagnostics: Diagnostics) -> dict[str, str]:
-    """Rule 3, for constants that become layers of their own and for Gemm and Softmax; returns old -> new initializers."""
-    renamed: dict[str, str] = {}
-    nodes = {n.name: n for n in graph.nodes}
+def avoid_automatic_names(network: Network) -> None:
+    """Rule 3, for constants that become layers of their own and for Gemm and Softmax."""
+    graph, diagnostics = network.graph, network.diagnostics
+    for name in _colliding_constants(graph):
+        new = graph.unique_name(f"{name}_const")
+        network.rename_tensor(name, new)
+        diagnostics.info(
+            "F6",
+            f"Initializer '{name}' is now '{new}': TensorRT's parser would make up a name that exists.",
+            tensor=new,
+        )
+    for node in _colliding_nodes(graph):
+        old, automatic = node.name, _automatic_name(node)
+        network.rename_node(node, graph.node_name(f"{old}_node"))
+        diagnostics.info(
+            "F6",
+            f"Node '{old}' is now '{node.name}': TensorRT's parser would make up the tensor name '{automatic}', which exists.",
+            node=node.name,
+            data={RENAMED_NODES: {node.name: old}},
+        )
+
+
+def automatic_collisions(graph: Graph) -> list[str]:
+    """Initializers and nodes for which TensorRT's parser would make up a name that exists."""
+    return [*_colliding_constants(graph), *(node.name for node in _colliding_nodes(graph))]
+
+
+def _colliding_constants(graph: Graph) -> list[str]:
+    nodes = {n.name for n in graph.nodes}
     operands = {
         name
         for n in graph.nodes
@@ -94,25 +118,16 @@ def avoid_automatic_names(graph: Graph, diagnostics: Diagnostics) -> dict[str, s
         for name in n.inputs
         if name in graph.initializers
     }
-    for name in [n for n in graph.initializers if n in operands]:
-        if name in nodes or f"{name}_output" in graph.producer or f"{name}_output" in graph.inputs:
-            new = graph.unique_name(f"{name}_const")
-            graph.rename_initializer(name, new)
-            renamed[name] = new
-            diagnostics.info(
-                "F6",
-                f"Initializer '{name}' is now '{new}': TensorRT's parser would make up a name that exists.",
-                tensor=new,
-            )
-    for node in list(graph.nodes):
-        automatic = f"{node.name}_output"
-        if node.is_op("Gemm", "Softmax") and (automatic in graph.producer or automatic in graph.inputs):
-            old = node.name
-            node.name = graph.unique_name(f"{old}_node")
-            diagnostics.info(
-                "F6",
-                f"Node '{old}' is now '{node.name}': TensorRT's parser would make up the tensor name '{automatic}', which exists.",
-                node=node.name,
-                data={"renamed": {node.name: old}},
-            )
-    return renamed
+    return [n for n in graph.initializers if n in operands and (n in nodes or _exists(graph, f"{n}_output"))]
+
+
+def _colliding_nodes(graph: Graph) -> list[Node]:
+    return [n for n in graph.nodes if n.is_op("Gemm", "Softmax") and _exists(graph, _automatic_name(n))]
+
+
+def _automatic_name(node: Node) -> str:
+    return f"{node.name}_output"
+
+
+def _exists(graph: Graph, tensor: str) -> bool:
+    return tensor in graph.producer or tensor in graph.inputs

@@ -11,10 +11,11 @@ from typing import Any
 
 import onnx
 
+from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.graph import Graph
-from qdq_translator.passes.strip import TrainedWeight
-from qdq_translator.scales import ScaleTable
+from qdq_translator.network import Network
+from qdq_translator.passes.names import name_nodes
 
 PASSES = (
     "extract_constant_to_initializer",
@@ -23,17 +24,17 @@ PASSES = (
 )
 
 
-def optimize(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight]) -> Graph:
-    """A new graph; `trained` gets entries for weights that were renamed.
+def optimize(network: Network) -> None:
+    """Gives the network a new graph, and the codes of weights that it renamed their new names.
 
     Raises MissingDependency without the package, UserError where it fails.
     """
-    optimizer = _import()
+    optimizer, graph = _import(), network.graph
     held = [
         name
         for node in graph.nodes
         for name in node.outputs
-        if name and name not in graph.outputs and (scales.observed(name) or node.is_op("BatchNormalization"))
+        if name and name not in graph.outputs and (network.scales.observed(name) or node.is_op("BatchNormalization"))
     ]
     weights = {node.name: node.input(1) for node in graph.nodes if node.is_op("Conv")}
     model = graph.to_model()
@@ -53,9 +54,11 @@ def optimize(graph: Graph, scales: ScaleTable, trained: dict[str, TrainedWeight]
     result.inputs, result.outputs = graph.inputs, graph.outputs
     for node in result.nodes:
         old = weights.get(node.name, "")
-        if node.is_op("Conv") and old in trained and node.input(1) != old:
-            trained[node.input(1)] = trained[old]
-    return result
+        if node.is_op("Conv") and old in network.trained and node.input(1) != old:
+            network.trained[node.input(1)] = network.trained[old]
+    name_nodes(result, Diagnostics())
+    network.graph = result
+    network.changed()
 
 
 def _without_leftovers(model: onnx.ModelProto) -> onnx.ModelProto:

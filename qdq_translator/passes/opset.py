@@ -17,6 +17,9 @@ import onnx
 
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph, Node
+from qdq_translator.network import Network
+from qdq_translator.passes import cleanup
+from qdq_translator.settings import Settings
 from qdq_translator.types import TensorTypes
 
 TENSORRT_8_OPSET = 17
@@ -31,6 +34,34 @@ _NEW_MEANINGS: dict[str, dict[str, tuple[str, ...]]] = {
 """Attribute values that only newer versions know; an empty tuple: the whole operator changed."""
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
                "ReduceLogSumExp", "ReduceSumSquare")  # fmt: skip
+
+
+def fit_opset(network: Network, settings: Settings) -> None:
+    """Lowers the opset where the parser is of TensorRT 8. Where nobody named a platform, a model for which that is not
+    possible is left as it is, with a warning; else UserError."""
+    graph, diagnostics = network.graph, network.diagnostics
+    if opset_is_readable(graph, settings):
+        return
+    before = graph.opset()
+    try:
+        rewritten = lower_opset(graph, network.types)
+    except UserError as error:
+        if settings.hardware.origin != "default":
+            raise
+        diagnostics.warning("F6", error.what, mend=error.mend)
+        return
+    network.changed()
+    cleanup.remove_unused_initializers(graph)
+    diagnostics.info(
+        "F6",
+        f"Opset {before} became 17, the highest that TensorRT 8.x reads"
+        + (f"; {len(rewritten)} nodes were rewritten for it." if rewritten else "."),
+        data={"rewritten": rewritten},
+    )
+
+
+def opset_is_readable(graph: Graph, settings: Settings) -> bool:
+    return settings.hardware.cache_major != 8 or graph.opset() <= TENSORRT_8_OPSET
 
 
 def lower_opset(graph: Graph, types: TensorTypes, to: int = TENSORRT_8_OPSET) -> list[str]:

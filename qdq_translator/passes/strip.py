@@ -6,7 +6,6 @@ where it was codes, graph inputs and outputs under their own names.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from typing import Optional
 
@@ -17,6 +16,7 @@ from qdq_translator.constants import QUANTIZER_DOMAINS, Constants, is_dequantize
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
+from qdq_translator.network import Network, TrainedWeight
 from qdq_translator.options import TranslateOptions
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
@@ -37,7 +37,7 @@ from qdq_translator.quantizers.steps import (
     QuantizedInput,
     QuantizedOutput,
 )
-from qdq_translator.scales import Origin, ScaleTable
+from qdq_translator.scales import Origin
 
 PARAMETER_INPUTS = {
     **{op: (*indices, *((BIAS_INPUTS[op],) if op in BIAS_INPUTS else ())) for op, indices in WEIGHT_INPUTS.items()},
@@ -78,26 +78,12 @@ _OTHER_QUANTIZED_OPS = (
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainedWeight:
-    """The codes a weight was trained with, in the layout of the initializer that replaced it (rule W1).
-
-    codes: int8, or None where they cannot be told; per_channel: whether the exporter had a scale per channel.
-    """
-
-    codes: Optional[np.ndarray]
-    source: str
-    per_channel: bool
-    saturated: int
-
-
-def strip(
-    graph: Graph, scales: ScaleTable, diagnostics: Diagnostics, options: TranslateOptions
-) -> dict[str, TrainedWeight]:
-    """Takes every quantizer out. Returns the trained codes of each baked weight, by initializer name.
+def strip(network: Network, options: TranslateOptions) -> None:
+    """Takes every quantizer out; the codes of each baked weight go into `network.trained`.
 
     Raises UnsupportedQuantizer with every reason found.
     """
+    graph, diagnostics = network.graph, network.diagnostics
     constants = Constants(graph)
     found = find_activation_quantizers(
         graph,
@@ -120,14 +106,13 @@ def strip(
     mixed = _mixed_readers(graph, found)
     # all are computed before any is replaced, because constants may share nodes; each is let go as soon as it is stored
     baked = deque(bake(graph, constants, w, options.weights, options.missing_zero_point) for w in weights)
-    trained = {}
     for item in weights:
         result = baked.popleft()
         name = _replace_constant(graph, item, result.values)
         if item.kind == "weight":
             _report_weight(item, result, diagnostics, options)
-            trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
-    stripper = _Stripper(graph, scales)
+            network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
+    stripper = _Stripper(network)
     stripper.apply(found)
     for note in found.approximated:
         (diagnostics.info if note.exact else diagnostics.warning)(
@@ -155,7 +140,6 @@ def strip(
                 node=node.name,
                 tensor=node.outputs[0],
             )
-    return trained
 
 
 def _refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
@@ -238,7 +222,7 @@ def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray)
         graph.replace_uses(item.tensor, name)
     if item.tensor in graph.outputs:
         graph.outputs[item.tensor].type.tensor_type.elem_type = _element(values.dtype)
-        graph.append(Node("Identity", [name], [item.tensor], graph.unique_name(f"{item.tensor}_identity")))
+        graph.append(Node("Identity", [name], [item.tensor], graph.node_name(f"{item.tensor}_identity")))
     return name
 
 
@@ -287,8 +271,8 @@ def _fold_parameters(graph: Graph, constants: Constants) -> None:
 
 
 class _Stripper:
-    def __init__(self, graph: Graph, scales: ScaleTable) -> None:
-        self.graph, self.scales = graph, scales
+    def __init__(self, network: Network) -> None:
+        self.network, self.graph, self.scales = network, network.graph, network.scales
         self.real: dict[str, str] = {}
         """Tensor that is gone (codes, or a DQ's output) -> the float tensor that stands for it."""
         self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
@@ -358,7 +342,7 @@ class _Stripper:
         if key not in self.clamped:
             graph = self.graph
             name = graph.unique_name(f"{source}_clamp")
-            node_name = graph.unique_name(f"{quantizer.name or source}_clamp")
+            node_name = graph.node_name(f"{quantizer.name or source}_clamp")
             node = make_clamp(graph, source, name, clamp, node_name, real)
             producer = graph.producer.get(source)
             graph.insert_after(node, producer)
@@ -415,8 +399,7 @@ class _Stripper:
         if producer is None or source in graph.outputs:
             self._identity(source, gone, Origin("Q7", node.name, source), scale)
             return
-        graph.rename_output(producer, source, gone)
-        self.scales.rename(source, gone)
+        self.network.rename_tensor(source, gone)
         del self.real[gone]
         self.real[source] = gone
         for key, name in list(self.clamped.items()):
@@ -426,7 +409,7 @@ class _Stripper:
     def _identity(self, source: str, output: str, origin: Origin, scale: float) -> None:
         """A graph output that is a graph input or another output: both names stay (fact sheet 4.2). The output has the
         scale of this pair alone, whatever else quantizes the source."""
-        node = Node("Identity", [source], [output], self.graph.unique_name(f"{output}_identity"))
+        node = Node("Identity", [source], [output], self.graph.node_name(f"{output}_identity"))
         self.graph.insert_after(node, self.graph.producer.get(source))
         self.scales.observe(output, scale, origin)
         del self.real[output]

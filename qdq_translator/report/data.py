@@ -32,7 +32,7 @@ def make_report(translation: Translation) -> dict[str, Any]:
         "source": {"file": translation.source.file, "sha256": translation.source.sha256},
         "target": translation.options.target,
         "options": effective(translation.options),
-        "cache_version": {"number": translation.version.number, "origin": translation.version.origin},
+        "cache_version": {"number": translation.hardware.cache_number, "origin": translation.hardware.origin},
         "coverage": coverage(plan),
         "inputs": _graph_tensors(translation, list(translation.graph.inputs)),
         "outputs": _graph_tensors(translation, list(translation.graph.outputs)),

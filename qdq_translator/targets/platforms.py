@@ -38,10 +38,16 @@ def cache_version(tensorrt: tuple[int, int, int]) -> str:
     return str(major * (1000 if major < 10 else 10000) + minor * 100 + patch)
 
 
-def tensorrt_major(version: str) -> int:
-    """8 for '8602', 10 for '100300': the major version behind a cache number."""
-    number = int(version)
-    return number // 10000 if number >= 100000 else number // 1000
+def tensorrt_version(number: str) -> tuple[int, int, int]:
+    """(8, 6, 12) of '8612', (10, 3, 0) of '100300': the inverse of the cache number (fact sheet 1.2)."""
+    value = int(number)
+    unit = 10000 if value >= 100000 else 1000
+    return value // unit, value % unit // 100, value % 100
+
+
+def tensorrt_major(number: str) -> int:
+    """8 for '8602', 10 for '100300'."""
+    return tensorrt_version(number)[0]
 
 
 _DLA_SW = "DLA-SW version table [documented]"

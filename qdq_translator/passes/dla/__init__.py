@@ -16,8 +16,7 @@ from typing import Any, Mapping, Optional, Sequence, Union
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UsageError
 from qdq_translator.graph import Graph
-from qdq_translator.inference.context import DerivedScale
-from qdq_translator.options import TranslateOptions
+from qdq_translator.network import Applied, Network
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.dla import (
     average_pool,
@@ -35,10 +34,9 @@ from qdq_translator.passes.dla import (
     split_conv,
     sums,
 )
-from qdq_translator.passes.dla.rewriter import Applied, Rewriter
-from qdq_translator.passes.strip import TrainedWeight
+from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.rules import RULES as REGISTRY
-from qdq_translator.scales import ScaleTable
+from qdq_translator.settings import Settings
 from qdq_translator.targets.dla.verdicts import DlaPlan
 
 RULES = (
@@ -62,17 +60,15 @@ RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Rewrites:
-    """applied: in order. derived, withheld: what scale inference has to know. reasons: node -> why it was left."""
+    """What was rewritten, of the finished network. applied: in order. reasons: node -> why it was left."""
 
     applied: tuple[Applied, ...] = ()
-    derived: tuple[DerivedScale, ...] = ()
-    withheld: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def nodes(self) -> dict[str, list[str]]:
         """Node that is gone, or is another operator now -> the nodes that do its work."""
-        return _followed({old: [name for name, _ in a.after] for a in self.applied for old, _ in a.before})
+        return _followed({old: [node.name for node, _ in a.after] for a in self.applied for old, _ in a.before})
 
     @property
     def tensors(self) -> dict[str, list[str]]:
@@ -124,44 +120,31 @@ def rules_text() -> str:
     return "\n".join((module.__doc__ or "").strip() + "\n" for module in RULES)
 
 
-def rewrite_for_dla(
-    graph: Graph,
-    table: ScaleTable,
-    trained: dict[str, TrainedWeight],
-    options: TranslateOptions,
-    tensorrt: tuple[int, int, int],
-    diagnostics: Diagnostics,
-    input_shapes: Optional[Mapping[str, Sequence[int]]] = None,
-) -> Rewrites:
+def rewrite_for_dla(network: Network, settings: Settings) -> None:
     """Applies every rule once, in place. With `force` on a GPU target the rules of Orin's DLA decide."""
-    mode = rewrite_mode(options.dla_rewrites)
+    mode = rewrite_mode(settings.options.dla_rewrites)
     if mode == "off":
-        return Rewrites()
-    if options.target == "gpu":
-        if mode != "force":
-            diagnostics.info(
-                "D0",
-                "--dla_rewrites does nothing for the target gpu.",
-                mend="Name the DLA with --target orin-dla or xavier-dla, or say --dla_rewrites force.",
-            )
-            return Rewrites()
-        options = dataclasses.replace(options, target="orin-dla")
-    rewriter = Rewriter(graph, table, trained, options, tensorrt, input_shapes)
+        return
+    generation = settings.hardware.generation
+    if not generation and mode != "force":
+        network.diagnostics.info(
+            "D0",
+            "--dla_rewrites does nothing for the target gpu.",
+            mend="Name the DLA with --target orin-dla or xavier-dla, or say --dla_rewrites force.",
+        )
+        return
+    rewriter = Rewriter(network, settings, generation or "orin")
     for module in RULES:
-        before = len(rewriter.applied)
+        before = len(network.applied)
         module.apply(rewriter)
-        count = len(rewriter.applied) - before
-        if count:
-            rewriter.refresh()
-            _report(rewriter.applied[before:], diagnostics)
-    if rewriter.applied:
-        cleanup.remove_dead_nodes(graph)
-        cleanup.remove_unused_initializers(graph)
-        if input_shapes:
-            _fix_shapes(graph, input_shapes)
-    return Rewrites(
-        tuple(rewriter.applied), tuple(rewriter.derived), frozenset(rewriter.withheld), dict(rewriter.reasons)
-    )
+        if len(network.applied) > before:
+            network.end_of_pass()
+            _report(network.applied[before:], network.diagnostics)
+    if network.applied:
+        cleanup.remove_dead_nodes(network.graph)
+        cleanup.remove_unused_initializers(network.graph)
+        if settings.input_shapes:
+            _fix_shapes(network.graph, settings.input_shapes)
 
 
 def _report(applied: Sequence[Applied], diagnostics: Diagnostics) -> None:
@@ -172,7 +155,7 @@ def _report(applied: Sequence[Applied], diagnostics: Diagnostics) -> None:
         f"{REGISTRY[applied[0].rule].what}: '{first}'{more}.",
         node=first,
         data={
-            "nodes": {old: [name for name, _ in a.after] for a in applied for old, _ in a.before},
+            "nodes": {old: [node.name for node, _ in a.after] for a in applied for old, _ in a.before},
             "tensors": {old: new for a in applied for old, new in a.tensors.items()},
             "new_tensors": [name for a in applied for name in a.new],
         },

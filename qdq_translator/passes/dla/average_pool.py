@@ -43,7 +43,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         ratios.append(kernel[axis] / inside)
     factor = np.broadcast_to(ratios[0][:, None] * ratios[1][None, :], (1, *out[1:])).astype(dtype)
     summed = rewriter.tensor(f"{target}_with_padding")
-    pool = Node("AveragePool", [source], [summed], rewriter.tensor(f"{node.name}_with_padding"))
+    pool = Node("AveragePool", [source], [summed], rewriter.node(f"{node.name}_with_padding"))
     pool.attributes = {k: v for k, v in node.attributes.items() if k != "auto_pad"}
     pool.set("pads", pads)
     pool.set("count_include_pad", 1)

@@ -225,7 +225,7 @@ def _entry(
         after.append(node)
         return name
     lifted = rewriter.tensor(f"{name}_4d")
-    node = rewriter.reshape(name, lifted, [0, width, 1, 1], rewriter.tensor(f"{lifted}_reshape"))
+    node = rewriter.reshape(name, lifted, [0, width, 1, 1], rewriter.node(f"{lifted}_reshape"))
     graph.insert_after(node, graph.producer.get(name))
     after.append(node)
     new.append(lifted)
@@ -239,14 +239,14 @@ def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], afte
     width = _flat(rewriter, output) or 0
     readers_outside = [r for r in graph.consumers(output) if r not in readers]
     graph.rename_output(node, output, lifted)
-    shape = rewriter.reshape(lifted, output, [0, width], rewriter.tensor(f"{node.name}_2d"))
+    shape = rewriter.reshape(lifted, output, [0, width], rewriter.node(f"{node.name}_2d"))
     graph.insert_after(shape, node)
     for reader in readers_outside:
         graph.replace_use(reader, lifted, output)
     note = "the same values as its Reshape's output"
     if output in graph.outputs:
         rewriter.inherit(RULE, lifted, output, node, note)
-        rewriter.withheld.add(lifted)
+        rewriter.network.withheld.add(lifted)
     else:
         rewriter.derive(RULE, lifted, output, node, note=note)
     after.append(shape)

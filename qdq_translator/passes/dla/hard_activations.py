@@ -48,7 +48,7 @@ def _hard_sigmoid(rewriter: Rewriter, node: Node, channels: int) -> None:
     assert dtype is not None
     scaled = rewriter.tensor(f"{target}_scaled")
     alpha, beta = float(node.get("alpha", 0.2)), float(node.get("beta", 0.5))
-    layer = rewriter.scale_layer(source, scaled, channels, alpha, beta, rewriter.tensor(f"{node.name}_scale"), dtype)
+    layer = rewriter.scale_layer(source, scaled, channels, alpha, beta, rewriter.node(f"{node.name}_scale"), dtype)
     rewriter.replace(RULE, node, [layer, _clip(rewriter, scaled, target, 1.0, node.name, dtype)])
     rewriter.derive(RULE, scaled, target, layer, note="scale of the clipped values")
 
@@ -58,7 +58,7 @@ def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
     dtype = rewriter.dtype(source)
     assert dtype is not None
     shifted, gate, product = (rewriter.tensor(f"{target}_{part}") for part in ("shifted", "gate", "product"))
-    names = [rewriter.tensor(f"{node.name}_{part}") for part in ("shift", "clip", "product")]
+    names = [rewriter.node(f"{node.name}_{part}") for part in ("shift", "clip", "product")]
     nodes = [
         rewriter.scale_layer(source, shifted, channels, 1.0, 3.0, names[0], dtype),
         _clip(rewriter, shifted, gate, 6.0, names[1], dtype),

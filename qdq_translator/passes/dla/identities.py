@@ -59,6 +59,5 @@ def _remove(rewriter: Rewriter, node: Node) -> None:
         return
     graph.remove(node)
     graph.value_info.pop(source, None)
-    graph.rename_output(producer, source, target)
-    scales.drop(source)
+    rewriter.network.rename_tensor(source, target)
     rewriter.note(RULE, [node], [], {source: [target]})

@@ -66,7 +66,7 @@ def _convolutions(rewriter: Rewriter, node: Node, pads: list[int], channels: int
         weight: np.ndarray = np.zeros((channels, 1, height + 1, width + 1), dtype)
         weight[:, :, bottom, right] = 1
         output = node.outputs[0] if last else rewriter.tensor(f"{node.outputs[0]}_spatial")
-        name = node.name if last else rewriter.tensor(f"{node.name}_spatial")
+        name = node.name if last else rewriter.node(f"{node.name}_spatial")
         inputs = [current, rewriter.constant(f"{name}.weight", weight)]
         nodes.append(
             Node(

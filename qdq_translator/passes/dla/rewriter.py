@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 import numpy as np
 from onnx import TensorProto
 
 from qdq_translator.budget import Budget
-from qdq_translator.graph import Graph, Node
+from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context, DerivedScale
-from qdq_translator.options import TranslateOptions
-from qdq_translator.passes.strip import TrainedWeight
-from qdq_translator.scales import Origin, ScaleTable
+from qdq_translator.network import Applied, Network
+from qdq_translator.scales import Origin
+from qdq_translator.settings import Settings
 from qdq_translator.targets.dla.checks import Layer, explicit_pads
 from qdq_translator.targets.dla.limits import limits_by_op
 from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
@@ -28,67 +28,24 @@ _DTYPES: dict[int, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Applied:
-    """One application of a rule. before: (name, operator) of each node that went; after: of each that came.
-
-    tensors: tensors that are gone -> what holds their values (or parts of them) now. new: tensors that did not exist.
-    """
-
-    rule: str
-    before: tuple[tuple[str, str], ...]
-    after: tuple[tuple[str, str], ...]
-    tensors: dict[str, list[str]]
-    new: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "before": [{"node": name, "op": op} for name, op in self.before],
-            "after": [{"node": name, "op": op} for name, op in self.after],
-            "tensors": self.tensors,
-            "new_tensors": list(self.new),
-        }
-
-
 class Rewriter:
     """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and say why not with `leave`."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        scales: ScaleTable,
-        trained: dict[str, TrainedWeight],
-        options: TranslateOptions,
-        tensorrt: tuple[int, int, int],
-        input_shapes: Optional[Mapping[str, Sequence[int]]] = None,
-    ) -> None:
-        """`options.target` must be a DLA."""
-        self.graph, self.scales, self.trained, self.options = graph, scales, trained, options
-        self.tensorrt = tensorrt
-        self.applied: list[Applied] = []
-        self.derived: list[DerivedScale] = []
-        self.withheld: set[str] = set()
+    def __init__(self, network: Network, settings: Settings, generation: str) -> None:
+        """generation: of the DLA whose limits decide, 'orin' or 'xavier'."""
+        self.network, self.settings = network, settings
+        self.graph, self.scales, self.trained = network.graph, network.scales, network.trained
         self.budget = Budget(
-            sum(t.ByteSize() for t in graph.initializers.values()), "Translate without --dla_rewrites."
+            sum(t.ByteSize() for t in network.graph.initializers.values()), "Translate without --dla_rewrites."
         )
-        self.reasons: dict[str, str] = {}
-        self._input_shapes = input_shapes
-        self._types: Optional[TensorTypes] = None
-        self._limits = limits_by_op(options.target.partition("-")[0])
+        self._limits = limits_by_op(generation)
 
     # ---------------------------------------------------------------- questions
 
     @property
     def types(self) -> TensorTypes:
-        """Types and shapes as they were when the rule began (`refresh`)."""
-        if self._types is None:
-            self._types = TensorTypes(self.graph, self._input_shapes)
-        return self._types
-
-    def refresh(self) -> None:
-        """The graph has changed: `types` are inferred again when somebody asks."""
-        self._types = None
+        """Types and shapes as they were when the rule began."""
+        return self.network.types
 
     def nodes(self, *op_types: str) -> list[Node]:
         """Nodes of these operators that still stand, whatever a rule does to others meanwhile."""
@@ -128,11 +85,12 @@ class Rewriter:
         return explicit_pads(self._layer(node))
 
     def _layer(self, node: Node) -> Layer:
-        return Layer(node, Context(self.graph, self.types, self.scales, self.options), self.tensorrt)
+        context = Context(self.graph, self.types, self.scales, self.settings.options)
+        return Layer(node, context, self.settings.hardware.tensorrt)
 
     def leave(self, node: Node, why: str) -> None:
         """Notes why a rejected node was not rewritten."""
-        self.reasons.setdefault(node.name, why)
+        self.network.leave(node, why)
 
     # ---------------------------------------------------------------- making
 
@@ -145,6 +103,10 @@ class Rewriter:
 
     def tensor(self, wanted: str) -> str:
         return self.graph.unique_name(wanted)
+
+    def node(self, wanted: str) -> str:
+        """A free name for a new node."""
+        return self.graph.node_name(wanted)
 
     def constant(self, wanted: str, values: np.ndarray) -> str:
         return self.graph.add_initializer(self.graph.unique_name(wanted), np.asarray(values))
@@ -222,11 +184,11 @@ class Rewriter:
         tensors: dict[str, list[str]],
         new: Sequence[str] = (),
     ) -> None:
-        self.applied.append(
+        self.network.applied.append(
             Applied(
                 rule,
                 tuple((n.name, n.op_type) for n in before),
-                tuple((n.name, n.op_type) for n in after),
+                tuple((n, n.op_type) for n in after),
                 tensors,
                 tuple(new),
             )
@@ -247,7 +209,7 @@ class Rewriter:
         note: str = "",
     ) -> None:
         """`tensor` gets `max(factor * scale of source, least)` once `source` (and `needs`) have a scale."""
-        self.derived.append(DerivedScale(tensor, source, rule, node, factor, least, needs, note))
+        self.network.derived.append(DerivedScale(tensor, source, rule, node, factor, least, needs, note))
 
     def same_scale(self, rule: str, one: str, other: str, node: Node) -> None:
         """Both tensors hold the same values: whichever has a scale hands it to the other."""

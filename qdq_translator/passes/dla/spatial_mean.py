@@ -72,7 +72,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     for number, (r, c) in enumerate(windows):
         last = number == count - 1
         output = target if last and not flat else rewriter.tensor(f"{target}_mean{number}")
-        name = node.name if last and not flat else rewriter.tensor(f"{node.name}_mean{number}")
+        name = node.name if last and not flat else rewriter.node(f"{node.name}_mean{number}")
         nodes.append(Node("AveragePool", [current], [output], name, kernel_shape=[r, c], strides=[r, c]))
         current = output
     if flat:

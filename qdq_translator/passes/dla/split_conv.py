@@ -187,7 +187,7 @@ def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[st
         names = {name: output if name == tensor else rewriter.tensor(f"{name}_part{number}") for name in region}
         for node in nodes:
             inputs = list(node.inputs)
-            name = graph.unique_name(f"{node.name}_part{number}")
+            name = graph.node_name(f"{node.name}_part{number}")
             if node.is_op("Conv"):
                 inputs[1] = rewriter.weight(node, 1, f"{node.inputs[1]}_part{number}", cut)
                 if node.input(2):

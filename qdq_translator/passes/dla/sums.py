@@ -34,7 +34,7 @@ def apply(rewriter: Rewriter) -> None:
         for number, other in enumerate(node.inputs[1:], 1):
             last = number == count - 1 and not node.is_op("Mean")
             output = target if last else rewriter.tensor(f"{target}_part{number}")
-            name = node.name if last else rewriter.tensor(f"{node.name}_part{number}")
+            name = node.name if last else rewriter.node(f"{node.name}_part{number}")
             nodes.append(Node(op, [current, other], [output], name))
             current = output
         if node.is_op("Mean"):

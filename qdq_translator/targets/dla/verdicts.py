@@ -95,13 +95,6 @@ class DlaPlan:
         }
 
 
-def tensorrt_version(number: str) -> tuple[int, int, int]:
-    """(8, 6, 12) of '8612', (10, 3, 0) of '100300': the inverse of the cache number (fact sheet 1.2)."""
-    value = int(number)
-    unit = 10000 if value >= 100000 else 1000
-    return value // unit, value % unit // 100, value % 100
-
-
 def judge(
     context: Context, plan: list[LayerPlan], tensorrt: tuple[int, int, int], platform: Optional[Platform] = None
 ) -> DlaPlan:

@@ -1,0 +1,177 @@
+"""A network on its way through the passes: the graph, and every book that refers to its parts by name.
+
+A pass edits the graph, and renames a tensor or a node through `rename_tensor` and `rename_node` alone. Tables keyed by
+tensor follow at once; what only mentions a name (origins of scales, the log of rewrites, messages) follows between
+passes, in one sweep however many names changed. Whatever only reads the finished network (inference, plan, causes,
+verdicts, weight checks) gets the parts that it needs, not this object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional, Sequence
+
+import numpy as np
+
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.graph import Graph, Node
+from qdq_translator.inference.context import DerivedScale
+from qdq_translator.scales import ScaleTable
+from qdq_translator.types import TensorTypes
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedWeight:
+    """The codes a weight was trained with, in the layout of the initializer that replaced it (rule W1).
+
+    codes: int8, or None where they cannot be told; per_channel: whether the exporter had a scale per channel.
+    """
+
+    codes: Optional[np.ndarray]
+    source: str
+    per_channel: bool
+    saturated: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Applied:
+    """One application of a rule that rewrites. before: (name, operator) of each node that went; after: (node, operator)
+    of each that came, whose name is read when it is written.
+
+    tensors: tensors that are gone -> what holds their values (or parts of them) now. new: tensors that did not exist.
+    """
+
+    rule: str
+    before: tuple[tuple[str, str], ...]
+    after: tuple[tuple[Node, str], ...]
+    tensors: dict[str, list[str]]
+    new: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "before": [{"node": name, "op": op} for name, op in self.before],
+            "after": [{"node": node.name, "op": op} for node, op in self.after],
+            "tensors": self.tensors,
+            "new_tensors": list(self.new),
+        }
+
+
+class Network:
+    """See the module. trained: initializer -> the codes it was trained with. applied: the log of rewrites, in order.
+    derived, withheld: what scale inference has to know of tensors that rewrites made (`inference.Context`)."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        diagnostics: Optional[Diagnostics] = None,
+        input_shapes: Optional[Mapping[str, Sequence[int]]] = None,
+    ) -> None:
+        self.graph = graph
+        self.diagnostics = diagnostics if diagnostics is not None else Diagnostics()
+        self.input_shapes = dict(input_shapes or {})
+        self.scales = ScaleTable()
+        self.trained: dict[str, TrainedWeight] = {}
+        self.applied: list[Applied] = []
+        self.derived: list[DerivedScale] = []
+        self.withheld: set[str] = set()
+        self.opset_given = graph.opset()
+        """The exporter's opset, before rule F6 lowers it."""
+        self._reasons: dict[int, tuple[Node, str]] = {}
+        self._types: Optional[TensorTypes] = None
+        self._types_of = -1
+        self._renamed_tensors: dict[str, str] = {}
+        self._renamed_nodes: dict[str, str] = {}
+
+    # ---------------------------------------------------------------- types
+
+    @property
+    def types(self) -> TensorTypes:
+        """Types and shapes as they were when the pass at hand first asked. `changed` makes the next question see its edits."""
+        if self._types is None:
+            self._types, self._types_of = TensorTypes(self.graph, self.input_shapes), self.graph.version
+        return self._types
+
+    def changed(self) -> None:
+        """Types and shapes are inferred again when somebody asks."""
+        self._types = None
+
+    # ---------------------------------------------------------------- names
+
+    def rename_tensor(self, old: str, new: str) -> None:
+        """Renames what a node makes, or an initializer; `new` must be free. Graph inputs and outputs keep their names."""
+        if old in self.graph.initializers:
+            self.graph.rename_initializer(old, new)
+        else:
+            self.graph.rename_output(self.graph.producer[old], old, new)
+        self.scales.rename(old, new)
+        if old in self.trained:
+            self.trained[new] = self.trained.pop(old)
+        if old in self.withheld:
+            self.withheld.remove(old)
+            self.withheld.add(new)
+        self._renamed_tensors[old] = new
+        self._renamed_tensors.pop(new, None)
+
+    def rename_node(self, node: Node, new: str) -> None:
+        """`new` as `Graph.node_name` gives it."""
+        self._renamed_nodes[node.name] = new
+        self._renamed_nodes.pop(new, None)
+        node.name = new
+
+    def settle_names(self) -> None:
+        """Every mention of a renamed tensor or node says its new name. Linear in what is mentioned; free without renaming."""
+        if not self._renamed_tensors and not self._renamed_nodes:
+            return
+        tensors, nodes = _Names(self._renamed_tensors), _Names(self._renamed_nodes)
+        self._renamed_tensors, self._renamed_nodes = {}, {}
+        self.scales.follow(nodes, tensors)
+        self.diagnostics.follow(nodes, tensors)
+        self.derived = [
+            dataclasses.replace(d, tensor=tensors[d.tensor], source=tensors[d.source], needs=tensors[d.needs])
+            for d in self.derived
+        ]
+        self.applied = [
+            dataclasses.replace(
+                a,
+                tensors={old: [tensors[name] for name in new] for old, new in a.tensors.items()},
+                new=tuple(tensors[name] for name in a.new),
+            )
+            for a in self.applied
+        ]
+
+    # ---------------------------------------------------------------- what was left
+
+    def leave(self, node: Node, why: str) -> None:
+        """Notes why a rewrite left a node as it is; the first reason stays."""
+        self._reasons.setdefault(id(node), (node, why))
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Node, as it is called now -> why it was left."""
+        return {node.name: why for node, why in self._reasons.values()}
+
+    # ---------------------------------------------------------------- between passes
+
+    def end_of_pass(self) -> None:
+        self.settle_names()
+        if self._types_of != self.graph.version:
+            self.changed()
+
+
+class _Names(Mapping[str, str]):
+    """Old name -> the name now, through several renamings; every other name is itself."""
+
+    def __init__(self, renamed: dict[str, str]) -> None:
+        self._renamed = renamed
+
+    def __getitem__(self, name: str) -> str:
+        while name in self._renamed:
+            name = self._renamed[name]
+        return name
+
+    def __iter__(self) -> Any:
+        return iter(self._renamed)
+
+    def __len__(self) -> int:
+        return len(self._renamed)

@@ -1,0 +1,93 @@
+"""What a translation was asked for, resolved once: below this nothing parses an option or asks what is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.errors import UsageError, UserError
+from qdq_translator.options import TranslateOptions, parse_shapes
+from qdq_translator.targets.platforms import (
+    DEFAULT_CACHE_VERSION,
+    Platform,
+    cache_version,
+    find_platform,
+    installed_tensorrt,
+    tensorrt_major,
+    tensorrt_version,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """What the engine is for.
+
+    target: 'gpu', 'orin-dla' or 'xavier-dla'. cache_number: the number in the cache header; origin: who said so, 'option',
+    'platform', 'installed' or 'default'. platform: the row of the table that the user named.
+    """
+
+    target: str
+    cache_number: str
+    origin: str
+    platform: Optional[Platform] = None
+
+    @property
+    def generation(self) -> str:
+        """'orin' or 'xavier', '' for a GPU."""
+        return "" if self.target == "gpu" else self.target.partition("-")[0]
+
+    @property
+    def tensorrt(self) -> tuple[int, int, int]:
+        """(major, minor, patch) of the platform, else as the cache number says."""
+        return self.platform.tensorrt if self.platform is not None else tensorrt_version(self.cache_number)
+
+    @property
+    def cache_major(self) -> int:
+        """The TensorRT major version that reads the cache."""
+        return tensorrt_major(self.cache_number)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """input_shapes: sizes for dynamic graph inputs."""
+
+    options: TranslateOptions
+    hardware: Hardware
+    input_shapes: dict[str, list[int]]
+
+
+def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
+    """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
+    return Settings(options, resolve_hardware(options, diagnostics), parse_shapes(options.shapes))
+
+
+def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Hardware:
+    """`--trt_calib_version`, else `--platform`, else the installed TensorRT, else 8600 with a note."""
+    target = options.target
+    platform = find_platform(options.platform) if options.platform else None
+    if options.trt_calib_version:
+        number = str(options.trt_calib_version)
+        if not number.isdigit() or not 4 <= len(number) <= 6 or number.startswith("0"):
+            raise UsageError(
+                f"--trt_calib_version {number} is no TensorRT version number.",
+                "It counts like 8602 (8.6.2) or 100300 (10.3.0).",
+            )
+        if tensorrt_major(number) >= 11:
+            raise UserError(
+                f"--trt_calib_version {number} means TensorRT {tensorrt_major(number)}, which has no implicit quantization.",
+                "Build the Q/DQ model itself there, strongly typed ('qdq-translator restore --complete').",
+            )
+        return Hardware(target, number, "option", platform)
+    if platform is not None:
+        return Hardware(target, platform.cache_version, "platform", platform)
+    installed = installed_tensorrt()
+    if installed is not None and installed[0] < 11:
+        return Hardware(target, cache_version(installed), "installed")
+    diagnostics.info(
+        "F6",
+        f"No platform was named and no TensorRT with implicit INT8 is installed: the cache header says {DEFAULT_CACHE_VERSION}. "
+        "TensorRT 10 rejects it.",
+        mend="Name the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
+    )
+    return Hardware(target, DEFAULT_CACHE_VERSION, "default")

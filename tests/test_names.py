@@ -1,0 +1,175 @@
+"""Every node and tensor that an emitted file names exists in the model, or the files say what became of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, Translation, translate
+from qdq_translator.constants import is_dequantize, is_quantize
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.graph import Graph
+from qdq_translator.passes.names import name_nodes
+from tests.conftest import need_shared, zoo_paths
+from tests.small_models import model, pair
+from tests.test_zoo_function import REFUSED, options_for
+
+DLA = {
+    "target": "orin-dla",
+    "platform": "jetpack-6.2",
+    "dla_rewrites": True,
+    "infer_concat_scales": True,
+    "infer_mul_scales": True,
+    "infer_average_pool_scales": True,
+    "unify_scales": "max",
+}
+NODE_KEYS = {"node", "nodes", "fp16_nodes", "float_readers", "rewritten", "layers", "shared_layers", "producer"}
+TENSOR_KEYS = {
+    "tensor",
+    "tensors",
+    "source",
+    "inputs",
+    "outputs",
+    "missing",
+    "cause",
+    "follows",
+    "new_tensors",
+    "weight",
+}
+"""Keys of the JSON files whose values are names, in lists, rows, or as what became of a name that is gone."""
+TABLES = {"int8_tensor_scales", "scale_origins"}
+"""Keys whose values are keyed by tensor."""
+WORDS = {"options", "dla"}
+FILE_FACTS = {"source", "options", "cache_version", "coverage"}
+"""Keys whose values name no node and no tensor."""
+
+
+def mentions(value: Any, kind: str = "") -> Iterator[tuple[str, str]]:
+    """('node' or 'tensor', name) of everything that a JSON value names."""
+    if isinstance(value, str):
+        if kind and value:
+            yield kind, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from mentions(item, kind)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key in TABLES:
+                for name in item:
+                    yield "tensor", name
+                yield from mentions(list(item.values()))
+            elif key in NODE_KEYS:
+                yield from mentions(became(item), "node")
+            elif key in TENSOR_KEYS:
+                yield from mentions(became(item), "tensor")
+            elif key not in WORDS:
+                yield from mentions(item)
+
+
+def became(item: Any) -> Any:
+    """What a name that is gone became: its key is declared as gone."""
+    return list(item.values()) if isinstance(item, dict) else item
+
+
+def declared(report: dict[str, Any], explicit: Graph) -> dict[str, set[str]]:
+    """Names that the files may hold beside the model's: rewritten nodes and tensors, and the quantizers."""
+    gone = {"node": set(report["dla_rewrites"]["nodes"]), "tensor": set(report["dla_rewrites"]["tensors"])}
+    for row in report["dla_rewrites"]["applied"]:
+        gone["node"] |= {before["node"] for before in row["before"]}
+    for node in explicit.nodes:
+        producer = explicit.producer.get(node.input(0))
+        if is_quantize(node) or is_dequantize(node) or (node.is_op("Clip") and producer and is_quantize(producer)):
+            gone["node"].add(node.name)
+    return gone
+
+
+def assert_names_exist(made: Translation, explicit: onnx.ModelProto, folder: Path) -> None:
+    files = made.save(folder)
+    stripped = onnx.load(files.model).graph
+    exists = {
+        "node": {n.name for n in stripped.node},
+        "tensor": {v.name for v in (*stripped.input, *stripped.initializer)}
+        | {o for n in stripped.node for o in n.output},
+    }
+    assert all(exists["node"]) and len(exists["node"]) == len(stripped.node)
+    given = Graph.from_model(explicit)
+    name_nodes(given, Diagnostics())
+    report, config = (json.loads(path.read_text(encoding="utf-8")) for path in (files.report, files.config))
+    gone = declared(report, given)
+    for name in (*report["plan"], *((report["dla"] or {}).get("layers", ()))):
+        assert name["name"] in exists["node"]
+    named = [m for file in (config, report) for m in mentions({k: v for k, v in file.items() if k not in FILE_FACTS})]
+    assert len(named) > len(stripped.node)
+    for kind, name in named:
+        for part in [name] if name in exists[kind] else name.split(", ") if kind == "tensor" else [name]:
+            assert part in exists[kind] or part in gone[kind], f"{kind} '{part}' does not exist"
+
+
+def hostile(explicit: onnx.ModelProto) -> onnx.ModelProto:
+    """The same network with names that files cannot hold, that are missing, shared, or like those that TensorRT makes up."""
+    graph = explicit.graph
+    tensors: dict[str, str] = {}
+    for index, value in enumerate(graph.input):
+        tensors[value.name] = f"in,{index}'*"
+    for index, value in enumerate(graph.output):
+        tensors[value.name] = f"out,{index}:*"
+    for index, tensor in enumerate(graph.initializer):
+        tensors[tensor.name] = f"node{index}" if index % 2 else f"w, {index}"
+    for index, node in enumerate(graph.node):
+        node.name = ("", "same,", f"node{index}", f"odd '{index}*")[index % 4]
+        if node.op_type in ("Gemm", "Softmax"):
+            node.name = f"made{index}"
+        for number, name in enumerate(node.output):
+            tensors.setdefault(name, f"made{index}_output" if number == 0 else f"t, {index} {number}")
+    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        value.name = tensors.get(value.name, value.name)
+    for node in graph.node:
+        node.input[:] = [tensors.get(name, name) for name in node.input]
+        node.output[:] = [tensors.get(name, name) for name in node.output]
+    return explicit
+
+
+@pytest.mark.parametrize("names", ["given", "hostile"])
+@pytest.mark.parametrize("path", [p for p in zoo_paths("*.onnx") if p.stem not in REFUSED], ids=lambda p: p.stem)
+def test_every_name_exists(path: Path, names: str, tmp_path: Path) -> None:
+    explicit = onnx.load(need_shared(path))
+    if names == "hostile":
+        explicit = hostile(explicit)
+    for number, flags in enumerate(({}, DLA)):
+        assert_names_exist(translate(explicit, options_for(path, **flags)), explicit, tmp_path / str(number))
+
+
+def dense(text: str, inputs: str = "float[1,4] x", node: str = "fc") -> onnx.ModelProto:
+    made = model(
+        f"g ({inputs}) => (float[1,3] y) {{{text}}}", w=np.eye(4, 3, dtype=np.float32), s=np.float32(0.1), z=np.int8(0)
+    )
+    next(n for n in made.graph.node if n.op_type == "Gemm").name = node
+    return made
+
+
+def test_nodes_that_rewrites_add_are_born_with_legal_names(tmp_path: Path) -> None:
+    explicit = dense(pair("a", "q") + "h = Gemm (q, w)\nr = Relu (h)\ny = Sigmoid (r)", "float[1,4] a")
+    for value in explicit.graph.input:
+        value.name = "a,in"
+    explicit.graph.node[0].input[0] = "a,in"
+    made = translate(explicit, TranslateOptions(**{**DLA, "dla_rewrites": "force"}))
+    assert "a_in_4d_reshape" in {n.name for n in made.graph.nodes}
+    assert "a,in_4d_reshape" not in json.dumps(made.report)
+    assert_names_exist(made, explicit, tmp_path)
+
+
+def test_the_reason_follows_a_node_that_gets_another_name(tmp_path: Path) -> None:
+    """Gemm `fc` beside a tensor `fc_output` is called `fc_node` in the end, and says why D5 left it."""
+    explicit = dense(
+        pair("x", "q") + "fc_output = Relu (q)\nh = Gemm (fc_output, b)\ny = Relu (h)", "float[1,4] x, float[4,3] b"
+    )
+    made = translate(explicit, TranslateOptions(**DLA))
+    left = {row["node"]: row["why"] for row in made.rewrites.left(made.dla)}
+    assert "fc" not in left and left["fc_node"] == "its weight is no constant matrix"
+    assert_names_exist(made, explicit, tmp_path)
