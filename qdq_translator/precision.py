@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.macs import layer_macs, layer_weights
@@ -162,6 +162,16 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
         macs=macs,
         weights=weights,
     )
+
+
+def stay_higher(plan: list[LayerPlan], reasons: Mapping[str, str], cure: str) -> list[LayerPlan]:
+    """The plan with the INT8 layers that `reasons` names (and says why) in FP16, and in the lists of layers that are."""
+    return [
+        dataclasses.replace(layer, precision=FP16, listed=True, reason=reasons[layer.name], cure=cure)
+        if layer.precision == INT8 and layer.name in reasons
+        else layer
+        for layer in plan
+    ]
 
 
 def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:

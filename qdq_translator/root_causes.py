@@ -20,7 +20,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import Context, all_rules, infer_scales, pass_through, rules_by_op
 from qdq_translator.options import TranslateOptions
-from qdq_translator.precision import FP16, INT8, LayerPlan
+from qdq_translator.precision import INT8, LayerPlan
 from qdq_translator.rules import MARKERS, RULES, inference_options
 from qdq_translator.scales import Origin, ScaleTable, TensorScale
 
@@ -322,7 +322,7 @@ def _count(options: tuple[str, ...], plan: list[LayerPlan], table: ScaleTable) -
     int8 = [
         layer
         for layer in plan
-        if layer.precision == INT8 or (layer.precision == FP16 and all(t in table for t in layer.missing))
+        if layer.precision == INT8 or (layer.surprise and layer.missing and all(t in table for t in layer.missing))
     ]
     return WhatIf(options, len(int8), add_macs(int8), len(table))
 
@@ -345,7 +345,7 @@ def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, st
     own: dict[tuple[str, bool], list[LayerPlan]] = {key: [] for key in members}
     spanning: list[tuple[set[tuple[str, bool]], LayerPlan]] = []
     for layer in plan:
-        if layer.surprise and all(t in root_of for t in layer.missing):
+        if layer.surprise and layer.missing and all(t in root_of for t in layer.missing):
             keys = {key_of[root_of[t]] for t in layer.missing}
             if len(keys) == 1:
                 own[next(iter(keys))].append(layer)

@@ -17,7 +17,7 @@ from qdq_translator.emit.files import TranslationFiles, model_name, plain_name
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
-from qdq_translator.inference.unify import SharedRange, unify_scales
+from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.kept import kept_layers
 from qdq_translator.network import Network
@@ -26,7 +26,7 @@ from qdq_translator.parser_network import supports
 from qdq_translator.passes.annotate import annotate
 from qdq_translator.passes.dla import Rewrites, report_left
 from qdq_translator.pipeline import run_passes
-from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan
+from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan, stay_higher
 from qdq_translator.root_causes import RootCauses, find_root_causes
 from qdq_translator.scales import ScaleTable
 from qdq_translator.settings import Hardware, resolve
@@ -128,7 +128,8 @@ def translate(
         automatic = automatic_scales(graph, types, scales, hardware.tensorrt)
     rewrites = Rewrites(tuple(network.applied), network.reasons)
     kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), rewrites.nodes)
-    plan = make_plan(graph, types, scales, kept)
+    refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
+    plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
     causes = find_root_causes(context, plan)
     plan = report_without(explain(plan, causes), automatic, hardware.tensorrt, diagnostics)
     dla = None

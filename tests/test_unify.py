@@ -77,6 +77,84 @@ def test_pooling_wants_equal_ranges() -> None:
     assert made.tensor_scales["p"] == made.tensor_scales["x"] == float(np.float32(0.02))
 
 
+def excitation(gate: str, wide: float, **options: object) -> Translation:
+    """A squeeze-and-excitation block: x (scale `wide`) times a gate with the scale 1/127, between two convolutions."""
+    text = HEAD + "(float[1,4,8,8] y) {" + pair("x", "xq", "a") + "c = Conv (xq, w)" + pair("c", "cq", "a")
+    text += f"p = AveragePool <kernel_shape=[8,8]> (cq) f = Conv (p, w) h = {gate} (f)" + pair("h", "hq", "b")
+    text += "m = Mul (cq, hq)" + pair("m", "mq", "a") + "k = Concat <axis=1> (mq, cq)" + pair("k", "kq", "t")
+    text += "n = Conv (kq, v) y = Relu (n) }"
+    weights = {"w": np.ones((4, 4, 1, 1), np.float32), "v": np.ones((4, 8, 1, 1), np.float32)}
+    explicit = model(text, **scale(a=wide, b=1 / 127, t=1.5 * wide), **weights)
+    return translated(explicit, target="orin-dla", unify_scales="max", **options)
+
+
+def test_a_gate_is_not_made_zero() -> None:
+    """Raised from 0.0079 to 10.5 every code of the gate is 0; the product stays FP16 instead, and the rest is raised."""
+    made = excitation("HardSigmoid", 10.5)
+    assert made.tensor_scales["h"] == float(np.float32(1 / 127)) and made.tensor_scales["m"] == 15.75
+    plan = {layer.name: layer for layer in made.plan}
+    product = plan["Mul_m"]
+    assert (product.precision, product.listed, product.missing) == ("fp16", True, ())
+    assert "'h'" in product.reason and "11.0 bits" in product.reason and "--max_bits_lost" in product.cure
+    assert "Mul_m" in made.fp16_nodes and plan["Concat_k"].precision == "int8"
+    assert [r.nodes for r in made.shared_ranges if r.refused] == [("Mul_m",)]
+    assert [(d.code, d.node) for d in made.diagnostics.of_rule("U1")] == [("I-U1", "Concat_k"), ("W-U1", "Mul_m")]
+    assert made.dla is not None and {la.name: la.verdict for la in made.dla.layers}["Mul_m"] == "dla-fp16"
+    assert made.report["coverage"]["layers"]["int8"] == sum(layer.precision == "int8" for layer in made.plan)
+    # the root causes of other layers do not count it as gained
+    assert all("Mul_m" not in cause.layers for cause in made.causes.causes)
+    assert {row.int8_layers for row in made.causes.what_if} <= set(range(len(made.plan) - 1))
+
+
+def test_the_limit_is_the_users() -> None:
+    made = excitation("HardSigmoid", 10.5, max_bits_lost=11)
+    assert made.tensor_scales["h"] == 15.75 and made.shared_ranges[0].nodes == ("Mul_m", "Concat_k")
+    assert {layer.name: layer.precision for layer in made.plan}["Mul_m"] == "int8"
+    small = excitation("HardSigmoid", 8 * 1.001 / 127, max_bits_lost=3)
+    assert [r.nodes for r in small.shared_ranges if r.refused] == [("Mul_m",)]
+    small = excitation("HardSigmoid", 5 / 127, max_bits_lost=3)
+    assert not [r for r in small.shared_ranges if r.refused]  # 1.5 * 5 is 2.9 bits more than 1/127
+
+
+@pytest.mark.parametrize("gate", ["Sigmoid", "Tanh"])
+def test_a_scale_that_the_dla_does_not_apply_loses_nothing(gate: str) -> None:
+    made = excitation(gate, 10.5)
+    assert made.tensor_scales["h"] == 15.75 and not [r for r in made.shared_ranges if r.refused]
+    (raised,) = made.shared_ranges
+    assert raised.worst != "h" and {layer.name: layer.precision for layer in made.plan}["Mul_m"] == "int8"
+
+
+def test_warn_does_not_refuse() -> None:
+    made = excitation("HardSigmoid", 10.5)
+    text = made.report["shared_ranges"]
+    assert [row["refused"] for row in text] == [False, True]
+    warned = concat("warn", max_bits_lost=0.1)
+    assert not any(r.refused for r in warned.shared_ranges)
+
+
+def test_ranges_that_s6_handed_on_follow() -> None:
+    """What was given the same scale as its source stays on it when the source is raised."""
+    text = HEAD + "(float[1,8,8,8] y, float[1,4,1,1] v) {" + pair("x", "xq", "a") + pair("u", "uq", "b")
+    text += (
+        "k = Concat <axis=1> (xq, uq)" + pair("k", "kq", "b") + "h = GlobalAveragePool (xq) v = Exp (h) y = Exp (kq) }"
+    )
+    flags = {"unify_scales": "max", "infer_average_pool_scales": True}
+    made = translated(model(text, **scale(a=0.02, b=0.05)), target="orin-dla", **flags)
+    assert made.tensor_scales["h"] == made.tensor_scales["x"] == float(np.float32(0.05))
+
+
+def test_ranges_that_s7_handed_on_follow() -> None:
+    """The Concat that makes h is refused (u would lose 4.3 bits), so h follows x for having its scale from it."""
+    text = HEAD + "(float[1,8,8,8] y, float[1,8,8,8] v) {" + pair("x", "xq", "a") + pair("u", "uq", "c")
+    text += "w = Abs (x)" + pair("w", "wq", "b") + "k = Concat <axis=1> (xq, wq)" + pair("k", "kq", "b")
+    text += "h = Concat <axis=1> (xq, uq) v = Exp (h) y = Exp (kq) }"
+    flags = {"unify_scales": "max", "infer_concat_scales": True}
+    made = translated(model(text, **scale(a=0.02, b=0.05, c=0.001)), target="orin-dla", **flags)
+    assert [r.nodes for r in made.shared_ranges if r.refused] == [("Concat_h",)]
+    assert made.tensor_scales["h"] == made.tensor_scales["x"] == float(np.float32(0.05))
+    assert made.tensor_scales["u"] == float(np.float32(0.001))
+
+
 def test_scales_that_were_handed_on_follow() -> None:
     """A Reshape in front of the Concat must not end between two scales."""
     text = HEAD + "(float[1,8,8,8] y) { f = Reshape (x, r)  t = Transpose <perm=[0,1,2,3]> (f)" + pair("t", "tq", "a")

@@ -6,7 +6,10 @@
 | Add, Sub, Mul, Div, Max, Min, Sum, Equal, Greater, Less | the inputs | 5.11 [documented] |
 | MaxPool, AveragePool | input and output | 5.10 [documented] |
 
-Tensors that share a range with a common third share it with each other (union-find: the fixed point in one go).
+Tensors that share a range with a common third share it with each other (union-find). The layers are taken in the order of
+what they cost by themselves, and one that would cost any tensor of its set more than `--max_bits_lost` bits of its resolution
+is left out: its tensors keep their ranges, and it stays FP16. (Raising everything made every code of a gate 0.) Outputs of
+Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact sheet 5.12b, seen on Orin).
 Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data
 movement in front of a Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left
 out: the DLA never applies it.
@@ -27,13 +30,16 @@ from qdq_translator.scales import Origin
 RULE = "U1"
 ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Equal", "Greater", "Less")
 POOLING = ("MaxPool", "AveragePool")
+_NOT_APPLIED = ("Sigmoid", "Tanh")
+REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
 
 
 @dataclasses.dataclass(frozen=True)
 class SharedRange:
     """Tensors that the DLA wants on one scale. before: tensor -> its own scale; largest: the scale they need.
 
-    nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all.
+    nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused: it
+    does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale the DLA does not apply.
     """
 
     largest: float
@@ -41,21 +47,33 @@ class SharedRange:
     before: dict[str, float]
     nodes: tuple[str, ...]
     raised: bool
+    refused: bool = False
+    unapplied: frozenset[str] = frozenset()
 
     @property
     def worst(self) -> str:
-        """The tensor that loses most."""
-        return min(self.before, key=lambda tensor: self.before[tensor])
+        """The tensor that loses most; one whose scale is applied, if there is any."""
+        applied = [tensor for tensor in self.before if tensor not in self.unapplied]
+        return min(applied or self.before, key=lambda tensor: self.before[tensor])
 
     def bits_lost(self, tensor: str) -> float:
         """Resolution that the tensor loses on the shared scale: log2 of the ratio of the step sizes."""
         return math.log2(self.largest / self.before[tensor])
+
+    @property
+    def why(self) -> str:
+        """Why `nodes` stay FP16, where they are refused."""
+        return (
+            f"one range for what it reads and makes would cost '{self.worst}' {self.bits_lost(self.worst):.1f} bits, more than "
+            f"--max_bits_lost allows (rule {RULE})"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "scale": self.largest,
             "from": self.source,
             "raised": self.raised,
+            "refused": self.refused,
             "nodes": list(self.nodes),
             "tensors": [
                 {"tensor": name, "scale": scale, "bits_lost": round(self.bits_lost(name), 3)}
@@ -96,74 +114,134 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
         )
     if mode == "off" or context.options.target == "gpu":
         return []
-    found = _differing(context)
-    if not found:
-        return []
+    groups = _Groups(context, context.options.max_bits_lost if mode == "max" else math.inf)
     ranges = []
-    for members, nodes in found:
-        before = {name: context.scales[name].value for name in members}
-        source = max(before, key=lambda name: before[name])
-        ranges.append(SharedRange(before[source], source, before, tuple(nodes), mode == "max"))
-        if mode == "max":
-            for name, old in before.items():
-                if old < before[source]:
-                    note = f"raised from {old:.6g} (rule {context.scales[name].origin.rule}) by --unify_scales max"
-                    context.scales.replace(name, before[source], Origin(RULE, nodes[0], source, note))
+    for members, nodes in groups.differing():
+        ranges.append(_shared(members, nodes, context, raised=mode == "max"))
+    for shared in ranges:
+        for name, old in shared.before.items() if shared.raised else ():
+            if old < shared.largest:
+                note = f"raised from {old:.6g} (rule {context.scales[name].origin.rule}) by --unify_scales max"
+                context.scales.replace(name, shared.largest, Origin(RULE, shared.nodes[0], shared.source, note))
+    for node in groups.refused:
+        ranges.append(_shared(shared_tensors(node, context), [node.name], context, refused=True))
     _report(ranges, context, diagnostics)
     return ranges
 
 
-def _differing(context: Context) -> list[tuple[list[str], list[str]]]:
-    """(tensors, nodes) of every set that is not on one scale, in graph order."""
-    parent: dict[str, str] = {}
+def _shared(
+    members: list[str], nodes: list[str], context: Context, raised: bool = False, refused: bool = False
+) -> SharedRange:
+    before = {name: context.scales[name].value for name in members}
+    source = max(before, key=lambda name: before[name])
+    unapplied = frozenset(name for name in members if not _applied(name, context))
+    return SharedRange(before[source], source, before, tuple(nodes), raised, refused, unapplied)
 
-    def root(name: str) -> str:
-        parent.setdefault(name, name)
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
+
+def _applied(tensor: str, context: Context) -> bool:
+    producer = context.graph.producer.get(tensor)
+    return producer is None or not producer.is_op(*_NOT_APPLIED)
+
+
+class _Groups:
+    """Sets of tensors that are to be on one scale. refused: layers that would cost a tensor more than `limit` bits."""
+
+    def __init__(self, context: Context, limit: float) -> None:
+        self.context, self.limit = context, limit
+        self.parent: dict[str, str] = {}
+        self.ends: dict[str, tuple[float, float]] = {}
+        """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
+        self.refused: list[Node] = []
+        self.wants = [
+            (node, shared) for node in context.graph.nodes if len(shared := shared_tensors(node, context)) > 1
+        ]
+        for name, scale in context.scales.items():
+            source = scale.origin.source
+            if scale.origin.rule in SAME_VALUE and context.scales.value(source) == scale.value:
+                self._join([name, source], math.inf)
+        for node, shared in sorted(self.wants, key=lambda want: self._bits(want[1])):
+            if not self._join(shared, limit):
+                self.refused.append(node)
+        position = {id(node): index for index, (node, _) in enumerate(self.wants)}
+        self.refused.sort(key=lambda node: position[id(node)])
+
+    def differing(self) -> list[tuple[list[str], list[str]]]:
+        """(tensors, nodes) of every set that is not on one scale, in graph order."""
+        members: dict[str, list[str]] = {}
+        for name in self.parent:
+            members.setdefault(self._root(name), []).append(name)
+        nodes: dict[str, list[str]] = {}
+        refused = {id(node) for node in self.refused}
+        for node, shared in self.wants:
+            if id(node) not in refused:
+                nodes.setdefault(self._root(shared[0]), []).append(node.name)
+        scales = self.context.scales
+        return [
+            (members[key], names)
+            for key, names in nodes.items()
+            if len({scales[name].value for name in members[key]}) > 1
+        ]
+
+    def _root(self, name: str) -> str:
+        if name not in self.parent:
+            self.parent[name] = name
+            scale = self.context.scales[name].value
+            self.ends[name] = (scale if _applied(name, self.context) else math.inf, scale)
+        while self.parent[name] != name:
+            self.parent[name] = self.parent[self.parent[name]]
+            name = self.parent[name]
         return name
 
-    wants: list[tuple[Node, str]] = []
-    for node in context.graph.nodes:
-        shared = shared_tensors(node, context)
-        if len(shared) > 1:
-            wants.append((node, shared[0]))
-            for name in shared[1:]:
-                parent[root(name)] = root(shared[0])
-    for name, scale in context.scales.items():
-        source = scale.origin.source
-        if scale.origin.rule in SAME_VALUE and context.scales.value(source) == scale.value:
-            parent[root(name)] = root(source)
-    members: dict[str, list[str]] = {}
-    for name in parent:
-        members.setdefault(root(name), []).append(name)
-    nodes: dict[str, list[str]] = {}
-    for node, first in wants:
-        nodes.setdefault(root(first), []).append(node.name)
-    return [
-        (members[key], names)
-        for key, names in nodes.items()
-        if len({context.scales[name].value for name in members[key]}) > 1
-    ]
+    def _spread(self, names: list[str]) -> tuple[float, float]:
+        ends = [self.ends[self._root(name)] for name in names]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def _bits(self, names: list[str]) -> float:
+        low, high = self._spread(names)
+        return math.log2(high / low) if low < math.inf else 0.0
+
+    def _join(self, names: list[str], limit: float) -> bool:
+        if self._bits(names) > limit:
+            return False
+        ends, root = self._spread(names), self._root(names[0])
+        for name in names[1:]:
+            self.parent[self._root(name)] = root
+        self.ends[root] = ends
+        return True
 
 
 def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostics) -> None:
-    tensors = sum(len(r.before) for r in ranges)
-    worst = max(ranges, key=lambda r: r.bits_lost(r.worst))
-    lost = f"'{worst.worst}' {'loses' if worst.raised else 'would lose'} most: {worst.bits_lost(worst.worst):.1f} of 8 bits"
-    data = {"ranges": [r.as_dict() for r in ranges]}
-    where = {"tensor": worst.worst, "node": worst.nodes[0], "data": data}
-    one = len(ranges) == 1
-    sets = "1 set" if one else f"{len(ranges)} sets"
-    if ranges[0].raised:
-        message = f"{sets} of tensors ({tensors} in all) were raised to one scale each, as the DLA wants; {lost}."
-        diagnostics.info(RULE, message, **where)
-    else:
+    """At most one line for the sets and one for the layers that are refused."""
+    sets, refused = [r for r in ranges if not r.refused], [r for r in ranges if r.refused]
+    if sets:
+        tensors = sum(len(r.before) for r in sets)
+        worst = max(sets, key=lambda r: r.bits_lost(r.worst))
+        verb = "loses" if worst.raised else "would lose"
+        lost = f"'{worst.worst}' {verb} most: {worst.bits_lost(worst.worst):.1f} of 8 bits"
+        where: dict[str, Any] = {"tensor": worst.worst, "node": worst.nodes[0]}
+        where["data"] = {"ranges": [r.as_dict() for r in sets]}
+        many = "1 set" if len(sets) == 1 else f"{len(sets)} sets"
+        if worst.raised:
+            message = f"{many} of tensors ({tensors} in all) were raised to one scale each, as the DLA wants; {lost}."
+            diagnostics.info(RULE, message, **where)
+        else:
+            more = ", ..." if len(worst.nodes) > 2 or len(sets) > 1 else ""
+            diagnostics.warning(
+                RULE,
+                f"The DLA wants one range for {many} of tensors ({tensors} in all) whose scales differ: the layers between "
+                f"them ({', '.join(worst.nodes[:2])}{more}) may run in FP16; {lost}.",
+                mend="--unify_scales max raises them to the largest; quantizing them with one scale in training is better.",
+                **where,
+            )
+    if refused:
+        worst = max(refused, key=lambda r: r.bits_lost(r.worst))
+        layers = "1 layer stays" if len(refused) == 1 else f"{len(refused)} layers stay"
         diagnostics.warning(
             RULE,
-            f"The DLA wants one range for {sets} of tensors ({tensors} in all) whose scales differ: the layers between "
-            f"them ({', '.join(worst.nodes[:2])}{', ...' if len(worst.nodes) > 2 or not one else ''}) may run in FP16; {lost}.",
-            mend="--unify_scales max raises them to the largest; quantizing them with one scale in training is better.",
-            **where,
+            f"{layers} FP16, because one range for its tensors, as the DLA wants it, would cost too much: at '{worst.nodes[0]}' "
+            f"'{worst.worst}' would lose {worst.bits_lost(worst.worst):.1f} of 8 bits.",
+            tensor=worst.worst,
+            node=worst.nodes[0],
+            mend=REFUSED_CURE,
+            data={"ranges": [r.as_dict() for r in refused]},
         )

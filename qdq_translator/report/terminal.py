@@ -385,10 +385,20 @@ def _ops(ops: Iterable[str]) -> str:
 
 
 def _print_shared(console: Console, ranges: list[dict[str, Any]], everything: bool) -> None:
+    kinds: dict[str, list[dict[str, Any]]] = {
+        "raised": [shared for shared in ranges if shared["raised"]],
+        "not raised (--unify_scales max)": [s for s in ranges if not s["raised"] and not s.get("refused")],
+        "not raised, layers stay FP16 (--max_bits_lost)": [s for s in ranges if s.get("refused")],
+    }
+    for kind, group in kinds.items():
+        if group:
+            _title(console, f"Ranges that the DLA wants equal: {kind}")
+            _print_ranges(console, group, everything)
+
+
+def _print_ranges(console: Console, ranges: list[dict[str, Any]], everything: bool) -> None:
     from rich.markup import escape
 
-    raised = ranges[0]["raised"]
-    _title(console, f"Ranges that the DLA wants equal: {'raised' if raised else 'not raised (--unify_scales max)'}")
     table = _table("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
     rows = [(tensor, shared) for shared in ranges for tensor in shared["tensors"] if tensor["scale"] != shared["scale"]]
     rows.sort(key=lambda pair: -pair[0]["bits_lost"])
