@@ -28,6 +28,7 @@ from qdq_translator.quantizers.constants import (
     find_constant_quantizers,
 )
 from qdq_translator.quantizers.parameters import Rejected
+from qdq_translator.quantizers.series import Link, in_series
 from qdq_translator.quantizers.steps import (
     Bounds,
     ClampCodes,
@@ -36,6 +37,7 @@ from qdq_translator.quantizers.steps import (
     Quantize,
     QuantizedInput,
     QuantizedOutput,
+    Step,
 )
 from qdq_translator.scales import Origin
 
@@ -113,7 +115,9 @@ def strip(network: Network, options: TranslateOptions) -> None:
             _report_weight(item, result, diagnostics, options)
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
     stripper = _Stripper(network)
-    stripper.apply(found)
+    steps, series = in_series(graph, found.steps)
+    stripper.apply(steps)
+    _report_series(series, stripper, diagnostics)
     for note in found.approximated:
         (diagnostics.info if note.exact else diagnostics.warning)(
             "Q1",
@@ -161,6 +165,27 @@ def _other_quantized_ops(graph: Graph) -> list[Rejected]:
         for node in graph.nodes
         if node.op_type in _OTHER_QUANTIZED_OPS or (node.op_type in _PAIR and node.domain not in QUANTIZER_DOMAINS)
     ]
+
+
+def _report_series(series: list[Link], stripper: _Stripper, diagnostics: Diagnostics) -> None:
+    """Rule Q8, in one line."""
+    if not series:
+        return
+    scales: dict[str, list[float]] = {}
+    for link in series:
+        assert link.before is not None
+        seen = scales.setdefault(stripper.name_now(link.source), [])
+        seen += [scale for scale in (link.before.scale, link.scale) if scale not in seen]
+    first = next(iter(scales))
+    more = f" (and {len(scales) - 1} more)" if len(scales) > 1 else ""
+    diagnostics.info(
+        "Q8",
+        f"Tensor '{first}'{more} passes quantizers of different scales one behind the other, which work as one: "
+        f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest holds.",
+        tensor=first,
+        mend="Quantize it once in the model.",
+        data={"scales": scales},
+    )
 
 
 def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
@@ -280,8 +305,8 @@ class _Stripper:
         self.clamps: list[tuple[Node, str]] = []
         """Each clamp that stays and the quantizer that it came from."""
 
-    def apply(self, found: Found) -> None:
-        for step in found.steps:
+    def apply(self, steps: list[Step]) -> None:
+        for step in steps:
             if isinstance(step, Quantize):
                 self._quantize(step)
             elif isinstance(step, ClampCodes):
