@@ -221,6 +221,28 @@ class TranslateOptions:
         "too; list: print the rules)",
         group="Target",
     )
+    power_mode: Optional[str] = option(
+        "--power_mode",
+        default=None,
+        metavar="MODE",
+        help="whose clock the estimated time on a DLA is for: MAXN, 50W, 30W (AGX Orin) or DRIVE (default: DRIVE with a "
+        "drive-os platform, else MAXN)",
+        group="Target",
+    )
+    dla_clock: Optional[float] = option(
+        "--dla_clock",
+        default=None,
+        metavar="GHZ",
+        help="the DLA's clock instead of a power mode, 1.331 to 1.6",
+        group="Target",
+    )
+    cost_model: Optional[str] = option(
+        "--cost_model",
+        default=None,
+        metavar="FILE",
+        help="estimate with the parameters that 'plan --fit' found for a board",
+        group="Target",
+    )
     shapes: List[str] = option(
         "--shapes",
         default=[],
@@ -292,7 +314,14 @@ class TranslateCommand(TranslateOptions):
         "--fail_under_int8_macs",
         default=None,
         metavar="PERCENT",
-        help="exit status 1 where fewer multiply-accumulates are planned in INT8",
+        help="exit status 1 where fewer multiply-accumulates are planned in INT8 (with a DLA as target: on the DLA)",
+        group="Automation",
+    )
+    fail_over_ms: Optional[float] = option(
+        "--fail_over_ms",
+        default=None,
+        metavar="MS",
+        help="exit status 1 where the estimated time of the layers on the DLA is longer, or unknown",
         group="Automation",
     )
     fail_on_gpu_fallback: bool = option(

@@ -50,7 +50,7 @@ class RootCause:
 
     producer/op: the node that makes it ('' and 'graph input' for an input). follows: missing tensors that its scale
     would bring along. layers: surprises that it alone brings to INT8; shared: surprises that need another root too.
-    macs: of `layers`, None where unknown. rule/options: what would give it ('' and () if nothing would).
+    macs: of `layers`, None where unknown. milliseconds: estimated gain on a DLA, None without one. rule/options: what would give it ('' and () if nothing would).
     """
 
     tensor: str
@@ -65,6 +65,7 @@ class RootCause:
     why: str
     cure: str
     sentence: str
+    milliseconds: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,7 @@ class CauseGroup:
     layers: int
     macs: Optional[int]
     total_macs: Optional[int]
+    milliseconds: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)

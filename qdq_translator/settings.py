@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
+from qdq_translator.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.options import TranslateOptions, parse_shapes
@@ -50,16 +51,27 @@ class Hardware:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """input_shapes: sizes for dynamic graph inputs."""
+    """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
+    stands for or why there is none."""
 
     options: TranslateOptions
     hardware: Hardware
     input_shapes: dict[str, list[int]]
+    cost: tuple[Optional[CostModel], str]
 
 
 def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
     """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
-    return Settings(options, resolve_hardware(options, diagnostics), parse_shapes(options.shapes))
+    hardware = resolve_hardware(options, diagnostics)
+    return Settings(options, hardware, parse_shapes(options.shapes), _cost_model(options, hardware))
+
+
+def _cost_model(options: TranslateOptions, hardware: Hardware) -> tuple[Optional[CostModel], str]:
+    drive = hardware.platform is not None and hardware.platform.name.startswith("drive-os")
+    chosen = choose_model(options.power_mode, options.dla_clock, options.cost_model, drive)
+    if hardware.generation != "orin" and options.cost_model is None:
+        return None, f"{hardware.target}: {NO_FIGURE}"
+    return chosen
 
 
 def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Hardware:

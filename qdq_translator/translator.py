@@ -11,6 +11,8 @@ from typing import Any, Optional, Union
 import onnx
 
 from qdq_translator.auto_names import Automatic, automatic_scales, report_without
+from qdq_translator.cost.estimate import CostPlan, estimate_costs
+from qdq_translator.cost.gains import with_milliseconds
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.emit.files import TranslationFiles, model_name, plain_name
@@ -30,7 +32,7 @@ from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan, 
 from qdq_translator.root_causes import RootCauses, find_root_causes
 from qdq_translator.scales import ScaleTable
 from qdq_translator.settings import Hardware, resolve
-from qdq_translator.targets.dla.verdicts import DlaPlan, judge
+from qdq_translator.targets.dla.verdicts import DlaPlan, judge, with_reasons
 from qdq_translator.types import TensorTypes
 from qdq_translator.validate import validate
 from qdq_translator.weight_check import WeightCheck, check_weights
@@ -54,6 +56,7 @@ class Translation:
     causes: RootCauses
     shared_ranges: list[SharedRange]
     dla: Optional[DlaPlan]
+    costs: Optional[CostPlan]
     rewrites: Rewrites
 
     @cached_property
@@ -130,12 +133,17 @@ def translate(
     kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), rewrites.nodes)
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
-    causes = find_root_causes(context, plan)
-    plan = report_without(explain(plan, causes), automatic, hardware.tensorrt, diagnostics)
-    dla = None
+    plan = report_without(plan, automatic, hardware.tensorrt, diagnostics)
+    dla = costs = None
     if options.target != "gpu":
         dla = judge(context, plan, hardware.tensorrt, hardware.platform)
+        plan = with_reasons(plan, dla)
         report_left(rewrites, dla, diagnostics)
+    causes = find_root_causes(context, plan)
+    plan = explain(plan, causes)
+    if dla is not None:
+        costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
+        causes = with_milliseconds(causes, plan, dla, costs)
     weights = check_weights(graph, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate:
@@ -155,6 +163,7 @@ def translate(
         causes,
         shared,
         dla,
+        costs,
         rewrites,
     )
     if options.strict and diagnostics.warnings:

@@ -17,7 +17,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.report import html
-from qdq_translator.report.html import Network, comparison_page, draw, report_page, shares, write_page
+from qdq_translator.report.html import Network, comparison_page, draw, report_page, roofline, shares, write_page
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 
 MARKUP = (
@@ -114,15 +114,35 @@ def test_nothing_to_draw() -> None:
 # ---------------------------------------------------------------- figures
 
 
-def test_shares_are_those_of_the_coverage(report: dict[str, Any]) -> None:
+def test_shares_are_those_of_the_verdict(report: dict[str, Any]) -> None:
     bars = {bar.title: bar for bar in shares(Network(report))}
-    macs = report["coverage"]["macs"]
-    parts = {part.kind: part for part in bars["MACs"].parts}
-    assert bars["MACs"].total == macs["total"] > 0
-    assert parts["int8"].amount == macs["int8"] > 0
-    assert parts["surprise"].amount == macs["surprises"] > 0
+    told = report["dla"]["shares"]
+    macs = {part.kind: part for part in bars["MACs"].parts}
+    assert bars["MACs"].total == report["coverage"]["macs"]["total"] > 0
+    assert macs["dla-int8"].amount == told["dla-int8"]["macs"] > 0
+    assert macs["dla-fp16"].amount == told["dla-fp16"]["macs"] > 0
     assert sum(part.share for part in bars["MACs"].parts) == pytest.approx(100)
-    assert {part.kind for part in bars["Layers by device"].parts} == {"dla-int8", "dla-fp16"}
+    times = {part.kind: part.amount for part in bars["Estimated ms on the DLA"].parts}
+    assert times["dla-fp16"] == pytest.approx(told["dla-fp16"]["milliseconds"])
+    assert sum(times.values()) == pytest.approx(report["cost"]["milliseconds"])
+
+
+def test_shares_of_a_gpu_target_are_those_of_the_coverage() -> None:
+    made = translate(residual(8), TranslateOptions(), "blocks").report
+    bars = {bar.title: bar for bar in shares(Network(made))}
+    parts = {part.kind: part.amount for part in bars["MACs"].parts}
+    macs = made["coverage"]["macs"]
+    assert (parts["int8"], parts["surprise"]) == (macs["int8"], macs["surprises"])
+
+
+def test_the_roofline_holds_every_layer_of_the_dla(report: dict[str, Any]) -> None:
+    plot = roofline(Network(report), report["cost"]["model"])
+    assert plot is not None and plot.ridge is not None
+    timed = [row for row in report["plan"] if row["cost"] and not row["cost"]["fused_into"]]
+    assert [dot.layer.name for dot in plot.dots] == [row["name"] for row in timed]
+    slowest = max(plot.dots, key=lambda dot: dot.layer.milliseconds or 0)
+    assert slowest.y == min(dot.y for dot in plot.dots)  # pixels grow downwards
+    assert roofline(Network({**report, "plan": [{**row, "cost": None} for row in report["plan"]]})) is None
 
 
 def test_unknown_macs_say_so(report: dict[str, Any]) -> None:
@@ -457,7 +477,7 @@ def test_verify_marks_the_first_jump(page: Page, report: dict[str, Any]) -> None
     assert report["plan"][4]["name"] in page.text("#panel")
     assert "SQNR 21.5 dB" in page.text("#panel")
     assert "0.987654" in page.text("#verify table") and "87.5%" in page.text("#verify table")
-    assert page.rows("layer-table")[4][8] == "21.5"
+    assert page.rows("layer-table")[4][10] == "21.5"
 
 
 def poisoned(value: Any) -> Any:

@@ -117,7 +117,14 @@ def test_drawing_fits_80_columns(
     print_report(report, everything)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
-    for words in ("INT8", "surprises", "DLA (orin), predicted", "Scales and weights", "Graph inputs and outputs"):
+    for words in (
+        "DLA INT8",
+        "DLA FP16",
+        "±20% INT8",
+        "DLA (orin), predicted",
+        "Scales and weights",
+        "Graph inputs and outputs",
+    ):
         assert words in out
     for row in (*report["inputs"], *report["outputs"]):
         assert row["name"] in out and (row["hex"] or "float") in out

@@ -54,6 +54,9 @@ def _check(options: TranslateCommand) -> None:
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
+    for name in ("fail_over_ms", "power_mode", "dla_clock", "cost_model"):
+        if getattr(options, name) is not None and options.target == "gpu":
+            raise UsageError(f"--{name} is about the time on a DLA.", "Name it with --target orin-dla.")
     if options.fail_under_int8_macs is not None and not 0 <= options.fail_under_int8_macs <= 100:
         raise UsageError(
             f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It lies between 0 and 100."

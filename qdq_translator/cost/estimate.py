@@ -14,12 +14,15 @@ from qdq_translator.types import TensorTypes
 
 @dataclasses.dataclass(frozen=True)
 class LayerCost:
-    """One node. milliseconds, bytes: None where unknown, or no published figure. bound: 'compute', 'memory', 'overhead',
-    or '' where it takes no time of its own. fused_into: the node whose layer it is part of, '' for its own."""
+    """One node. milliseconds, bytes: as planned; None where unknown, or no published figure. int8_milliseconds,
+    fp16_milliseconds: of the same layer in either precision. bound: 'compute', 'memory', 'overhead', or '' where it takes
+    no time of its own. fused_into: the node whose layer it is part of, '' for its own."""
 
     milliseconds: Optional[float]
     bytes: Optional[int]
     bound: str
+    int8_milliseconds: Optional[float] = None
+    fp16_milliseconds: Optional[float] = None
     fused_into: str = ""
 
     def as_dict(self, total: Optional[float]) -> dict[str, Any]:
@@ -76,7 +79,8 @@ def estimate_costs(
         cost = _cost(layer, model)
         rows[layer.nodes[0]] = cost
         for index in layer.nodes[1:]:
-            rows[index] = LayerCost(0.0 if cost.milliseconds is not None else None, 0, "", names[layer.nodes[0]])
+            zero = None if cost.milliseconds is None else 0.0
+            rows[index] = LayerCost(zero, 0, "", zero, zero, names[layer.nodes[0]])
         unknown += layer.works is None
         if total is not None:
             total = None if cost.milliseconds is None else total + cost.milliseconds
@@ -90,6 +94,7 @@ def _cost(layer: FusedLayer, model: Optional[CostModel]) -> LayerCost:
     size = sum(work.bytes(fp16) for work in layer.works)
     if model is None:
         return LayerCost(None, size, "")
-    estimates = [model.estimate(work, fp16) for work in layer.works]
-    bound = max(estimates, key=lambda e: e.milliseconds).bound if estimates else ""
-    return LayerCost(sum(e.milliseconds for e in estimates), size, bound)
+    either = [[model.estimate(work, high) for work in layer.works] for high in (False, True)]
+    times = [sum(e.milliseconds for e in estimates) for estimates in either]
+    bound = max(either[fp16], key=lambda e: e.milliseconds).bound if layer.works else ""
+    return LayerCost(times[fp16], size, bound, times[False], times[True])

@@ -104,7 +104,7 @@ class _Fusing:
             return None
         name = max(fitting)[1]
         layer = self.made_by[name]
-        other = _surface(self.types.static_shape(inputs[1] if inputs[0] == name else inputs[0]))
+        other = surface(self.types.static_shape(inputs[1] if inputs[0] == name else inputs[0]))
         if layer.works and other is not None:
             layer.works = [dataclasses.replace(layer.works[0], reads=(*layer.works[0].reads, other))]
         elif other is None:
@@ -135,7 +135,7 @@ def _together(layer: FusedLayer, node: Node, verdict: str) -> bool:
 # ---------------------------------------------------------------- the work of one node
 
 
-def _surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
+def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
     """Channels are the second dimension (the only one of a vector); None where a size is unknown."""
     if shape is None:
         return None
@@ -160,7 +160,7 @@ def _works(node: Node, graph: Graph, types: TensorTypes) -> Optional[list[Work]]
 
 
 def _surfaces(names: Iterable[str], types: TensorTypes) -> Optional[list[Surface]]:
-    found = [_surface(types.static_shape(name)) for name in names]
+    found = [surface(types.static_shape(name)) for name in names]
     known = [surface for surface in found if surface is not None]
     return known if len(known) == len(found) else None
 

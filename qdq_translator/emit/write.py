@@ -63,7 +63,8 @@ def _write(path: Path, text: str) -> None:
 def summarize(translation: Translation, files: TranslationFiles, options: TranslateCommand) -> dict[str, Any]:
     """What `translate` prints at its end and gives with `--json`: plain values. `failed` names missed thresholds."""
     report = translation.report
-    failed = [sentence for sentence in (_too_few_macs(report, options), _falls_back(report, options)) if sentence]
+    checks = (_too_few_macs(report, options), _falls_back(report, options), _too_long(report, options))
+    failed = [sentence for sentence in checks if sentence]
     dla = report["dla"]
     return {
         "model": translation.source.file,
@@ -84,7 +85,11 @@ def summarize(translation: Translation, files: TranslationFiles, options: Transl
         "root_causes": {key: report["root_causes"][key] for key in ("groups", "what_if")},
         "dla": None
         if dla is None
-        else {"gpu_operators": _gpu_operators(dla), **{key: dla[key] for key in ("counts", "subgraphs", "notes")}},
+        else {
+            "gpu_operators": _gpu_operators(dla),
+            **{key: dla[key] for key in ("counts", "shares", "transitions", "subgraphs", "notes")},
+        },
+        "cost": report["cost"],
         "dla_rewrites": _rewrites(report["dla_rewrites"]["applied"]),
         "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],
         "diagnostics": report["diagnostics"],
@@ -105,17 +110,32 @@ def _rewrites(applied: list[dict[str, Any]]) -> str:
 
 
 def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:
+    """With a DLA as target only what runs in INT8 there counts."""
     wanted, macs = options.fail_under_int8_macs, report["coverage"]["macs"]
     if wanted is None:
         return ""
     if macs["total"] is None:
         return "the share of MACs in INT8 is unknown because shapes are dynamic; give them with --shapes"
-    if not macs["total"] or 100 * macs["int8"] / macs["total"] >= wanted:
+    dla = report["dla"]
+    share = dla["shares"]["dla-int8"]["macs_share"] if dla else macs["int8"] / macs["total"] if macs["total"] else None
+    if share is None or 100 * share >= wanted:
         return ""
     return (
-        f"{100 * macs['int8'] / macs['total']:.1f}% of the MACs are planned in INT8, below "
+        f"{100 * share:.1f}% of the MACs are planned in INT8{' on the DLA' if dla else ''}, below "
         f"--fail_under_int8_macs {wanted:g}; 'qdq-translator report' names the causes"
     )
+
+
+def _too_long(report: dict[str, Any], options: TranslateCommand) -> str:
+    wanted, cost = options.fail_over_ms, report["cost"]
+    if wanted is None or cost is None:
+        return ""
+    if cost["milliseconds"] is None:
+        why = "shapes are dynamic; give them with --shapes" if cost["unknown_layers"] else cost["note"]
+        return f"--fail_over_ms is given and the time on the DLA is unknown: {why}"
+    if cost["milliseconds"] <= wanted:
+        return ""
+    return f"{cost['milliseconds']:.2f} ms on the DLA ({cost['what']}), over --fail_over_ms {wanted:g}"
 
 
 def _falls_back(report: dict[str, Any], options: TranslateCommand) -> str:

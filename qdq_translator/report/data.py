@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator._version import __version__
+from qdq_translator.cost.summary import headline
 from qdq_translator.emit.calibration_cache import scale_to_hex
 from qdq_translator.errors import UserError
 from qdq_translator.options import effective
@@ -38,7 +39,8 @@ def make_report(translation: Translation) -> dict[str, Any]:
         "outputs": _graph_tensors(translation, list(translation.graph.outputs)),
         "root_causes": _root_causes(translation.causes),
         "plan": _plan(translation),
-        "dla": None if dla is None else dla.as_dict(),
+        "dla": _dla(translation),
+        "cost": None if translation.costs is None else translation.costs.as_dict(),
         "dla_rewrites": translation.rewrites.as_dict(dla),
         "shared_ranges": [shared.as_dict() for shared in translation.shared_ranges],
         "scales": [
@@ -56,6 +58,13 @@ def make_report(translation: Translation) -> dict[str, Any]:
         "weights": [row.as_dict() for row in translation.weights],
         "diagnostics": [d.as_dict() for d in translation.diagnostics],
     }
+
+
+def _dla(translation: Translation) -> Optional[dict[str, Any]]:
+    dla, costs = translation.dla, translation.costs
+    if dla is None or costs is None:
+        return None
+    return {**dla.as_dict(), **headline(translation.graph, translation.types, translation.plan, dla, costs).as_dict()}
 
 
 def format_report(report: dict[str, Any]) -> str:
@@ -113,7 +122,7 @@ def share(part: Optional[int], whole: Optional[int]) -> Optional[float]:
 
 
 def _plan(translation: Translation) -> list[dict[str, Any]]:
-    plan = translation.plan
+    plan, costs = translation.plan, translation.costs
     macs = add_macs(layer for layer in plan if layer.precision != NO_PRECISION)
     weights = sum(layer.weights for layer in plan)
     verdicts: Iterable[Optional[str]] = (
@@ -125,8 +134,9 @@ def _plan(translation: Translation) -> list[dict[str, Any]]:
             "macs_share": share(layer.macs, macs),
             "weights_share": share(layer.weights, weights),
             "dla": verdict,
+            "cost": None if cost is None or costs is None else cost.as_dict(costs.milliseconds),
         }
-        for layer, verdict in zip(plan, verdicts)
+        for layer, verdict, cost in zip(plan, verdicts, costs.layers if costs is not None else [None] * len(plan))
     ]
 
 
@@ -146,6 +156,7 @@ def _root_causes(causes: RootCauses) -> dict[str, Any]:
                 "layers": list(cause.layers),
                 "shared_layers": list(cause.shared),
                 "macs": cause.macs,
+                "milliseconds": cause.milliseconds,
             }
             for cause in causes.causes
         ],
@@ -157,6 +168,7 @@ def _root_causes(causes: RootCauses) -> dict[str, Any]:
                 "layers": group.layers,
                 "macs": group.macs,
                 "total_macs": group.total_macs,
+                "milliseconds": group.milliseconds,
             }
             for group in causes.groups
         ],

@@ -11,14 +11,13 @@ import base64
 import dataclasses
 import hashlib
 import math
-from collections import Counter
 from pathlib import Path
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, Layout, lay_out
-from qdq_translator.report.words import amount
+from qdq_translator.report.words import amount, milliseconds, size
 from qdq_translator.rules import RULES, words
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -30,13 +29,14 @@ KINDS = {
     "surprise": ("16!", "FP16, a surprise"),
     "expected": ("16", "FP16, expected"),
     "limit": ("16D", "FP16, by a DLA limit"),
+    "gpu": ("GPU", "GPU, by a DLA limit"),
     "none": ("-", "no float data"),
 }
 """What a layer runs in: mark (readable without colour) and words."""
 DEVICES = {
     "dla-int8": ("DLA", "DLA, INT8"),
     "dla-fp16": ("DLA", "DLA, FP16"),
-    "gpu": ("GPU", "GPU"),
+    "gpu": ("", "GPU"),
     "folded": ("", "computed while building"),
 }
 
@@ -60,7 +60,10 @@ class Tensor:
 
 @dataclasses.dataclass
 class Layer:
-    """One row of the plan. kind: a key of KINDS. device: a key of DEVICES or ''. db: SQNR of what it makes, as read."""
+    """One row of the plan. kind: a key of KINDS. device: a key of DEVICES or ''. db: SQNR of what it makes, as read.
+
+    cost: the row's object in the report, {} without one.
+    """
 
     index: int
     name: str
@@ -76,15 +79,21 @@ class Layer:
     inputs: list[int]
     outputs: list[int]
     findings: list[dict[str, str]]
+    cost: dict[str, Any] = dataclasses.field(default_factory=dict)
     db: Optional[float] = None
     changed: str = ""
 
     @property
-    def limits(self) -> list[dict[str, str]]:
-        """Findings that its reason does not tell."""
-        if self.device == "gpu":
-            return [finding for finding in self.findings if finding.get("effect") == "gpu"]
-        return self.findings if self.kind == "limit" else []
+    def milliseconds(self) -> Optional[float]:
+        """Estimated; None where it is part of another layer, or unknown."""
+        return None if self.cost.get("fused_into") else self.cost.get("milliseconds")
+
+    @property
+    def time_words(self) -> str:
+        """What stands in the column of times; '' on the GPU and without an estimate."""
+        if self.cost.get("fused_into"):
+            return "fused"
+        return "" if self.milliseconds is None else f"{self.milliseconds:.3f}"
 
     @property
     def mark(self) -> str:
@@ -137,7 +146,9 @@ class Network:
 
     def _add(self, index: int, row: dict[str, Any], verdict: dict[str, Any]) -> None:
         precision, device = row.get("precision", ""), row.get("dla") or verdict.get("verdict") or ""
-        if precision == "int8":
+        if device == "gpu":
+            kind = "gpu"
+        elif precision == "int8":
             kind = "limit" if device == "dla-fp16" else "int8"
         elif precision == "fp16":
             kind = "expected" if row.get("expected") else "surprise"
@@ -159,6 +170,7 @@ class Network:
             [self.tensor(name) for name in row.get("inputs") or []],
             [self.tensor(name) for name in row.get("outputs") or []],
             verdict.get("findings") or [],
+            row.get("cost") or {},
         )
         self.layers.append(layer)
         self.layer_index[layer.name] = index
@@ -292,11 +304,12 @@ def _edge_style(tensor: Tensor) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One piece of a bar; start and share in percent."""
+    """One piece of a bar; start and share in percent, words: the amount for people."""
 
     kind: str
     mark: str
     label: str
+    words: str
     amount: float
     start: float
     share: float
@@ -304,35 +317,46 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """title: what is shared out. parts: None where it is unknown."""
+    """title: what is shared out. total, parts: None and [] where it is unknown."""
 
     title: str
     total: Optional[float]
+    words: str
     parts: list[Part]
 
 
 def shares(network: Network) -> list[Bar]:
-    """MACs, layers and weights by planned precision; with a DLA as target MACs and layers by device too, limits counted."""
+    """MACs, layers and weights by planned precision; with a DLA as target by its verdict, and the estimated time too."""
     working = [layer for layer in network.layers if layer.kind != "none"]
-    kinds = ["int8" if layer.kind == "limit" else layer.kind for layer in working]
-    bars = [
+    placed = [layer for layer in network.layers if layer.device in DEVICES and layer.device != "folded"]
+    if placed:
+        verdicts = [layer.device for layer in placed]
+        bars = [
+            _bar("MACs", list(zip(verdicts, (x.macs for x in placed))), DEVICES),
+            _bar("Layers", [(verdict, 1) for verdict in verdicts], DEVICES),
+            _bar("Weights", list(zip(verdicts, (x.weights for x in placed))), DEVICES),
+        ]
+        times = [(x.device, x.cost.get("milliseconds")) for x in placed if x.cost]
+        if times and all(time is not None for _, time in times):
+            bars.append(_bar("Estimated ms on the DLA", times, DEVICES, milliseconds))
+        return bars
+    kinds = [layer.kind for layer in working]
+    return [
         _bar("MACs", list(zip(kinds, (x.macs for x in working))), KINDS),
         _bar("Layers", [(kind, 1) for kind in kinds], KINDS),
         _bar("Weights", list(zip(kinds, (x.weights for x in working))), KINDS),
     ]
-    placed = [layer for layer in working if layer.device in DEVICES]
-    if placed:
-        bars += [
-            _bar("MACs by device", [(x.device, x.macs) for x in placed], DEVICES),
-            _bar("Layers by device", [(x.device, 1) for x in placed], DEVICES),
-        ]
-    return bars
 
 
-def _bar(title: str, amounts: Sequence[tuple[str, Optional[int]]], kinds: dict[str, tuple[str, str]]) -> Bar:
+def _bar(
+    title: str,
+    amounts: Sequence[tuple[str, Optional[float]]],
+    kinds: dict[str, tuple[str, str]],
+    words: Callable[[Optional[float]], str] = amount,
+) -> Bar:
     if any(amount is None for _, amount in amounts):
-        return Bar(title, None, [])
-    sums: Counter[str] = Counter()
+        return Bar(title, None, "unknown", [])
+    sums = dict.fromkeys(kinds, 0.0)
     for kind, value in amounts:
         sums[kind] += value or 0
     total = sum(sums.values())
@@ -340,9 +364,69 @@ def _bar(title: str, amounts: Sequence[tuple[str, Optional[int]]], kinds: dict[s
     for kind, (mark, label) in kinds.items():
         if sums[kind]:
             share = 100 * sums[kind] / total
-            parts.append(Part(kind, mark, label, sums[kind], start, share))
+            parts.append(Part(kind, mark, label, words(sums[kind]), sums[kind], start, share))
             start += share
-    return Bar(title, total, parts)
+    return Bar(title, total, words(total), parts)
+
+
+# ---------------------------------------------------------------- time
+
+
+@dataclasses.dataclass(frozen=True)
+class Dot:
+    """One layer of the DLA in the roofline plot, in pixels."""
+
+    x: float
+    y: float
+    layer: Layer
+    title: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Roofline:
+    """MACs per byte against milliseconds, both logarithmic; layers that do not multiply stand at the left edge.
+
+    ridge: where arithmetic takes as long as memory in INT8, a pixel; None without a model. ticks: (pixel, words).
+    """
+
+    dots: list[Dot]
+    ridge: Optional[float]
+    columns: list[tuple[float, str]]
+    rows: list[tuple[float, str]]
+
+
+_PLOT = (52.0, 984.0, 14.0, 280.0)
+"""left, right, top, bottom of the plot in a drawing of 1000 by 320."""
+
+
+def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Optional[Roofline]:
+    """None where no layer has an estimate. model: `cost.model` of the report."""
+    shown = [layer for layer in network.layers if layer.milliseconds and layer.cost.get("bytes")]
+    if not shown:
+        return None
+    left, right, top, bottom = _PLOT
+    times = [math.log10(layer.milliseconds or 1.0) for layer in shown]
+    low, high = math.floor(min(times)), max(math.ceil(max(times)), math.floor(min(times)) + 1)
+    most = 4.0  # 10^4 MACs a byte
+
+    def across(value: float) -> float:
+        return round(left + 20 + (right - left - 20) * min(max(math.log10(value), 0.0), most) / most, 1)
+
+    def up(power: float) -> float:
+        return round(bottom - (bottom - top) * (power - low) / (high - low), 1)
+
+    dots = []
+    for layer, time in zip(shown, times):
+        intensity = (layer.macs or 0) / layer.cost["bytes"]
+        x = across(intensity) if intensity >= 1 else left + 6
+        words = f"{layer.op} {layer.name}: {intensity:.3g} MACs a byte, {_cost_words(layer)}"
+        dots.append(Dot(x, up(time), layer, words))
+    ridge = None
+    if model:
+        ridge = across(model["int8_rate"] * model["clock_ghz"] * 1e9 / model["bytes_per_second"])
+    columns = [(across(10.0**power), f"{10**power:,}") for power in range(5)]
+    rows = [(up(power), milliseconds(10.0**power)) for power in range(low, high + 1)]
+    return Roofline(dots, ridge, columns, rows)
 
 
 # ---------------------------------------------------------------- verify
@@ -490,6 +574,9 @@ def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None)
         chart=seen,
         with_db=seen is not None,
         with_device=any(layer.device for layer in network.layers),
+        with_cost=any(layer.cost for layer in network.layers),
+        longest=max((layer.milliseconds or 0.0 for layer in network.layers), default=0.0),
+        roofline=roofline(network, (report.get("cost") or {}).get("model")),
         data=_data(network),
     )
 
@@ -517,6 +604,7 @@ def comparison_page(report: dict[str, Any], against: dict[str, Any], verify: Opt
         options=_changed_options(against, report),
         gone=[cause for tensor, cause in old_causes.items() if tensor not in new_causes],
         new=[cause for tensor, cause in new_causes.items() if tensor not in old_causes],
+        times=_times(against, report),
         same_source=(against.get("source") or {}).get("sha256") == (report.get("source") or {}).get("sha256"),
         scale_counts=(
             sum(t.scale is not None for t in before.tensors),
@@ -526,6 +614,13 @@ def comparison_page(report: dict[str, Any], against: dict[str, Any], verify: Opt
         with_db=any(layer.db is not None for layer in after.layers),
         data=_data(after),
     )
+
+
+def _times(*reports: dict[str, Any]) -> list[float]:
+    """Estimated milliseconds of each, [] where one has none."""
+    found = [(report.get("cost") or {}).get("milliseconds") for report in reports]
+    known = [float(time) for time in found if time is not None]
+    return known if len(known) == len(found) else []
 
 
 def _causes(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -551,7 +646,7 @@ def _changed_layers(before: Network, after: Network) -> list[dict[str, Any]]:
             continue
         was = before.layers[old]
         if (was.kind, was.device) != (layer.kind, layer.device):
-            worth = {"int8": 0, "limit": 1, "expected": 2, "surprise": 3, "none": 4}
+            worth = {"int8": 0, "limit": 1, "expected": 2, "surprise": 3, "gpu": 4, "none": 5}
             layer.changed = "better" if (worth[layer.kind], layer.device) < (worth[was.kind], was.device) else "worse"
             rows.append({"name": layer.name, "link": f"#layer-{layer.index}", "before": was, "after": layer})
     rows += [
@@ -634,6 +729,7 @@ def _data(network: Network) -> dict[str, Any]:
             *(x.cause, text(amount(x.macs)), text(percent(x.share, 1)), text(amount(x.weights)), x.inputs, x.outputs),
             [[text(f.get(key, "")) for key in ("text", "found", "source", "status")] for f in x.findings],
             text(decibel(x.db)),
+            text(_cost_words(x)),
         ]
         for x in network.layers
     ]
@@ -659,6 +755,18 @@ def _data(network: Network) -> dict[str, Any]:
         for t in network.tensors
     ]
     return {"texts": list(texts), "layers": layers, "tensors": tensors}
+
+
+def _cost_words(layer: Layer) -> str:
+    """'0.123 ms (estimate), bound by memory, 12.3 kB'; '' without a figure."""
+    cost = layer.cost
+    if cost.get("fused_into"):
+        return f"part of the layer of {cost['fused_into']}"
+    bytes_ = size(cost["bytes"]) if cost.get("bytes") is not None else ""
+    if layer.milliseconds is None:
+        return bytes_
+    bound = f", bound by {cost['bound']}" if cost.get("bound") else ""
+    return f"{milliseconds(layer.milliseconds)} (estimate){bound}, {bytes_}"
 
 
 # ---------------------------------------------------------------- filters
@@ -717,7 +825,7 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter_ in (amount, percent, scale, decibel, shape, clip, short, plural):
+    for filter_ in (amount, milliseconds, size, percent, scale, decibel, shape, clip, short, plural):
         environment.filters[filter_.__name__] = filter_
     style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
-from qdq_translator.report.words import amount, counted
+from qdq_translator.report.words import amount, counted, milliseconds, size
 from qdq_translator.rules import words
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _VERDICTS = {
     "dla-int8": "DLA INT8",
     "dla-fp16": "DLA FP16",
-    "gpu": "GPU (a build error without fallback)",
+    "gpu": "GPU",
     "folded": "computed while building",
 }
 
@@ -47,10 +47,14 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
         f"{counted(scales['total'], 'tensor')} ({scales['explicit']} from the model, {inferred} inferred"
         + (f", {scales['automatic']} more for TensorRT's own)" if scales["automatic"] else ")"),
     )
-    rows.add_row("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}")
+    if summary["dla"]:
+        _add_verdict(rows, summary["dla"], summary["cost"])
+    else:
+        rows.add_row("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}")
     rows.add_row(
-        "FP16",
-        f"{counted(layers['surprises'], 'layer')} for want of a scale, {layers['expected_higher']} before graph outputs; "
+        "FP16" if not summary["dla"] else "no scale",
+        f"{counted(layers['surprises'], 'layer')} for want of a scale, {layers['expected_higher']} "
+        f"{'expected (graph outputs, GPU)' if summary['dla'] else 'before graph outputs'}; "
         f"{summary['fp16_nodes']} in the layer argument",
     )
     groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
@@ -66,17 +70,8 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
             else f", {percent(best['int8_macs'], macs['total'])} of MACs"
         )
         rows.add_row("try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}")
-    if summary["dla"]:
-        counts = summary["dla"]["counts"]
-        rows.add_row(
-            "DLA",
-            f"{counted(counts['dla-int8'], 'layer')} INT8, {counts['dla-fp16']} FP16; {counted(summary['dla']['subgraphs'], 'subgraph')}",
-        )
-        if counts["gpu"]:
-            ops = ", ".join(f"{number} {op}" for op, number in summary["dla"]["gpu_operators"].items())
-            rows.add_row("GPU", f"{counted(counts['gpu'], 'layer')} that the DLA cannot run: {ops}")
-        for note in summary["dla"]["notes"]:
-            rows.add_row("", note)
+    for note in summary["dla"]["notes"] if summary["dla"] else ():
+        rows.add_row("", note)
     if summary["dla_rewrites"]:
         rows.add_row("rewritten", summary["dla_rewrites"])
     rows.add_row(
@@ -113,15 +108,60 @@ def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) 
     missed = {row["model"] for row in failures}
     for summary in summaries:
         layers, macs = summary["coverage"]["layers"], summary["coverage"]["macs"]
+        on_dla = summary["dla"]["shares"]["dla-int8"] if summary["dla"] else None
         warnings = sum(d["severity"] == "warning" for d in summary["diagnostics"])
-        share = percent(macs["int8"], macs["total"]) if macs["total"] else "unknown"
-        cells = (f"{layers['int8']} of {layers['total']}", share, str(layers["surprises"]), str(warnings))
+        int8 = on_dla or {"layers": layers["int8"], "macs": macs["int8"]}
+        share = percent(int8["macs"], macs["total"]) if macs["total"] else "unknown"
+        cells = (f"{int8['layers']} of {layers['total']}", share, str(layers["surprises"]), str(warnings))
         table.add_row(escape(summary["model"]), *cells, "below limit" if summary["source"] in missed else "done")
     translated = {summary["source"] for summary in summaries}
     for row in failures:
         if row["model"] not in translated:
             table.add_row(escape(row["model"]), "-", "-", "-", "-", "failed")
     console.print(table)
+
+
+def _add_verdict(rows: Table, dla: dict[str, Any], cost: dict[str, Any]) -> None:
+    """The DLA's verdict: what runs where, how long, and what passes between."""
+    for verdict, label in _VERDICTS.items():
+        share = dla["shares"].get(verdict)
+        if share is None or (verdict == "gpu" and not share["layers"]):
+            continue
+        parts = [counted(share["layers"], "layer"), _share_of(share["macs"], share["macs_share"])]
+        if verdict == "gpu":
+            ops = dla.get("gpu_operators") or {}
+            parts += [", ".join(f"{number} {op}" for op, number in ops.items())] if ops else []
+        elif share["milliseconds"] is not None:
+            parts.append(
+                f"{milliseconds(share['milliseconds'])} ({percent(share['milliseconds'], cost['milliseconds'] or 0)})"
+            )
+        rows.add_row(label, ", ".join(parts))
+    rows.add_row("time", _time(cost, bool(dla["shares"]["gpu"]["layers"])))
+    between = [
+        f"{counted(row['tensors'], f'{kind} transition')} ({size(row['bytes'])})"
+        for kind, row in (
+            ("INT8/FP16", dla["transitions"]["int8_fp16"]),
+            ("DLA/GPU", dla["transitions"]["dla_gpu"]),
+        )
+        if row["tensors"]
+    ]
+    rows.add_row("passes", ", ".join([*between, counted(dla["subgraphs"], "subgraph")]))
+
+
+def _share_of(macs: Optional[int], share: Optional[float]) -> str:
+    return "MACs unknown" if macs is None else f"{100 * share:.1f}% of MACs" if share is not None else "no MACs"
+
+
+def _time(cost: dict[str, Any], gpu: bool) -> str:
+    """The estimate, with what it covers; or why there is none."""
+    if cost["milliseconds"] is None:
+        return (
+            f"unknown: {cost['note']}"
+            if not cost["unknown_layers"]
+            else "unknown: shapes are dynamic (--shapes NAME:DIMS)"
+        )
+    part = ", without the GPU's layers" if gpu else ""
+    return f"{milliseconds(cost['milliseconds'])} on one DLA core ({cost['note']}){part}: {cost['what']}"
 
 
 def _macs_share(macs: dict[str, Any]) -> str:
@@ -132,6 +172,8 @@ def _macs_share(macs: dict[str, Any]) -> str:
 
 def _group_line(group: dict[str, Any], total: Optional[int]) -> str:
     gain = f" and {percent(group['macs'], total)} of MACs" if total and group["macs"] else ""
+    if group["milliseconds"]:
+        gain = f" and {milliseconds(group['milliseconds'])}"
     cure = " ".join(group["options"]) or "quantize in the model"
     hold = "hold" if len(group["tensors"]) > 1 else "holds"
     what = _outputs_of(group["op"], len(group["tensors"]))
@@ -154,7 +196,12 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     console.print(
         f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, cache TRT {report['cache_version']['number']}"
     )
-    _print_coverage(console, report)
+    if report["dla"]:
+        rows = _pairs()
+        _add_verdict(rows, report["dla"], report["cost"])
+        console.print(rows)
+    else:
+        _print_coverage(console, report)
     _print_causes(console, report, everything)
     _print_what_if(console, report)
     _print_layers(console, report, everything)
@@ -221,11 +268,15 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
         console,
         f"Root causes: {counted(len(causes), 'tensor')} without scale behind {counted(surprises, 'surprise')}",
     )
-    table = _table("never quantized", "layers", "MACs", "so far", "cure", right=(1, 2, 3))
+    timed = any(group["milliseconds"] is not None for group in groups)
+    table = _table(
+        "never quantized", "layers", *(["ms gained"] if timed else []), "MACs", "so far", "cure", right=(1, 2, 3, 4)
+    )
     for group in groups if everything else groups[:_SHOWN]:
         table.add_row(
             _outputs_of(group["op"], len(group["tensors"])),
             str(group["layers"]),
+            *([f"{group['milliseconds']:.3f}"] if timed else []),
             _gain(group["macs"], total),
             _gain(group["total_macs"], total),
             "\n".join(group["options"]) or "quantize in the model",
@@ -277,28 +328,64 @@ def _print_layers(console: Console, report: dict[str, Any], everything: bool) ->
     plan = report["plan"]
     if everything:
         _title(console, "Plan")
-        table = _table("layer", "op", "runs in", "MACs", "reason", right=(3,), ratios=(4, 0, 0, 0, 5))
+        timed = report["cost"] is not None
+        more = ("ms", "bound by") if timed else ()
+        ratios = (4, 0, 0, 0, *(0 for _ in more), 5)
+        table = _table(
+            "layer", "op", "runs in", "MACs", *more, "reason", right=(3, 4) if timed else (3,), ratios=ratios
+        )
         for row in plan:
             table.add_row(
                 escape(row["name"]),
                 escape(row["op"]),
                 row["dla"] or row["precision"],
                 _part_of(row),
+                *(_cost_of(row) if timed else ()),
                 escape(row["reason"]),
             )
         console.print(table)
         return
     surprises = [row for row in plan if row["precision"] == "fp16" and not row["expected"]]
-    surprises.sort(key=lambda row: -(row["macs"] or 0))
-    if not surprises:
-        return
-    _title(console, "Surprises: layers in FP16 that need not be")
-    table = _table("layer", "op", "MACs", "because", right=(2,), ratios=(4, 0, 0, 5))
-    for row in surprises[:_SHOWN]:
-        because = f"'{row['cause']}' has no scale" if row["cause"] else row["reason"]
-        table.add_row(escape(row["name"]), escape(row["op"]), _part_of(row), escape(because))
-    _cut(table, len(surprises), everything)
+    surprises.sort(key=lambda row: (-_milliseconds(row), -(row["macs"] or 0)))
+    if surprises:
+        _title(console, "Surprises: layers in FP16 that need not be")
+        _print_rows(console, report, surprises, "because")
+    longest = sorted((row for row in plan if _milliseconds(row)), key=lambda row: -_milliseconds(row))
+    if longest:
+        _title(console, "What takes the time")
+        _print_rows(console, report, longest, "in")
+
+
+def _print_rows(console: Console, report: dict[str, Any], rows: list[dict[str, Any]], last: str) -> None:
+    """The first few of `rows`: with why each is in FP16 ('because'), or what each runs in ('in')."""
+    from rich.markup import escape
+
+    timed = report["cost"] is not None
+    more = ("ms", "bound by") if timed else ()
+    ratios = (4, 0, 0, *(0 for _ in more), 5 if last == "because" else 0)
+    table = _table("layer", "op", "MACs", *more, last, right=(2, 3) if timed else (2,), ratios=ratios)
+    for row in rows[:_SHOWN]:
+        text = row["dla"] if last == "in" else f"'{row['cause']}' has no scale" if row["cause"] else row["reason"]
+        cells = _cost_of(row) if timed else ()
+        table.add_row(escape(row["name"]), escape(row["op"]), _part_of(row), *cells, escape(text))
+    _cut(table, len(rows), False)
     console.print(table)
+
+
+def _milliseconds(row: dict[str, Any]) -> float:
+    return float((row["cost"] or {}).get("milliseconds") or 0.0)
+
+
+def _cost_of(row: dict[str, Any]) -> tuple[str, str]:
+    """Milliseconds, and what bounds them, of a row of the plan."""
+    cost = row["cost"]
+    if cost is None:
+        return ("-", "")
+    if cost["fused_into"]:
+        return ("fused", "")
+    if cost["milliseconds"] is None:
+        return ("?", "")
+    return (f"{cost['milliseconds']:.3f}", cost["bound"] or "in place")
 
 
 def _part_of(row: dict[str, Any]) -> str:
@@ -314,20 +401,9 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
 
     dla = report["dla"]
     _title(console, f"DLA ({dla['generation']}), predicted")
-    pairs = _pairs()
-    total = report["coverage"]["macs"]["total"]
-    macs: Counter[str] = Counter()
-    for row in report["plan"]:
-        macs[row["dla"]] += row["macs"] or 0
-    for verdict, label in _VERDICTS.items():
-        if dla["counts"][verdict]:
-            share = f", {percent(macs[verdict], total)} of MACs" if total and macs[verdict] else ""
-            pairs.add_row(str(dla["counts"][verdict]), f"{label}{share}")
-    pairs.add_row(
-        str(dla["subgraphs"]),
-        f"subgraph{'s' if dla['subgraphs'] != 1 else ''} (at most {dla['max_loadables']} loadables on a core)",
-    )
-    console.print(pairs)
+    if dla["counts"]["gpu"]:
+        console.print("  Layers on the GPU are a build error where fallback is not allowed.", style="dim")
+    console.print(f"  At most {dla['max_loadables']} subgraphs are loaded on a core.", style="dim")
     table = _table("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
     for limit, rows in _by_limit(dla["layers"]).items():
         finding = rows[0][1]

@@ -18,3 +18,17 @@ def amount(number: Optional[float]) -> str:
 def counted(number: int, noun: str) -> str:
     """1, 'tensor' -> '1 tensor'; 2 -> '2 tensors'."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def milliseconds(value: Optional[float]) -> str:
+    """0.01234 -> '0.012 ms', 12.345 -> '12.3 ms': three digits, as the error of an estimate deserves; None -> 'unknown'."""
+    if value is None:
+        return "unknown"
+    return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def size(number: Optional[int]) -> str:
+    """12345 -> '12.3 kB'; None -> 'unknown'."""
+    if number is None:
+        return "unknown"
+    return f"{amount(number)}B" if number >= 1000 else f"{number} B"

@@ -2,7 +2,7 @@
 /* The page stands without this; it adds theme, search, sorting, copying, and a graph that moves.
    Names only ever reach the page as text. */
 const raw = JSON.parse(document.getElementById("data").textContent);
-const layerKeys = ["name", "op", "kind", "label", "device", "reason", "cure", "=cause", "macs", "share", "weights", "=inputs", "=outputs", "=findings", "db"];
+const layerKeys = ["name", "op", "kind", "label", "device", "reason", "cure", "=cause", "macs", "share", "weights", "=inputs", "=outputs", "=findings", "db", "cost"];
 const tensorKeys = ["name", "scale", "hex", "=explicit", "rule", "words", "node", "source", "shape", "role", "=producer", "=readers"];
 function rows(keys, values) { /* a key without = holds the number of a text */
   return values.map((row) => Object.fromEntries(keys.map((key, i) =>
@@ -282,6 +282,7 @@ function showLayer(index) {
     parts.push(cause);
   }
   parts.push(make("p", `${layer.macs} MACs${layer.share ? ` (${layer.share})` : ""}, ${layer.weights} weights`, "dim"));
+  if (layer.cost) parts.push(make("p", layer.cost, "dim"));
   if (layer.db) parts.push(make("p", `Verify: ${layer.db === "equal" ? "equal" : `SQNR ${layer.db} dB`}`));
   parts.push(...list("DLA limits", layer.findings.map(([text, found, source, status]) => {
     const item = make("li", `${text}: ${found}`);

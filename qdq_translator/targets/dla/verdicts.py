@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 
 from qdq_translator.graph import Graph
 from qdq_translator.inference.context import Context
-from qdq_translator.precision import INT8, LayerPlan
+from qdq_translator.precision import FP16, INT8, LayerPlan
 from qdq_translator.targets.dla.checks import Layer
 from qdq_translator.targets.dla.limits import (
     DLA_FP16,
@@ -32,6 +32,10 @@ class Finding:
 
     limit: Limit
     found: str
+
+    def sentence(self, op: str) -> str:
+        """The limit and, where it is more than the operator `op`, what was found."""
+        return self.limit.text if self.found == op else f"{self.limit.text} ({self.found})"
 
     def as_dict(self) -> dict[str, str]:
         return {
@@ -93,6 +97,22 @@ class DlaPlan:
             "notes": self.notes,
             "layers": [layer.as_dict() for layer in self.layers],
         }
+
+
+def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
+    """The plan with the reason of the verdict where a limit decided it. What runs on the GPU is no surprise: a scale would
+    not change that."""
+    rows = []
+    for planned, verdict in zip(plan, dla.layers):
+        decided = [f for f in verdict.findings if f.limit.effect == verdict.verdict and f.limit is not NO_SCALE]
+        if verdict.verdict == GPU:
+            reason = f"not on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
+            planned = dataclasses.replace(planned, reason=reason, expected=planned.precision == FP16)
+        elif verdict.verdict == DLA_FP16 and decided and planned.precision == INT8:
+            reason = f"FP16 on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
+            planned = dataclasses.replace(planned, reason=reason)
+        rows.append(planned)
+    return rows
 
 
 def judge(
