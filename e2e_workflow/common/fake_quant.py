@@ -4,14 +4,15 @@ One quantizer in front of every input of Conv2d, Linear and AvgPool2d and in fro
 per tensor; one on every weight of Conv2d and Linear, per output channel. BatchNormalization stays unfolded.
 All codes are symmetric int8; `amax` is the largest absolute value, `scale = amax / 127`.
 
-Activations: `amax` is collected during calibration and then stays as it is, as in pytorch-quantization.
+Activations: `amax` is collected during calibration (the largest absolute value, or a percentile of a histogram) and then
+stays as it is, as in pytorch-quantization.
 Weights: `amax` follows the weights, so what is exported has `scale = max|w| / 127` of the exported weights.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 
 INT8 = (-128, 127)
 SMALLEST_AMAX = 1e-6
+BINS = 2048
 
 
 class Mode(enum.Enum):
@@ -27,6 +29,7 @@ class Mode(enum.Enum):
 
     FLOAT = "float"
     CALIBRATE = "calibrate"
+    COUNT = "count"
     QUANTIZE = "quantize"
 
 
@@ -39,14 +42,23 @@ class InputQuantizer(nn.Module):
         super().__init__()
         self.mode = Mode.FLOAT
         self.register_buffer("amax", torch.tensor(0.0))
+        self.counts = torch.zeros(BINS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.mode is Mode.CALIBRATE:
             self.amax = torch.maximum(self.amax, x.detach().abs().max())
+        if self.mode is Mode.COUNT:
+            self.counts += torch.histc(x.detach().abs(), BINS, 0.0, max(float(self.amax), SMALLEST_AMAX))
         if self.mode is not Mode.QUANTIZE:
             return x
         scale = max(float(self.amax), SMALLEST_AMAX) / 127.0
         return torch.fake_quantize_per_tensor_affine(x, scale, 0, *INT8)
+
+    def cut(self, percentile: float) -> None:
+        """`amax` becomes the end of the first bin below which `percentile` of the counted values lie."""
+        below = self.counts.double().cumsum(0) / self.counts.double().sum()
+        self.amax = self.amax * (1 + int((below < percentile / 100).sum())) / BINS
+        self.counts.zero_()
 
 
 class WeightQuantizer(nn.Module):
@@ -119,12 +131,19 @@ def mode(network: nn.Module, wanted: Mode) -> Iterator[None]:
 
 
 @torch.no_grad()
-def calibrate(network: nn.Module, batches: Iterable[torch.Tensor]) -> None:
-    """Collect `amax` of every activation on the float network in evaluation mode; leaves quantization switched on."""
+def calibrate(network: nn.Module, batches: Sequence[torch.Tensor], percentile: float | None = None) -> None:
+    """Collect `amax` of every activation on the float network in evaluation mode; leaves quantization switched on.
+
+    percentile: cut each range there, by a histogram made in a second pass; None keeps the largest absolute value.
+    """
     network.eval()
-    set_mode(network, Mode.CALIBRATE)
-    for batch in batches:
-        network(batch)
+    for step in (Mode.CALIBRATE,) if percentile is None else (Mode.CALIBRATE, Mode.COUNT):
+        set_mode(network, step)
+        for batch in batches:
+            network(batch)
+    for module in _quantizers(network):
+        if percentile is not None and isinstance(module, InputQuantizer):
+            module.cut(percentile)
     set_mode(network, Mode.QUANTIZE)
 
 

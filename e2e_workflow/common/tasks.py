@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from . import detector, digits, evaluate, fake_quant, networks, shapes, training
+from . import detector, digits, evaluate, fake_quant, glyph_network, glyphs, networks, shapes, training
 
 WORK = Path(__file__).resolve().parents[1] / "work"
 SEED = 0
@@ -73,7 +73,8 @@ class DigitsTask(Task):
         return networks.CLASSIFIERS[self.name]()
 
     def train(self, network: nn.Module, epochs: int, rate: float) -> None:
-        training.train(network, self.data, epochs, rate)
+        images, labels = torch.from_numpy(self.data.train_images), torch.from_numpy(self.data.train_labels)
+        training.train(network, images, labels, epochs, rate, training.shifted)
 
     def score(self, outputs: list[np.ndarray]) -> float:
         return evaluate.top1_of(outputs[0], self.data.test_labels)
@@ -104,11 +105,46 @@ class DetectorTask(Task):
         return detector.mean_average_precision(outputs, self.test_objects)[1]
 
 
+class GlyphTask(Task):
+    """1,000 characters (60 in smoke mode) in font families that training has not seen."""
+
+    name = "glyphs"
+    metric = "Top-1 %"
+    output_names = ["logits"]  # noqa: RUF012
+
+    def __init__(self, smoke: bool) -> None:
+        self.data = glyphs.load(smoke)
+        self.random = np.random.default_rng(3)
+        self.test_images = self.data.test_images
+        families, classes = self.data.train.shape[:2]
+        self.labels = torch.arange(classes).repeat(families)
+        self.clean = torch.from_numpy(self.data.train).flatten(0, 1)
+        chosen = np.random.default_rng(4).permutation(len(self.clean))[:CALIBRATION_IMAGES]
+        self.calibration_images = glyphs.spoil(self.clean.numpy()[chosen], np.random.default_rng(4))
+        self.float_epochs, self.float_rate = (12 if smoke else 9), 0.1
+        self.qat_epochs, self.qat_rate = 1, 0.002
+        self.wanted_score, self.tolerated_loss = (60.0, 15.0) if smoke else (85.0, 10.0)
+
+    def build(self) -> nn.Module:
+        return glyph_network.GlyphNet(len(self.data.characters))
+
+    def train(self, network: nn.Module, epochs: int, rate: float) -> None:
+        training.train(network, self.clean, self.labels, epochs, rate, self._spoiled)
+
+    def score(self, outputs: list[np.ndarray]) -> float:
+        return evaluate.top1_of(outputs[0], self.data.test_labels)
+
+    def _spoiled(self, clean: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(glyphs.spoil(clean.numpy(), self.random, hard=True))
+
+
 NAMES = (*networks.CLASSIFIERS, DetectorTask.name)
 
 
 def make(name: str, smoke: bool) -> Task:
     """The task of that name."""
+    if name == GlyphTask.name:
+        return GlyphTask(smoke)
     return DetectorTask(smoke) if name == DetectorTask.name else DigitsTask(name, smoke)
 
 
@@ -128,7 +164,12 @@ def float_network(task: Task, smoke: bool) -> nn.Module:
     return network.eval()
 
 
+def calibrate(task: Task, network: nn.Module, percentile: float | None = None) -> None:
+    """Ranges of all activations from the calibration images; leaves fake quantization switched on."""
+    fake_quant.calibrate(network, torch.from_numpy(task.calibration_images).split(training.BATCH), percentile)
+
+
 def quantize_aware(task: Task, network: nn.Module) -> None:
     """Calibrate, then fine-tune with fake quantization switched on (and leave it on)."""
-    fake_quant.calibrate(network, torch.from_numpy(task.calibration_images).split(training.BATCH))
+    calibrate(task, network)
     task.train(network, task.qat_epochs, task.qat_rate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from . import fake_quant
-from .digits import Digits
 from .fake_quant import Mode
 
 BATCH = 64
@@ -26,9 +26,15 @@ def seed_everything(seed: int) -> None:
     torch.set_num_threads(1)
 
 
-def train(network: nn.Module, data: Digits, epochs: int, rate: float) -> None:
-    """SGD with momentum and a one-cycle learning rate; random shifts of one pixel. The quantizers stay as they are."""
-    images, labels = torch.from_numpy(data.train_images), torch.from_numpy(data.train_labels)
+def train(
+    network: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    epochs: int,
+    rate: float,
+    augment: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """SGD with momentum and a one-cycle learning rate; each batch goes through `augment`. The quantizers stay as they are."""
     optimizer = torch.optim.SGD(network.parameters(), lr=rate, momentum=0.9, weight_decay=1e-4, nesterov=True)
     steps = epochs * (len(images) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=steps)
@@ -37,7 +43,7 @@ def train(network: nn.Module, data: Digits, epochs: int, rate: float) -> None:
         order = torch.randperm(len(images))
         for start in range(0, len(images) - BATCH + 1, BATCH):
             chosen = order[start : start + BATCH]
-            loss = F.cross_entropy(network(_shifted(images[chosen])), labels[chosen], label_smoothing=0.05)
+            loss = F.cross_entropy(network(augment(images[chosen])), labels[chosen], label_smoothing=0.05)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -68,7 +74,7 @@ def export(network: nn.Module, path: Path, sample: torch.Tensor, output_names: l
         )
 
 
-def _shifted(images: torch.Tensor) -> torch.Tensor:
+def shifted(images: torch.Tensor) -> torch.Tensor:
     """Each batch moved by up to one pixel in each direction; the border repeats."""
     rows, columns = (int(v) for v in torch.randint(0, 3, (2,)))
     padded = F.pad(images, (1, 1, 1, 1), mode="replicate")

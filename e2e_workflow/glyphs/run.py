@@ -1,0 +1,68 @@
+"""A classifier of 1,000 characters in unseen fonts: calibrated by maximum, by percentile, and fine-tuned.
+
+    python -m e2e_workflow.glyphs.run [--smoke]
+
+Writes the ONNX models and the test images (test.npz) to e2e_workflow/work/glyphs and, unless --smoke, results.md beside
+this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from e2e_workflow.common import results, tasks, translation
+from e2e_workflow.common.glyphs import packages
+from e2e_workflow.common.tasks import Task
+
+COMMAND = "python -m e2e_workflow.glyphs.run"
+PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "pillow"]
+HEADER = ["network", "ranges", "float", "Q/DQ", *translation.HEADER]
+PERCENTILE = 99.99
+
+RANGES: dict[str, Callable[[Task, nn.Module], None]] = {
+    "max": lambda task, network: tasks.calibrate(task, network),
+    "histogram": lambda task, network: tasks.calibrate(task, network, PERCENTILE),
+    "qat": tasks.quantize_aware,
+}
+"""How the ranges of the Q/DQ model are found; `qat` is fine-tuned afterwards."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="60 characters, 11 fonts; asserts on the scores")
+    smoke = parser.parse_args().smoke
+    folder = tasks.WORK / ("glyphs_smoke" if smoke else "glyphs")
+    folder.mkdir(parents=True, exist_ok=True)
+    task = tasks.GlyphTask(smoke)
+    np.savez_compressed(folder / "test.npz", input=task.test_images, labels=task.data.test_labels)
+    np.savez_compressed(folder / "calibration.npz", input=task.calibration_images)
+    network = tasks.float_network(task, smoke)
+    float_score = task.score_of_model(task.export(network, folder / "glyphs_float.onnx", quantized=False))
+    assert float_score >= task.wanted_score, f"float {float_score:.2f} is below {task.wanted_score}"
+    rows = []
+    for name, find in RANGES.items():
+        find(task, network)
+        model = task.export(network, folder / f"glyphs_{name}.onnx", quantized=True)
+        qdq_score = task.score_of_model(model)
+        assert qdq_score >= float_score - task.tolerated_loss, f"{name}: Q/DQ {qdq_score:.2f}, float {float_score:.2f}"
+        found = translation.outcomes(model, task.score_of_model)
+        cells = [cell for outcome in found for cell in outcome.cells()]
+        rows.append([task.name, name, f"{float_score:.2f}", f"{qdq_score:.2f}", *cells])
+        print(" | ".join(rows[-1]), flush=True)
+        translation.hold(name, qdq_score, found[:1], task.tolerated_loss)
+    text = results.table(HEADER, rows)
+    print(text)
+    if not smoke:
+        fonts = f"Top-1 % of {len(task.test_images)} test images. Fonts: {', '.join(packages(smoke))}."
+        results.write(Path(__file__).with_name("results.md"), COMMAND, f"{text}\n\n{fonts}", PACKAGES)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
