@@ -243,6 +243,62 @@ class TranslateOptions:
         help="estimate with the parameters that 'plan --fit' found for a board",
         group="Target",
     )
+    calibrate: Optional[str] = option(
+        "--calibrate",
+        default=None,
+        metavar="DATA",
+        help="observe tensors that have no scale on these inputs (an .npz, .npy, image, or a folder of them) and give them "
+        "one (rule K1); the model may be a float one; needs ONNX Runtime",
+        group="Calibration",
+    )
+    calibrate_method: str = option(
+        "--calibrate_method",
+        default="mse",
+        choices=("max", "percentile", "entropy", "mse"),
+        help="range of an observed tensor: the largest magnitude, its 99.99 percentile, least divergence of 2048 to 4096 bins, "
+        "least squared error",
+        group="Calibration",
+    )
+    calibrate_samples: Optional[int] = option(
+        "--calibrate_samples",
+        default=None,
+        metavar="N",
+        help="samples to observe (default: all of --calibrate)",
+        group="Calibration",
+    )
+    calibrate_outputs: bool = option(
+        "--calibrate_outputs",
+        default=False,
+        help="graph outputs get scales from the data too (against rule S2)",
+        group="Calibration",
+    )
+    ignore_nonfinite: bool = option(
+        "--ignore_nonfinite",
+        default=False,
+        help="leave samples with NaN or infinities out instead of refusing the data",
+        group="Calibration",
+    )
+    image_mean: List[float] = option(
+        "--image_mean",
+        default=[0.0],
+        nargs="+",
+        metavar="M",
+        type=float,
+        help="images: mean per channel, of [0, 1]",
+        group="Calibration",
+    )
+    image_std: List[float] = option(
+        "--image_std",
+        default=[1.0],
+        nargs="+",
+        metavar="S",
+        type=float,
+        help="images: divisor after the mean",
+        group="Calibration",
+    )
+    layout: str = option(
+        "--layout", default="auto", choices=("auto", "nchw", "nhwc"), help="images: of the input", group="Calibration"
+    )
     shapes: List[str] = option(
         "--shapes",
         default=[],

@@ -10,7 +10,7 @@ from typing import Any, Iterable, NoReturn, Optional, Sequence
 
 from qdq_translator.errors import UsageError
 
-GROUPS = ("Essential", "Target", "Quantizers", "Inference", "Output", "Automation")
+GROUPS = ("Essential", "Target", "Quantizers", "Inference", "Calibration", "Output", "Automation")
 """Headings of a command's help, in this order; options without a group come last."""
 
 

@@ -197,6 +197,13 @@ _ROWS = (
         options=("infer_mul_scales",),
     ),
     Rule(
+        "K1",
+        "observed on data",
+        "what the exact rules leave without scale is observed on the user's inputs, not the inside of a decomposed "
+        "LayerNormalization; on a DLA, tensors that must share a range together",
+        "`--calibrate`",
+    ),
+    Rule(
         "S9",
         "unary 1.0 between Conv and Add",
         "1.0 to a Conv output before a two-input Add whose other input has a real scale",

@@ -18,7 +18,7 @@ from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.emit.files import TranslationFiles, model_name, plain_name
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
-from qdq_translator.inference import Context, infer_scales
+from qdq_translator.inference import Context, Observe, infer_scales
 from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.kept import kept_layers
@@ -29,6 +29,7 @@ from qdq_translator.passes.annotate import annotate
 from qdq_translator.passes.dla import Rewrites, report_left
 from qdq_translator.pipeline import run_passes
 from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan, stay_higher
+from qdq_translator.progress import Progress, silent
 from qdq_translator.root_causes import RootCauses, find_root_causes
 from qdq_translator.scales import ScaleTable
 from qdq_translator.settings import Hardware, resolve
@@ -98,11 +99,13 @@ def translate(
     model: Union[str, Path, onnx.ModelProto],
     options: Optional[TranslateOptions] = None,
     name: Optional[str] = None,
+    progress: Progress = silent,
 ) -> Translation:
     """Translates one model.
 
     model: a path, or a ModelProto (copied, not changed). name: what the files are called (default: the file's stem,
-    else the graph's name). Raises UserError, always with a way to mend it.
+    else the graph's name). progress: told how far the calibration is (`--calibrate`). Raises UserError, always with a way to
+    mend it.
     """
     options = options or TranslateOptions()
     if isinstance(model, onnx.ModelProto):
@@ -124,7 +127,7 @@ def translate(
     graph, scales, types = network.graph, network.scales, network.types
 
     context = Context(graph, types, scales, options, tuple(network.derived), frozenset(network.withheld))
-    infer_scales(context, diagnostics)
+    infer_scales(context, diagnostics, _data_scales(context, settings.input_shapes, diagnostics, progress))
     shared = unify_scales(context, diagnostics)
     automatic = Automatic()
     if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
@@ -173,6 +176,17 @@ def translate(
             "" if first.mend else "Translate without --strict to see them all.",
         )
     return translation
+
+
+def _data_scales(
+    context: Context, input_shapes: dict[str, list[int]], diagnostics: Diagnostics, progress: Progress
+) -> Optional[Observe]:
+    """Rule K1, where data were given: what `infer_scales` asks for scales."""
+    if context.options.calibrate is None:
+        return None
+    from qdq_translator.calibration.data_scales import DataScales, load_data
+
+    return DataScales(load_data(context.graph, context.options, input_shapes), diagnostics, progress)
 
 
 def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:

@@ -18,6 +18,7 @@ SOURCES = [p for p in (ROOT / "qdq_translator").rglob("*.py") if "targets" not i
 ELSEWHERE = {
     "F4": "test_onnxoptimizer.py",
     "U1": "test_unify.py",
+    "K1": "test_calibrate.py",
     "A1": "test_annotate.py",
     "D0": "dla/test_rewrites.py",
 }

@@ -52,6 +52,12 @@ def _check(options: TranslateCommand) -> None:
 
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
+    if options.calibrate_samples is not None and options.calibrate_samples < 1:
+        raise UsageError(
+            f"--calibrate_samples {options.calibrate_samples} is not a number of samples.", "Give 1 or more."
+        )
+    if any(s <= 0 for s in options.image_std):
+        raise UsageError("--image_std must be positive.", "It divides.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
     for name in ("fail_over_ms", "power_mode", "dla_clock", "cost_model"):
@@ -106,12 +112,18 @@ def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
 
 def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
     """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
+    from contextlib import nullcontext
+    from multiprocessing import parent_process
+
     from qdq_translator.emit.write import summarize
+    from qdq_translator.progress import progress_bar, silent
     from qdq_translator.translator import translate
 
     model, options = task
+    shown = progress_bar(sys.stderr) if options.calibrate and parent_process() is None else nullcontext(silent)
     try:
-        translation = translate(model, options)
+        with shown as progress:
+            translation = translate(model, options, progress=progress)
         files = translation.save(options.output_dir)
         return {"source": model, **summarize(translation, files, options)}, ""
     except Exception as error:

@@ -95,7 +95,8 @@ def run(options: Options) -> int:
     from qdq_translator.commands.located import print_next
     from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.errors import UsageError
-    from qdq_translator.simulate.verify import print_results, progress_bar, verify
+    from qdq_translator.progress import progress_bar
+    from qdq_translator.simulate.verify import print_results, verify
 
     _check(options)
     with progress_bar(sys.stderr) as progress:

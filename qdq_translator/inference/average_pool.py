@@ -9,6 +9,7 @@ from typing import Optional
 
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import LOWER_BOUND, Context
+from qdq_translator.inference.normalization import is_mean_of_normalization
 
 OPS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 
@@ -30,19 +31,7 @@ def _applies(node: Node, context: Context) -> bool:
         return True
     rank = context.types.rank(node.inputs[0])
     spatial = rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
-    return spatial and not _normalizes(node, context)
-
-
-def _normalizes(node: Node, context: Context) -> bool:
-    """True for the means of a decomposed normalization: of x, which is then subtracted from x, and of a square."""
-    source = node.inputs[0]
-    if any(reader.is_op("Sub") and source in reader.inputs for reader in context.graph.consumers(node.outputs[0])):
-        return True
-    producer = context.graph.producer.get(source)
-    if producer is None:
-        return False
-    squares = producer.is_op("Mul") and len(set(producer.inputs)) == 1
-    return squares or (producer.is_op("Pow") and context.graph.scalar(producer.input(1)) == 2)
+    return spatial and not is_mean_of_normalization(node, context)
 
 
 def forward(node: Node, context: Context) -> bool:

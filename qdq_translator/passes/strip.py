@@ -100,10 +100,10 @@ def strip(network: Network, options: TranslateOptions) -> None:
     rejected = [*found.rejected, *rejected, *_other_quantized_ops(graph), *_quantizers_in_bodies(graph)]
     if rejected:
         raise _refusal(rejected)
-    if not found.steps and not weights:
+    if not found.steps and not weights and options.calibrate is None:
         raise UnsupportedQuantizer(
             "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
-            "Quantize it first (QAT or PTQ in QDQ format); a float model needs a calibration cache instead.",
+            "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
         )
     mixed = _mixed_readers(graph, found)
     # all are computed before any is replaced, because constants may share nodes; each is let go as soon as it is stored

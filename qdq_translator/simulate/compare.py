@@ -7,20 +7,19 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 import numpy as np
 import onnx
 
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
+from qdq_translator.progress import Progress
 from qdq_translator.simulate.implicit import Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, class_scores
 from qdq_translator.simulate.run import ExplicitNetwork, Session, same_inputs
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is going on, how much of it is done, and how much there is."""
 EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
 
 

@@ -120,6 +120,18 @@ def simulate(
     return Simulated(graph.to_model(), builder.made, builder.read, placement)
 
 
+def hold(graph: Graph, types: TensorTypes, scales: Mapping[str, float]) -> dict[str, str]:
+    """Rounds the tensors of `scales` to their codes, in place, and leaves everything else float.
+
+    Returns tensor -> its name as its layer makes it, before it is rounded.
+    """
+    builder = _Builder(
+        graph, types, SimulationOptions(), Placement(dict(scales), frozenset(), frozenset(), frozenset(), ())
+    )
+    builder.tensors(set())
+    return builder.made
+
+
 class _Builder:
     def __init__(self, graph: Graph, types: TensorTypes, options: SimulationOptions, placement: Placement) -> None:
         self.graph, self.types, self.options, self.placement = graph, types, options, placement

@@ -24,9 +24,9 @@ from qdq_translator.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import pass_through
 from qdq_translator.precision import float_activations
+from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import STATED
-from qdq_translator.simulate.compare import Progress
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db

@@ -29,14 +29,20 @@ def _onnxruntime() -> Any:
 class Session:
     """A model loaded once. `run` returns the tensors that were asked for when it was made."""
 
-    def __init__(self, model: onnx.ModelProto, what: str, fetch: Optional[Sequence[str]] = None) -> None:
-        """`fetch`: tensors of the graph to return instead of its outputs. Raises UserError where ONNX Runtime refuses."""
+    def __init__(
+        self, model: onnx.ModelProto, what: str, fetch: Optional[Sequence[str]] = None, one_thread: bool = False
+    ) -> None:
+        """`fetch`: tensors of the graph to return instead of its outputs. one_thread: computed by whoever calls `run`, from
+        packed weights, for callers that run several samples at a time. Raises UserError where ONNX Runtime refuses."""
         runtime = _onnxruntime()
         options = runtime.SessionOptions()
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
-        # packed constant weights take another kernel, which adds up in another order than weights behind a Q/DQ pair
-        options.add_session_config_entry("session.disable_prepacking", "1")
+        if one_thread:
+            options.intra_op_num_threads = 1
+        else:
+            # packed constant weights take another kernel, which adds up in another order than weights behind a Q/DQ pair
+            options.add_session_config_entry("session.disable_prepacking", "1")
         # threads that spin between runs take the processor from the comparison
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.what = what

@@ -17,7 +17,7 @@ import onnx
 from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers, is_expressible
 from qdq_translator.graph import Graph
 from qdq_translator.inference import pass_through
-from qdq_translator.simulate.compare import Progress
+from qdq_translator.progress import Progress
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none

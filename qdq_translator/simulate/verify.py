@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Optional, TextIO
+from typing import TYPE_CHECKING, Any, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.emit.files import TranslationFiles, read_layer_argument
@@ -13,12 +12,12 @@ from qdq_translator.emit.integrity import disagreements
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
 from qdq_translator.options import parse_shapes
+from qdq_translator.progress import Progress
 from qdq_translator.simulate.compare import (
     EXPLICIT,
     SIMULATED,
     DeviceResults,
     OutputComparison,
-    Progress,
     compare_outputs,
 )
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
@@ -143,20 +142,6 @@ def _failed(options: Options, outputs: OutputComparison) -> list[str]:
 
 
 # -------------------------------------------------------------------- terminal
-
-
-@contextlib.contextmanager
-def progress_bar(stream: TextIO) -> Iterator[Progress]:
-    """A bar on a terminal, nothing elsewhere."""
-    if not stream.isatty():
-        yield lambda what, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(file=stream), transient=True) as bar:
-        task = bar.add_task("starting", total=1)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
 def _db(value: Optional[float], identical: bool) -> str:

@@ -1,0 +1,259 @@
+"""Rule K1: what no scale of the model and no exact rule covers gets the range that it has on the user's data.
+
+Asked by `inference` behind the exact rules. Not everything that lacks a scale is observed: where the readers of a tensor
+only hand its values on (rule S3), the readers' side is, so that a Relu's input is not calibrated for values that the Relu
+cuts. The inside of a decomposed LayerNormalization is left alone.
+
+On a DLA, tensors that must share one range are calibrated together, to the range with the least squared error over all
+their values. A scale of the model's own in such a set stays (rule S1); the others then take it where that costs them less
+than TRAINED_COST_DB each, and keep their own range otherwise (rule U1 reports that).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import numpy as np
+import onnx
+
+from qdq_translator.calibration.histogram import Histogram
+from qdq_translator.calibration.methods import METHODS, clipped, least_error, squared_error
+from qdq_translator.calibration.observe import observe
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.graph import Graph
+from qdq_translator.inference import clip, pass_through
+from qdq_translator.inference.context import Context
+from qdq_translator.inference.normalization import inside_normalizations
+from qdq_translator.inference.unify import differing_ranges
+from qdq_translator.options import TranslateOptions
+from qdq_translator.placement import graph_tensors
+from qdq_translator.progress import Progress
+from qdq_translator.qparams import INT8_MAX
+from qdq_translator.scales import Origin
+from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
+
+RULE = "K1"
+ZERO_SCALE = 2.0**-14
+"""Of a tensor that is 0 throughout: the smallest normal float16, so that it stays a number wherever it is stored."""
+FEW_SAMPLES = 8
+TRAINED_COST_DB = 6.0
+
+
+def load_data(graph: Graph, options: TranslateOptions, shapes: dict[str, list[int]]) -> Samples:
+    """The samples of `options.calibrate`. Raises UserError for data that the network does not take."""
+    inputs = onnx.ModelProto()
+    inputs.graph.input.extend(graph.inputs.values())
+    specs = input_specs(inputs, shapes)
+    images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
+    return load_samples(Path(str(options.calibrate)), specs, options.calibrate_samples, images)
+
+
+class DataScales:
+    """What `infer_scales` asks for scales from data: the first call observes and gives them, the second one fits the sets
+    of a DLA together once the exact rules have handed them on."""
+
+    def __init__(self, samples: Samples, diagnostics: Diagnostics, progress: Progress) -> None:
+        self._samples, self._diagnostics, self._progress = samples, diagnostics, progress
+        self._histograms: dict[str, Histogram] = {}
+        self._used = 0
+        self._calls = 0
+
+    def __call__(self, context: Context) -> bool:
+        """Raises UserError where ONNX Runtime cannot run the network, and for data that are not finite."""
+        self._calls += 1
+        if self._calls == 1:
+            return self._give(context)
+        if self._calls == 2 and context.options.target != "gpu" and context.options.unify_scales != "off":
+            self._share(context)
+        return False
+
+    def _give(self, context: Context) -> bool:
+        options = context.options
+        wanted: list[str] = []
+        trial = dataclasses.replace(context, scales=context.scales.fork())
+
+        def note(tensor: str) -> bool:
+            wanted.append(tensor)
+            return trial.scales.infer(tensor, 1.0, Origin(RULE))
+
+        _cover(trial, note)
+        outputs = [
+            name
+            for name in (*context.graph.outputs, *sorted(context.withheld))
+            if options.calibrate_outputs and name not in context.scales and context.types.is_float(name)
+        ]
+        tensors = [name for name in graph_tensors(context.graph) if name in {*wanted, *outputs}]
+        if not tensors:
+            self._diagnostics.info(RULE, "Every tensor has a scale without data; --calibrate has nothing to add.")
+            return False
+        stated = {name: scale.value for name, scale in context.scales.items() if scale.explicit}
+        observed = observe(
+            context.graph, context.types, stated, tensors, self._samples, self._progress, options.ignore_nonfinite
+        )
+        self._histograms = observed.histograms
+        self._used = len(self._samples) - observed.left_out
+        rows: list[dict[str, Any]] = []
+
+        def give(tensor: str) -> bool:
+            found = self._scale(tensor, context)
+            if found is None:
+                return False
+            value, row = found
+            rows.append(row)
+            return context.scales.infer(tensor, value, self._origin(tensor, context, _note(row)))
+
+        for name in outputs:
+            give(name)
+        _cover(context, give)
+        self._report(rows, context)
+        return True
+
+    def _scale(self, tensor: str, context: Context) -> Optional[tuple[float, dict[str, Any]]]:
+        """None where the data say nothing of the tensor."""
+        histogram = self._histograms.get(tensor)
+        if histogram is None or not histogram.total:
+            return None
+        amax = METHODS[context.options.calibrate_method](histogram) if histogram.amax else 0.0
+        row = {
+            "tensor": tensor,
+            "method": context.options.calibrate_method,
+            "samples": self._used,
+            "amax_seen": histogram.amax,
+            "amax": amax,
+            "clipped": clipped(histogram, amax),
+            "non_finite": histogram.non_finite,
+        }
+        return (amax / INT8_MAX if histogram.amax else ZERO_SCALE), row
+
+    def _origin(self, tensor: str, context: Context, note: str) -> Origin:
+        producer = context.graph.producer.get(tensor)
+        return Origin(RULE, producer.name if producer is not None else "", "", note)
+
+    # ---------------------------------------------------------------- sets of a DLA
+
+    def _share(self, context: Context) -> None:
+        rows: list[dict[str, Any]] = []
+        for members in differing_ranges(context):
+            own = [name for name in members if context.scales[name].origin.rule == RULE and name in self._histograms]
+            own = [name for name in own if self._histograms[name].amax > 0]
+            followers = [name for name in members if not context.scales[name].explicit]
+            stated = {context.scales[name].value for name in members if context.scales[name].explicit}
+            if not own:
+                continue
+            best = max(stated) * INT8_MAX if stated else least_error([self._histograms[name] for name in own])
+            costs = {name: self._cost(name, context.scales[name].amax, best) for name in own}
+            worst = max(costs, key=lambda name: costs[name])
+            taken = not stated or costs[worst] < TRAINED_COST_DB
+            rows.append(
+                {
+                    "tensors": members,
+                    "amax": best,
+                    "trained": bool(stated),
+                    "taken": taken,
+                    "worst": worst,
+                    "cost_db": costs,
+                }
+            )
+            if not taken:
+                continue
+            for name in followers:
+                old = context.scales[name]
+                note = (
+                    f"shares its range on the DLA; {old.origin.note}"
+                    if old.origin.note
+                    else "shares its range on the DLA"
+                )
+                context.scales.replace(name, best / INT8_MAX, dataclasses.replace(old.origin, note=note))
+        if not rows:
+            return
+        taken_rows = [row for row in rows if row["taken"]]
+        if taken_rows:
+            worst_row = max(taken_rows, key=lambda row: row["cost_db"][row["worst"]])
+            one = len(taken_rows) == 1
+            self._diagnostics.info(
+                RULE,
+                f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that the DLA wants on one range "
+                f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses most by it: "
+                f"{worst_row['cost_db'][worst_row['worst']]:.1f} dB.",
+                tensor=worst_row["worst"],
+                data={"sets": rows},
+            )
+
+    def _cost(self, tensor: str, own: float, shared: float) -> float:
+        """dB of SQNR that the tensor loses on the shared range."""
+        histogram = self._histograms[tensor]
+        before, after = squared_error(histogram, np.array([own, shared]))
+        return 10 * math.log10(max(after, 1e-300) / max(before, 1e-300))
+
+    # ---------------------------------------------------------------- words
+
+    def _report(self, rows: list[dict[str, Any]], context: Context) -> None:
+        diagnostics, samples = self._diagnostics, self._used
+        if samples < len(self._samples):
+            diagnostics.warning(
+                RULE,
+                f"{len(self._samples) - samples} of {len(self._samples)} samples hold values that are not finite and were left out.",
+                mend="Mend the data.",
+            )
+        if samples < FEW_SAMPLES:
+            diagnostics.warning(
+                RULE,
+                f"Scales were calibrated on {samples} sample{'s' if samples > 1 else ''}: ranges that other inputs reach may be clipped.",
+                mend="Calibrate on 100 samples or more of the data that the network will see.",
+            )
+        for row in rows:
+            tensor = row["tensor"]
+            if not row["amax_seen"]:
+                diagnostics.info(
+                    RULE,
+                    f"Tensor '{tensor}' is 0 throughout the data; it got the scale {ZERO_SCALE:.3g}.",
+                    tensor=tensor,
+                    mend="If it is not 0 on other inputs, calibrate on data that show it.",
+                )
+            if row["non_finite"]:
+                diagnostics.warning(
+                    RULE,
+                    f"Tensor '{tensor}' held {row['non_finite']} values that are not finite; its scale leaves them out.",
+                    tensor=tensor,
+                    mend="Look at the data and at the layers before it: 'verify --per_layer' on the same inputs.",
+                )
+        silent = [name for name, h in self._histograms.items() if not h.total]
+        if silent:
+            diagnostics.warning(
+                RULE,
+                f"{len(silent)} tensors held no finite value on the data and got no scale, '{silent[0]}' for one.",
+                tensor=silent[0],
+                mend="Look at the data and at the layers before it.",
+                data={"tensors": silent},
+            )
+        method = context.options.calibrate_method
+        diagnostics.info(
+            RULE,
+            f"{len(rows)} tensor{'s' if len(rows) != 1 else ''} got a scale from {samples} samples of data ({method}).",
+            data={"tensors": rows, "source": self._samples.source},
+        )
+
+
+def _note(row: dict[str, Any]) -> str:
+    return f"{row['method']} of {row['samples']} samples, largest {row['amax_seen']:.4g}, {100 * row['clipped']:.3g}% clipped"
+
+
+def _cover(context: Context, give: Callable[[str], bool]) -> None:
+    """`give` is asked for every tensor that lacks a scale, from the outputs to the inputs, unless its readers hand theirs
+    back (rule S3) or it is inside a normalization."""
+    left_alone = inside_normalizations(context)
+    for tensor in reversed(graph_tensors(context.graph)):
+        if context.lacks(tensor) and tensor not in left_alone and not _handed_back(tensor, context):
+            give(tensor)
+
+
+def _handed_back(tensor: str, context: Context) -> bool:
+    """True where an exact rule of a reader gave the tensor its scale."""
+    for reader in context.graph.consumers(tensor):
+        for rule in (clip, pass_through):
+            if reader.is_op(*rule.OPS) and reader.inputs[0] == tensor and rule.backward(reader, context):
+                return True
+    return False

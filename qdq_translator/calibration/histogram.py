@@ -1,0 +1,86 @@
+"""The magnitudes of a tensor's values, counted as they come: one pass, constant memory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+BINS = 4096
+_CHUNK = 2**15
+"""Values counted at a time: what a processor's cache holds."""
+_LEAST_EXPONENT = -100
+"""Magnitudes below 2**-112 share the first bin, so that the factor of the bins stays a float32."""
+
+
+class Histogram:
+    """Counts of |value| in BINS equal bins from 0 to `end`, the power of two next above the largest magnitude.
+
+    When a larger magnitude comes, bins merge in pairs and the range doubles. What is counted is therefore the same in
+    whatever order and parts the values come, and every value weighs the same, however large its batch was.
+
+    lowest, highest: of all finite values (0 where there are none). non_finite: how many were NaN or infinite; they are
+    counted nowhere else.
+    """
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(BINS, np.int64)
+        self.lowest = self.highest = 0.0
+        self.non_finite = 0
+        self._exponent = _LEAST_EXPONENT
+
+    @property
+    def total(self) -> int:
+        """Finite values."""
+        return int(self.counts.sum())
+
+    @property
+    def amax(self) -> float:
+        """The largest magnitude, exactly."""
+        return max(-self.lowest, self.highest)
+
+    @property
+    def width(self) -> float:
+        """Of a bin, in the tensor's units."""
+        return math.ldexp(1.0, self._exponent) / BINS
+
+    def add(self, values: np.ndarray) -> None:
+        """Any shape; float16, float32 or float64 (counted as float32)."""
+        flat = values.reshape(-1).astype(np.float32, copy=False)
+        if not flat.size:
+            return
+        low, high = float(flat.min()), float(flat.max())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            finite = flat[np.isfinite(flat)]
+            self.non_finite += flat.size - finite.size
+            self.add(finite)
+            return
+        self._cover(low, high)
+        factor = np.float32(1 / self.width)
+        buffer = np.empty(min(flat.size, _CHUNK), np.float32)
+        for start in range(0, flat.size, _CHUNK):
+            part = flat[start : start + _CHUNK]
+            scaled = buffer[: part.size]
+            np.abs(part, out=scaled)
+            np.multiply(scaled, factor, out=scaled)
+            self.counts += np.bincount(scaled.astype(np.intp), minlength=BINS)
+
+    def merge(self, other: Histogram) -> None:
+        """Adds all that `other` has counted; `other` is used up."""
+        self._cover(other.lowest, other.highest)
+        other._cover(self.lowest, self.highest)
+        self.counts += other.counts
+        self.non_finite += other.non_finite
+
+    def _cover(self, low: float, high: float) -> None:
+        """Widens the range to hold both."""
+        self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
+        exponent = max(math.frexp(self.amax)[1], self._exponent)
+        if exponent > self._exponent:
+            step = 2 ** min(exponent - self._exponent, 63)
+            merged = np.zeros(BINS, np.int64)
+            if step < BINS:
+                merged[: BINS // step] = self.counts.reshape(-1, step).sum(1)
+            else:
+                merged[0] = self.counts.sum()
+            self.counts, self._exponent = merged, exponent

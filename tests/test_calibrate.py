@@ -1,0 +1,278 @@
+"""Rule K1, `translate --calibrate`: what is observed, where, and what becomes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.calibration import observe as observing
+from qdq_translator.cli import main
+from qdq_translator.errors import UserError
+from qdq_translator.simulate.run import Session
+from qdq_translator.translator import Translation
+from tests.small_models import model, pair
+
+# a trained input, a Conv whose BatchNormalization is folded, SiLU, and a residual Add with a plain operand
+BLOCK = f"""net (float[N, 3, 8, 8] x) => (float[N, 4, 8, 8] y) {{
+    {pair("x", "xq")}
+    wq = DequantizeLinear(w, ws, wz)
+    c = Conv <pads=[1, 1, 1, 1]>(xq, wq)
+    n = BatchNormalization(c, g, b, m, v)
+    sig = Sigmoid(n)
+    a = Mul(n, sig)
+    r = Conv(a, u)
+    t = Add(r, a)
+    p = Relu(t)
+    y = Conv(p, u)
+}}"""
+
+
+def block() -> onnx.ModelProto:
+    random = np.random.default_rng(5)
+    return model(
+        BLOCK,
+        s=np.float32(0.02),
+        z=np.int8(0),
+        w=random.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8),
+        ws=np.float32(0.01),
+        wz=np.int8(0),
+        g=random.uniform(0.5, 3, 4).astype(np.float32),
+        b=random.standard_normal(4).astype(np.float32),
+        m=random.standard_normal(4).astype(np.float32),
+        v=random.uniform(0.5, 2, 4).astype(np.float32),
+        u=random.standard_normal((4, 4, 1, 1)).astype(np.float32),
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((32, 3, 8, 8)).astype(np.float32))
+    return path
+
+
+def calibrated(explicit: onnx.ModelProto, data: Path, **options: Any) -> Translation:
+    return translate(explicit, TranslateOptions(calibrate=str(data), **options))
+
+
+def k1(translation: Translation) -> dict[str, float]:
+    return {name: scale.amax for name, scale in translation.scales.items() if scale.origin.rule == "K1"}
+
+
+def test_scales_are_what_the_explicit_model_holds(data: Path) -> None:
+    """Behind the folded BatchNormalization, too; the input is rounded by its trained scale while the rest is observed."""
+    explicit = block()
+    translation = calibrated(explicit, data, calibrate_method="max")
+    found = k1(translation)
+    assert set(found) == {"n", "sig", "a", "r", "p"}  # 't' goes with the Relu behind it
+    values = Session(explicit, "explicit", list(found)).run({"x": np.load(data)})
+    for name, amax in found.items():
+        assert amax == pytest.approx(float(np.abs(values[name]).max()), rel=1e-5), name
+    assert (
+        translation.scales["t"].origin.rule == "S3" and translation.scales["t"].value == translation.scales["p"].value
+    )
+    assert translation.scales["x"].value == np.float32(0.02) and translation.scales["x"].origin.rule == "Q1"
+
+
+def test_every_layer_but_the_output_runs_in_int8(data: Path) -> None:
+    before, after = translate(block()), calibrated(block(), data)
+    assert sum(layer.precision != "int8" for layer in before.plan) >= 5
+    assert [layer.precision for layer in after.plan].count("int8") == len(after.plan) - 1
+    assert "y" not in after.scales and "y" in calibrated(block(), data, calibrate_outputs=True).scales
+
+
+def test_notes_say_method_samples_range_and_share(data: Path) -> None:
+    origin = calibrated(block(), data, calibrate_method="percentile", calibrate_samples=20).scales["a"].origin
+    assert (origin.rule, origin.node) == ("K1", "Mul_5") or origin.rule == "K1"
+    assert origin.note.startswith("percentile of 20 samples, largest ") and origin.note.endswith("% clipped")
+
+
+def test_the_result_does_not_depend_on_threads_or_files(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread or three, one file or many of unequal length: the same bytes."""
+    values = np.load(data)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for number, part in enumerate(np.split(values, [1, 2, 9])):
+        np.savez(folder / f"{number}.npz", x=part)
+    caches = []
+    for threads, source in ((1, data), (3, data), (2, folder)):
+        monkeypatch.setattr(observing, "_processors", lambda n=threads: n)
+        caches.append(calibrated(block(), source).cache.to_text())
+    assert caches[0] == caches[1] == caches[2]
+
+
+def test_data_come_before_guesses(data: Path) -> None:
+    """With every rule switched on, what is observed is what the scales are."""
+    rules = {
+        "infer_mul_scales": True,
+        "infer_concat_scales": True,
+        "infer_average_pool_scales": True,
+        "add_unary_ew_scales_for_dla": True,
+    }
+    with_rules = calibrated(block(), data, **rules)
+    origins = {scale.origin.rule for _, scale in with_rules.scales.items()}
+    assert "K1" in origins and "S9" not in origins
+
+
+def test_a_float_model_gets_all_files(data: Path, tmp_path: Path) -> None:
+    float_model = tmp_path / "float.onnx"
+    text = BLOCK.replace(pair("x", "xq"), "xq = Identity(x)").replace(
+        "wq = DequantizeLinear(w, ws, wz)", "wq = Identity(w)"
+    )
+    source = block()
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in source.graph.initializer}
+    onnx.save(
+        model(text, **{n: v.astype(np.float32) for n, v in weights.items() if n in ["w", "g", "b", "m", "v", "u"]}),
+        float_model,
+    )
+    with pytest.raises(UserError, match="--calibrate"):
+        translate(float_model)
+    assert main(["translate", "-i", str(float_model), "--calibrate", str(data), "-o", str(tmp_path / "out")]) == 0
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == sorted(
+        f"float_{end}"
+        for end in (
+            "noqdq.onnx",
+            "precision_config.json",
+            "precision_config_calib.cache",
+            "precision_config_layer_arg.txt",
+            "report.json",
+        )
+    )
+    translation = calibrated(onnx.load(float_model), data)
+    assert {name for name, _ in translation.scales.items()} >= {"x", "n", "a", "p", "t"}
+
+
+def test_a_tensor_that_is_zero_gets_the_smallest_sensible_scale(tmp_path: Path) -> None:
+    np.save(tmp_path / "zero.npy", np.zeros((8, 3, 8, 8), np.float32) - 5)
+    graph = """net (float[N, 3, 8, 8] x) => (float[N, 3, 8, 8] y) {
+        a = Conv(x, w)
+        r = Relu(a)
+        y = Conv(r, w)
+    }"""
+    explicit = model(graph, w=np.eye(3, dtype=np.float32)[:, :, None, None])
+    translation = calibrated(explicit, tmp_path / "zero.npy")
+    assert translation.scales["r"].value == 2.0**-14
+    assert any("0 throughout" in str(d) for d in translation.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.ones((4, 3, 9, 8), np.float32), "4x3x9x8"),
+        (np.ones((4, 3, 8, 8), np.int64), "int64"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(values: np.ndarray, words: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "bad.npy", values)
+    with pytest.raises(UserError, match=words):
+        calibrated(block(), tmp_path / "bad.npy")
+
+
+def test_values_that_are_not_finite(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.load(data)
+    clean = k1(calibrated(block(), data, calibrate_method="max"))
+    spoilt = np.concatenate([values, np.full((1, 3, 8, 8), np.nan, np.float32)])
+    spoilt[32, 0, 0, 0] = np.inf
+    np.save(tmp_path / "nan.npy", spoilt)
+    with pytest.raises(UserError, match="192 of 192 values of input 'x' in sample 32 are not finite") as caught:
+        calibrated(block(), tmp_path / "nan.npy")
+    assert "--ignore_nonfinite" in str(caught.value)
+    onnx.save(block(), tmp_path / "m.onnx")
+    out = tmp_path / "out"
+    assert (
+        main(["translate", "-i", str(tmp_path / "m.onnx"), "--calibrate", str(tmp_path / "nan.npy"), "-o", str(out)])
+        == 1
+    )
+    assert not out.exists() or not list(out.iterdir())
+    assert "Traceback" not in capsys.readouterr().err
+    accepted = calibrated(block(), tmp_path / "nan.npy", calibrate_method="max", ignore_nonfinite=True)
+    assert k1(accepted) == clean
+    assert any("1 of 33 samples" in str(d) for d in accepted.diagnostics.warnings)
+
+
+def test_few_samples_are_a_risk_that_is_named(data: Path) -> None:
+    few = calibrated(block(), data, calibrate_samples=7)
+    assert any(d.rule == "K1" and "7 samples" in str(d) for d in few.diagnostics.warnings)
+    assert not any(d.rule == "K1" for d in calibrated(block(), data, calibrate_samples=8).diagnostics.warnings)
+
+
+def test_a_model_that_onnxruntime_cannot_run_names_the_operator(data: Path) -> None:
+    explicit = block()
+    explicit.graph.node[-1].op_type, explicit.graph.node[-1].domain = "Unheard", "nobody"
+    explicit.opset_import.append(onnx.helper.make_opsetid("nobody", 1))
+    with pytest.raises(UserError, match="Unheard"):
+        calibrated(explicit, data)
+
+
+def test_nothing_to_observe_is_said(tmp_path: Path) -> None:
+    explicit = model(
+        f"net (float[N, 3, 8, 8] x) => (float[N, 3, 8, 8] y) {{ {pair('x', 'q')} y = Conv(q, w) }}",
+        s=np.float32(0.1),
+        z=np.int8(0),
+        w=np.eye(3, dtype=np.float32)[:, :, None, None],
+    )
+    np.save(tmp_path / "x.npy", np.ones((8, 3, 8, 8), np.float32))
+    translation = calibrated(explicit, tmp_path / "x.npy")
+    assert not k1(translation) and any("nothing to add" in str(d) for d in translation.diagnostics)
+
+
+def test_no_scale_inside_a_decomposed_normalization(tmp_path: Path) -> None:
+    graph = """net (float[N, 4, 8] x) => (float[N, 4, 8] y) {
+        mean = ReduceMean <axes=[-1]>(x)
+        d = Sub(x, mean)
+        sq = Pow(d, two)
+        var = ReduceMean <axes=[-1]>(sq)
+        e = Add(var, eps)
+        root = Sqrt(e)
+        n = Div(d, root)
+        k = Mul(n, gain)
+        y = MatMul(k, w)
+    }"""
+    explicit = model(
+        graph,
+        two=np.float32(2),
+        eps=np.float32(1e-5),
+        gain=np.linspace(0.5, 2, 8, dtype=np.float32),
+        w=np.eye(8, dtype=np.float32),
+    )
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((8, 4, 8)).astype(np.float32))
+    assert set(k1(calibrated(explicit, tmp_path / "x.npy"))) == {"x", "n", "k"}
+
+
+def test_dla_sets_share_the_range_that_loses_least(tmp_path: Path) -> None:
+    """Two parts of a Concat, one ten times as wide with a few outliers: one range for all three, smaller than the largest."""
+    graph = """net (float[1, 4, 8, 8] x) => (float[1, 8, 8, 8] y) {
+        a = Conv(x, w)
+        b = Conv(x, u)
+        c = Concat <axis=1>(a, b)
+        y = Conv(c, v)
+    }"""
+    random = np.random.default_rng(2)
+    explicit = model(
+        graph,
+        w=random.standard_normal((4, 4, 1, 1)).astype(np.float32),
+        u=random.standard_normal((4, 4, 1, 1)).astype(np.float32) * 10,
+        v=random.standard_normal((8, 8, 1, 1)).astype(np.float32),
+    )
+    np.save(tmp_path / "x.npy", random.standard_t(3, (16, 4, 8, 8)).astype(np.float32))
+    gpu = calibrated(explicit, tmp_path / "x.npy", infer_concat_scales=False)
+    dla = calibrated(explicit, tmp_path / "x.npy", target="orin-dla", platform="jetpack-6.2")
+    apart, together = k1(gpu), k1(dla)
+    assert len({together[n] for n in "abc"}) == 1 and len({apart[n] for n in "abc"}) == 3
+    assert apart["a"] < together["a"] <= max(apart.values()) * 1.2
+    assert not dla.shared_ranges
+    sets = next(d for d in dla.diagnostics if d.rule == "K1" and "sets" in d.data).data["sets"]
+    assert sets[0]["worst"] == "a" and sets[0]["cost_db"]["a"] > 3
+    unequal = dataclasses.replace(
+        TranslateOptions(calibrate=str(tmp_path / "x.npy")), target="orin-dla", unify_scales="off"
+    )
+    assert k1(translate(explicit, unequal)) == apart
