@@ -30,7 +30,6 @@ _WITHIN_INPUT_RANGE = (
         "Elu",
         "Gelu",
         "GlobalMaxPool",
-        "HardSwish",
         "LeakyRelu",
         "Neg",
         "ReduceMax",

@@ -191,8 +191,8 @@ _ROWS = (
     Rule(
         "S8",
         "around Mul",
-        "Mul: forward `amax_out = amax_a * amax_b`; SiLU (`x * sigmoid(x)`) and a constant of one magnitude both ways, "
-        "exactly; backward through other products with `--inference reference` alone",
+        "Mul: forward `amax_out = amax_a * amax_b`; SiLU (`x * sigmoid(x)`), HardSwish and a constant of one magnitude both "
+        "ways, exactly; backward through other products with `--inference reference` alone",
         "`--infer_mul_scales`",
         options=("infer_mul_scales",),
     ),

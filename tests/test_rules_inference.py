@@ -349,6 +349,27 @@ def test_s8_silu_forward_is_exact(amax: float) -> None:
     assert t.scales["m"].amax == pytest.approx(float(np.abs(grid / (1 + np.exp(-grid))).max()), rel=1e-6)
 
 
+HARD_SWISH = ["m = HardSwish(d)", "g = HardSigmoid<alpha=0.16666667, beta=0.5>(d)  m = Mul(g, d)"]
+
+
+@pytest.mark.parametrize("call", HARD_SWISH, ids=["operator", "parts"])
+@pytest.mark.parametrize("amax", [0.01, 0.3, 0.5, 1.0, 2.99, 3.0, 20.0])
+def test_s8_hard_swish_is_exact_both_ways(call: str, amax: float) -> None:
+    def largest(of: float) -> float:
+        grid = np.linspace(-of, of, 200_001)
+        return float(np.abs(grid * np.clip(grid / 6 + 0.5, 0, 1)).max())
+
+    scales = {"u": np.float32(amax / 127), "z": np.int8(0)}
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ d = Sin(x)  {call} {pair('m', 'q', scale='u')} y = Exp(q) }}"
+    t = same_function(model(text, **scales), infer_mul_scales=True)
+    x = t.scales["d"].amax
+    assert x * min(x / 6 + 0.5, 1) == pytest.approx(amax, rel=1e-6) and t.scales["d"].origin.rule == "S8"
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd', scale='u')} {call} y = Exp(m) }}"
+    t = same_function(model(text, **scales), infer_mul_scales=True)
+    assert t.scales["m"].amax == pytest.approx(largest(amax), rel=1e-6)
+    assert "m" not in scales_of(translate(model(text, **scales)))
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -356,6 +377,9 @@ def test_s8_silu_forward_is_exact(amax: float) -> None:
         "g = Sigmoid(d)  m = Mul(d, g)  v = Abs(d)",  # another reader of x
         "g = Sigmoid(d)  m = Mul(d, g)  v = Abs(g)",  # another reader of the sigmoid
         "g = Tanh(d)  m = Mul(d, g)  v = Abs(x)",
+        "g = HardSigmoid<alpha=-0.5, beta=0.5>(d)  m = Mul(d, g)  v = Abs(x)",  # falls
+        "g = HardSigmoid<alpha=0.5, beta=0.0>(d)  m = Mul(d, g)  v = Abs(x)",  # shut at 0
+        "m = HardSwish(d)  v = Abs(d)",
         "g = Sigmoid(d)  m = Add(d, g)  v = Abs(x)",
     ],
 )

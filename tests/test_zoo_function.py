@@ -109,7 +109,7 @@ def test_refused_with_a_reason(path: Path) -> None:
 def test_scales_and_names(path: Path) -> None:
     """Every name in every file exists; scales are positive, normal, finite; rule S2; unique expressible node names."""
     path = need_shared(path)
-    for flags in ({}, ALL_FLAGS):
+    for flags in ({}, ALL_FLAGS, {**ALL_FLAGS, "infer_bounds": True, "infer_add_scales": True}):
         translation = translate(path, options_for(path, **flags))
         graph = translation.model.graph
         tensors = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}

@@ -16,7 +16,7 @@ import dataclasses
 from typing import Callable, Optional
 
 from qdq_translator.graph import Node
-from qdq_translator.inference import average_pool, bounds, clip, concat, mul, pass_through, sigmoid, silu, sums
+from qdq_translator.inference import average_pool, bounds, clip, concat, mul, pass_through, self_gated, sigmoid, sums
 from qdq_translator.inference.context import Context
 from qdq_translator.options import TranslateOptions
 
@@ -38,7 +38,7 @@ HANDED_ON = ScaleRule("", pass_through.OPS, pass_through.forward, pass_through.b
 CLIP = ScaleRule("", clip.OPS, clip.forward, clip.backward)
 CONCAT = ScaleRule("infer_concat_scales", concat.OPS, concat.forward, concat.backward)
 CONCAT_PARTLY = ScaleRule("infer_concat_scales", concat.OPS, concat.partly_forward, concat.backward)
-SILU = ScaleRule("infer_mul_scales", silu.OPS, silu.forward, silu.backward)
+SELF_GATED = ScaleRule("infer_mul_scales", self_gated.OPS, self_gated.forward, self_gated.backward)
 BY_CONSTANT = ScaleRule("infer_mul_scales", mul.OPS, mul.constant_forward, mul.constant_backward)
 SIGMOID = ScaleRule("infer_mul_scales", sigmoid.OPS, sigmoid.forward)
 BOUNDS = ScaleRule("infer_bounds", bounds.OPS, bounds.forward)
@@ -50,7 +50,7 @@ INVERSE_SIGMOID = ScaleRule("", sigmoid.OPS, backward=sigmoid.reference_backward
 
 PHASES: dict[str, tuple[tuple[ScaleRule, ...], ...]] = {
     "sound": (
-        (HANDED_ON, CLIP, CONCAT, SILU, BY_CONSTANT),
+        (HANDED_ON, CLIP, CONCAT, SELF_GATED, BY_CONSTANT),
         (SIGMOID, BOUNDS),
         (SUMS,),
         (PRODUCTS,),

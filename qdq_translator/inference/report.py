@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Iterable
 
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.inference import silu
+from qdq_translator.inference import self_gated
 from qdq_translator.inference.context import LOWER_BOUND, Context
+from qdq_translator.report.words import counted
 
 TOLD_SHARE = 0.1
 """What a saturating SiLU input may add to the output, as a share of the output's range, before it is told."""
@@ -72,22 +73,28 @@ def _report_clipped(context: Context, diagnostics: Diagnostics) -> None:
 
 
 def _report_lifted(context: Context, diagnostics: Diagnostics) -> None:
-    """SiLU inputs whose saturation below shows in the output (rule S8)."""
-    shares = {
-        name: -silu.silu(-scale.amax) / context.scales[scale.origin.source].amax
+    """Inputs of a SiLU or HardSwish whose saturation below shows in the output (rule S8)."""
+    given = {
+        scale.origin.node: (name, scale)
         for name, scale in context.scales.items()
-        if scale.origin.note.startswith(silu.NOTE)
+        if scale.origin.note.startswith(self_gated.NOTE)
     }
+    shares: dict[str, float] = {}
+    for node in context.graph.nodes if given else ():
+        found = self_gated.parts(node, context) if node.name in given else None
+        if found is not None:
+            name, scale = given[node.name]
+            shares[name] = -found[2].product(-scale.amax) / context.scales[scale.origin.source].amax
     lifted = [name for name, share in shares.items() if share > TOLD_SHARE]
     if lifted:
         worst = max(lifted, key=lambda name: shares[name])
         origin = context.scales[worst].origin
         diagnostics.info(
             "S8",
-            f"Inputs of {len(lifted)} SiLU saturate where the output is small: of '{worst}' {origin.note.partition('; ')[2]}, "
-            f"which is {100 * shares[worst]:.0f}% of the output's range.",
+            f"Inputs of {counted(len(lifted), 'activation')} (SiLU, HardSwish) saturate where the output is small: of '{worst}' "
+            f"{origin.note.partition('; ')[2]}, which is {100 * shares[worst]:.0f}% of the output's range.",
             tensor=worst,
             node=origin.node,
-            mend="Quantize the SiLU's input in the model if that matters.",
+            mend="Quantize the activation's input in the model if that matters.",
             data={"tensors": lifted},
         )
