@@ -324,11 +324,23 @@ def test_sensitivity_finds_the_costly_layer(tmp_path: Path, capsys: pytest.Captu
     command = ["verify", "-i", str(tmp_path / "m.onnx"), "-t", str(tmp_path / "t"), "--samples", "2", "--sensitivity"]
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["sensitivity"]
-    assert [row["layer"] for row in found["ranking"]] == ["coarse", "fine"]
+    assert [row["layers"] for row in found["ranking"]] == [["coarse"], ["fine"]]
     assert found["ranking"][0]["gain_db"] > 10 > 1 > found["ranking"][1]["gain_db"]
-    assert found["layer_argument_addition"].startswith("coarse:fp16") and found["layers_left_out"] == 0
+    assert found["layer_argument_addition"].startswith("coarse:fp16") and found["candidates_left_out"] == 0
+    assert found["keep_fp16"] == ["coarse"] and found["layer_argument"] == "coarse:fp16"
+    again = translate(tmp_path / "m.onnx", TranslateOptions(keep_fp16=found["keep_fp16"])).save(tmp_path / "again")
+    mended = verify(Options(model=str(tmp_path / "m.onnx"), translation=str(again.folder), samples=2))
+    tried = verify(
+        Options(
+            model=str(tmp_path / "m.onnx"),
+            translation=str(tmp_path / "t"),
+            samples=2,
+            layer_arg=found["layer_argument"],
+        )
+    )
+    assert mended["outputs"] == tried["outputs"] and tried["simulation"]["layer_arg"] is True
     assert main([*command, "--time_limit", "0"]) == 0
-    assert "2 layers left out by --time_limit" in capsys.readouterr().out
+    assert "2 tensors left out by --time_limit" in capsys.readouterr().out
 
 
 # -------------------------------------------------------------------- results from a device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -256,16 +257,22 @@ def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
 
     from qdq_translator.report.words import counted
 
-    base = found["baseline_db"]
-    console.print(f"Output SQNR against float: {_db(base, base is None)} dB. With one layer kept above INT8:")
-    for row in found["ranking"][:10]:
+    base, ranking, left = found["baseline_db"], found["ranking"], found["candidates_left_out"]
+    console.print(f"Output SQNR against float: {_db(base, base is None)} dB. With one tensor left float:")
+    for row in ranking[:10]:
         gain = "" if row["gain_db"] is None else f"{row['gain_db']:+.2f} dB"
-        console.print(f"  {gain:>10}  {escape(row['layer'])}")
-    if found["layers_left_out"]:
-        console.print(f"  {counted(found['layers_left_out'], 'layer')} left out by --time_limit")
+        others = f" and {counted(len(row['tensors']) - 1, 'more')}" if len(row["tensors"]) > 1 else ""
+        console.print(f"  {gain:>10}  {escape(row['tensor'])}{others}, by {escape(', '.join(row['layers']))}")
+    if left:
+        console.print(f"  {counted(left, 'tensor')} left out by --time_limit")
     if found["chosen"]:
-        best = found["chosen"][-1]["sqnr_db"]
-        console.print(f"Together {_db(best, best is None)} dB; add to --layerPrecisions:")
-        console.print(f"  {escape(found['layer_argument_addition'])}", soft_wrap=True)
-    else:
-        console.print("No single layer helps; the layer argument needs no addition.")
+        best = found["chosen"][-1]
+        console.print(
+            f"Kept above INT8 together: {_db(best['sqnr_db'], best['sqnr_db'] is None)} dB, cosine "
+            f"{best['cosine']:.6f}. Translate again with"
+        )
+        console.print(f"  --keep_fp16 {escape(' '.join(map(shlex.quote, found['keep_fp16'])))}", soft_wrap=True)
+        console.print("or try it here, or give it to trtexec as --layerPrecisions:")
+        console.print(f"  --layer_arg {escape(shlex.quote(found['layer_argument']))}", soft_wrap=True)
+    elif ranking:
+        console.print("None of them gains enough to name layers: the loss is spread over the network.")

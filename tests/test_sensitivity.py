@@ -1,0 +1,113 @@
+"""One bad scale in a network: the sensitivity names the tensor first, and its layers free it (see `bad_scales`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator.simulate import sensitivity
+from qdq_translator.simulate.implicit import simulate
+from qdq_translator.simulate.sensitivity import measure_sensitivity
+from tests import bad_scales
+from tests.bad_scales import BODIES, CASES, OPTIONS, Case
+
+pytest.importorskip("onnxruntime")
+BUILT = [case for case in CASES if case.tensor]
+
+
+@pytest.mark.parametrize("case", BUILT, ids=str)
+def test_the_bad_tensor_is_named_first_and_freed(case: Case) -> None:
+    outcome = bad_scales.run(case)
+    assert outcome is not None and outcome.found.ranking[0][0].tensor == case.tensor
+    assert outcome.mended.sqnr_db > outcome.right.sqnr_db - 1 > outcome.bad.sqnr_db + bad_scales.COSTS_DB
+    readers = {"one reader": 1, "residual": 2, "SiLU": 2, "behind a Relu": 1, "graph output": 1}
+    assert len(outcome.found.layers) == readers.get(case.kind, 3 if case.source == "fork of three" else 2)
+
+
+def test_at_least_29_of_30(zoo: Path) -> None:
+    assert len(CASES) == 30
+    outcomes = [bad_scales.run(case) for case in CASES if not case.tensor]
+    recovered = sum(outcome is not None and outcome.is_recovered for outcome in outcomes)
+    assert recovered + len(BUILT) >= 29  # those that are built here: the test before
+
+
+def test_a_reader_above_int8_already_is_not_named() -> None:
+    network = bad_scales._built(BODIES["fork"])
+    spoilt = dataclasses.replace(
+        network, scales={**network.scales, "h": network.scales["h"] / 8}, precisions={"c1": "fp16"}
+    )
+    found = measure_sensitivity(spoilt, OPTIONS, bad_scales._samples(network), None, 300)
+    assert found.ranking[0][0].tensor == "h" and found.layers == ["c2"]
+    assert found.layer_argument == "c1:fp16,c2:fp16"
+
+
+def test_tensors_under_one_scale_go_together_through_relu_and_data_movement() -> None:
+    network = bad_scales._built(BODIES["pool"])
+    scale = network.scales["h"] / 8
+    spoilt = dataclasses.replace(network, scales={**network.scales, "h": scale, "q": scale})
+    found = measure_sensitivity(spoilt, OPTIONS, bad_scales._samples(network), None, 300)
+    assert found.ranking[0][0].tensors == ("h", "q") and found.layers == ["c1"]
+
+
+def test_a_scale_that_is_wrong_in_the_model_is_wrong_in_all_that_follow_from_it() -> None:
+    """Where the ranges on both sides of a layer come from one, neither tensor alone brings anything back."""
+    network = bad_scales._built(BODIES["tanh"].replace("Tanh(b)", "Elu(b)"))
+    origins = {name: {"rule": "Q1", "node": "", "source": ""} for name in network.scales}
+    origins["b"] = {"rule": "S8", "node": "r1", "source": "t"}
+    scales = {**network.scales, "b": network.scales["b"] / 16, "t": network.scales["t"] / 16}
+    spoilt = dataclasses.replace(network, scales=scales, config={"scale_origins": origins})
+    samples = bad_scales._samples(network)
+    found = measure_sensitivity(spoilt, OPTIONS, samples, None, 300)
+    first = found.ranking[0][0]
+    assert first.tensor == "t" and set(first.tensors) == {"b", "t"} and found.layers == ["r1", "ct"]
+    alone = {c.tensor: q.sqnr_db for c, q in found.ranking if len(c.tensors) == 1}
+    assert max(alone["b"], alone["t"]) < found.ranking[0][1].sqnr_db - 6
+    without = measure_sensitivity(dataclasses.replace(spoilt, config={}), OPTIONS, samples, None, 300)
+    assert all(len(candidate.tensors) == 1 for candidate, _ in without.ranking)
+
+
+def test_weights_that_the_engine_rounds_badly_are_candidates() -> None:
+    """One large number in a channel: TensorRT's scale leaves the rest of it few codes."""
+    network = bad_scales._built(BODIES["chain"])
+    model = onnx.ModelProto.FromString(network.model.SerializeToString())
+    tensor = next(t for t in model.graph.initializer if t.name == "k9")
+    weight = onnx.numpy_helper.to_array(tensor).copy()
+    weight[:, 0, 0, 0] = 400.0  # behind a channel that is always zero
+    tensor.CopyFrom(onnx.numpy_helper.from_array(weight, "k9"))
+    bias = np.zeros(8, np.float32)
+    bias[0] = -100.0
+    model.graph.initializer.append(onnx.numpy_helper.from_array(bias, "b1"))
+    next(n for n in model.graph.node if n.name == "c1").input.append("b1")
+    spoilt = bad_scales._calibrated(dataclasses.replace(network, model=model))
+    found = measure_sensitivity(spoilt, OPTIONS, bad_scales._samples(spoilt), None, 300)
+    assert found.ranking[0][0].label == "weights of ct" and found.layers == ["ct"]
+    assert found.chosen[0][1].sqnr_db > found.baseline.sqnr_db + 10
+
+
+def test_what_a_time_limit_cuts_off_is_counted() -> None:
+    network = bad_scales._built(BODIES["residual"])
+    late = measure_sensitivity(network, OPTIONS, bad_scales._samples(network), None, 0)
+    held = simulate(network, OPTIONS).placement.held
+    assert late.ranking == [] and late.chosen == [] and late.left >= len(held) and late.layer_argument == ""
+
+
+def test_the_noisiest_rounding_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = bad_scales._built(BODIES["residual"])
+    spoilt = dataclasses.replace(network, scales={**network.scales, "hu": network.scales["hu"] / 8})
+    tried: list[set[str]] = []
+    original = sensitivity.simulate
+
+    def watched(*given: Any) -> Any:
+        simulated = original(*given)
+        tried.append(set(simulated.placement.held))
+        return simulated
+
+    monkeypatch.setattr(sensitivity, "simulate", watched)
+    measure_sensitivity(spoilt, OPTIONS, bad_scales._samples(network), None, 300)
+    base, _, first, *_ = tried
+    assert base - first == {"hu"}
