@@ -6,9 +6,8 @@ import math
 from typing import Optional
 
 from qdq_translator.graph import Graph, Node
+from qdq_translator.operators import WEIGHTED
 from qdq_translator.types import TensorTypes
-
-COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
@@ -16,7 +15,7 @@ def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
 
     A first dimension that is dynamic counts as 1, so that shares are known for any batch size.
     """
-    if not node.is_op(*COUNTED):
+    if not node.is_op(*WEIGHTED):
         return 0
     a, b = _sizes(node.inputs[0], types), _sizes(node.input(1), types)
     out = _sizes(node.outputs[0], types)
@@ -41,6 +40,6 @@ def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:
 
 def layer_weights(node: Node, graph: Graph) -> int:
     """Number of weights (bias left out) that the layer holds."""
-    if not node.is_op(*COUNTED):
+    if not node.is_op(*WEIGHTED):
         return 0
     return sum(math.prod(graph.initializers[n].dims) for n in node.inputs[:2] if n in graph.initializers)

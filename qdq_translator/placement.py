@@ -23,19 +23,17 @@ and every pair rounds but those that only layers of the layer argument would rea
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping, Optional
+from typing import Mapping
 
 from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import pass_through
+from qdq_translator.operators import CLAMPS, WEIGHT_INPUTS, WEIGHTED, output_channels
 from qdq_translator.precision import float_ends
-from qdq_translator.quantizers.constants import WEIGHT_INPUTS
 from qdq_translator.types import TensorTypes
 
 COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "DepthToSpace", "SpaceToDepth")
 """Rounding before or after them is the same where both sides have one scale."""
-_MULTIPLYING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_CLAMPING = ("Relu", "Clip")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +95,7 @@ def place(
         int8.add(node.name)
         for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard else ():
             name = node.input(index)
-            if name in graph.initializers and weight_axis(node, index, len(graph.initializers[name].dims)) is not None:
+            if name in graph.initializers and output_channels(node, index, len(graph.initializers[name].dims)):
                 weights.add((node.name, index))
     free: set[str] = set()
     for name in reversed(list(known)):
@@ -138,18 +136,18 @@ def _fusions(
     fused: dict[str, bool] = {}
     taken: set[str] = set()
     # backwards, so that of two products that meet in an Add the later one gets it; markers before all
-    products = [n for n in graph.nodes_reversed if n.is_op(*_MULTIPLYING) and n.name in int8]
+    products = [n for n in graph.nodes_reversed if n.is_op(*WEIGHTED) and n.name in int8]
     for node in sorted(products, key=lambda n: n.outputs[0] not in unary):
         name = node.outputs[0]
         while True:
             reader = graph.only_consumer(name)
             if reader is None or reader.name not in int8 or reader.name in taken:
                 break
-            is_clamp = reader.is_op(*_CLAMPING) and reader.inputs[0] == name
+            is_clamp = reader.is_op(*CLAMPS) and reader.inputs[0] == name
             is_bias = (
                 reader.is_op("Add") and graph.is_constant(node.input(1)) and any(map(graph.is_constant, reader.inputs))
             )
-            is_sum = reader.is_op("Add") and len(set(reader.inputs)) == 2 and not is_bias and node.is_op(*_MULTIPLYING)
+            is_sum = reader.is_op("Add") and len(set(reader.inputs)) == 2 and not is_bias and node.is_op(*WEIGHTED)
             if not (is_bias or (fuse and (is_sum or is_clamp))):
                 break
             taken.add(reader.name)
@@ -161,21 +159,3 @@ def _fusions(
             if is_sum:
                 node = reader  # one sum a fusion
     return fused
-
-
-def weight_axis(node: Node, index: int, rank: int) -> Optional[int]:
-    """The axis of a constant operand that tells output channels apart (fact sheet 5.2); None where TensorRT has none.
-
-    A grouped ConvTranspose has its output channels on axis 1 *and* in blocks along axis 0: see `restore`.
-    """
-    if node.is_op("Conv") and index == 1:
-        return 0
-    if node.is_op("ConvTranspose") and index == 1:
-        return 1
-    if rank != 2:
-        return None
-    if node.is_op("Gemm"):
-        return (0 if node.get("transB", 0) else 1) if index == 1 else (1 if node.get("transA", 0) else 0)
-    if node.is_op("MatMul"):
-        return index
-    return None

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto, ValueInfoProto, defs, numpy_helper, shape_inference
 
+from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
 
 _MOST = 64
@@ -169,33 +170,32 @@ class _Completion:
 # ---------------------------------------------------------------- integer operators
 
 
-def _axes(node: Node, values: list[Array], rank: int) -> list[int]:
-    axes = node.get("axes") if node.get("axes") is not None else [int(a) for a in values[1].reshape(-1)]
-    return [a + rank if a < 0 else a for a in axes]
+def _given(node: Node, values: list[Array]) -> operators.LookUp:
+    """The computed inputs by name; an omitted one has no place among `values`."""
+    return dict(zip((name for name in node.inputs if name), values)).get
+
+
+def _axes(node: Node, values: list[Array], more: int = 0) -> tuple[int, ...]:
+    """more: dimensions that the node adds to those of its input."""
+    axes = operators.axes(node, _given(node, values)) or []
+    return tuple(operators.non_negative(axes, values[0].ndim + more * len(axes)) or ())
 
 
 def _squeeze(node: Node, values: list[Array]) -> Array:
-    if node.get("axes") is None and len(values) < 2:
+    if not operators.is_given(node, "axes", 1):
         return values[0].reshape([d for d in values[0].shape if d != 1])
-    return np.squeeze(values[0], tuple(_axes(node, values, values[0].ndim)))
+    return np.squeeze(values[0], _axes(node, values))
 
 
 def _unsqueeze(node: Node, values: list[Array]) -> Array:
-    count = len(node.get("axes")) if node.get("axes") is not None else values[1].size
-    return np.expand_dims(values[0], tuple(_axes(node, values, values[0].ndim + count)))
+    return np.expand_dims(values[0], _axes(node, values, 1))
 
 
-def _slice(node: Node, values: list[Array]) -> Array:
-    data = values[0]
-    if node.get("starts") is not None:
-        starts, ends = node.get("starts"), node.get("ends")
-        axes, steps = node.get("axes") or list(range(len(starts))), [1] * len(starts)
-    else:
-        parts = [[int(v) for v in value.reshape(-1)] for value in values[1:]]
-        starts, ends = parts[0], parts[1]
-        axes = parts[2] if len(parts) > 2 else list(range(len(starts)))
-        steps = parts[3] if len(parts) > 3 else [1] * len(starts)
-    for start, end, axis, step in zip(starts, ends, axes, steps):
+def _slice(node: Node, values: list[Array]) -> Optional[Array]:
+    data, cut = values[0], operators.slices(node, _given(node, values))
+    if cut is None:
+        return None
+    for start, end, axis, step in zip(cut.starts, cut.ends, cut.axes, cut.steps):
         index: list[slice] = [slice(None)] * data.ndim
         index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
         data = data[tuple(index)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import TrainedWeight
+from qdq_translator.operators import output_channels
 from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
 
 _AT_ONCE = 2**20
@@ -70,35 +71,17 @@ def check_weights(graph: Graph, trained: Mapping[str, TrainedWeight]) -> list[We
     return rows
 
 
-def channel_last(node: Node, index: int, values: np.ndarray) -> Optional[np.ndarray]:
-    """The weight as (output channels, weights per channel); None where TensorRT has no channels for it (5.2)."""
-    if node.is_op("Conv") and index == 1:
-        return values.reshape(values.shape[0], -1)
-    if node.is_op("ConvTranspose") and index == 1:
-        groups = int(node.get("group", 1))
-        split = values.reshape(groups, values.shape[0] // groups, values.shape[1], -1)
-        return split.transpose(0, 2, 1, 3).reshape(groups * values.shape[1], -1)
-    if node.is_op("Gemm") and values.ndim == 2:
-        transposed = node.get("transB" if index == 1 else "transA", 0)
-        by_row = bool(transposed) == (index == 1)
-        return values if by_row else values.T
-    if node.is_op("MatMul") and values.ndim == 2:
-        return values.T if index == 1 else values
-    return None
-
-
 def _check(node: Node, index: int, name: str, values: np.ndarray, trained: TrainedWeight) -> Optional[WeightCheck]:
-    weight = channel_last(node, index, values)
-    count = int(values.size)
-    if weight is None:
+    channels, count = output_channels(node, index, values.ndim), int(values.size)
+    if channels is None:
         return None
+    weight = channels.rows(values)
     if trained.codes is None or trained.codes.shape != values.shape:
         note = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
         return WeightCheck(
             name, node.name, count, 0, len(weight), 0, None, 0, 0.0, saturated=trained.saturated, note=note
         )
-    codes = channel_last(node, index, trained.codes)
-    assert codes is not None
+    codes = channels.rows(trained.codes)
     made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
     full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
     same = made == codes

@@ -46,7 +46,7 @@ TENSOR_KEYS = {
 TABLES = {"int8_tensor_scales", "scale_origins"}
 """Keys whose values are keyed by tensor."""
 WORDS = {"options", "dla"}
-FILE_FACTS = {"source", "options", "cache_version", "coverage"}
+FILE_FACTS = {"source", "options", "cache_version", "coverage", "integrity"}
 """Keys whose values name no node and no tensor."""
 
 

@@ -17,6 +17,7 @@ from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.explicit.restore import restore
 from qdq_translator.io import load_model
+from qdq_translator.operators import OutputChannels
 from qdq_translator.precision import FP16, INT8
 from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, compare_outputs
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, rounded_weight, simulate
@@ -131,15 +132,22 @@ def test_sigmoid_in_float16_takes_no_codes() -> None:
 
 def test_grouped_transposed_convolution_has_a_scale_per_group_and_channel() -> None:
     weight = np.random.default_rng(0).normal(size=(4, 3, 2, 2)).astype(np.float32)
-    got = rounded_weight(weight, 1, 2, "even")
+    got = rounded_weight(weight, OutputChannels(1, 2), "even")
     for group in range(2):
         for channel in range(3):
             part = weight[2 * group : 2 * group + 2, channel]
             step = np.abs(part).max() / np.float32(127)
             np.testing.assert_allclose(got[2 * group : 2 * group + 2, channel], np.rint(part / step) * step, rtol=1e-6)
-    np.testing.assert_allclose(rounded_weight(weight, 1, 1, "even"), rounded_weight(weight, 1, 2, "even"), atol=0.02)
+    np.testing.assert_allclose(
+        rounded_weight(weight, OutputChannels(1, 1), "even"),
+        rounded_weight(weight, OutputChannels(1, 2), "even"),
+        atol=0.02,
+    )
     flat = weight[:, :, 0, 0]
-    np.testing.assert_array_equal(rounded_weight(flat, 1, 1, "even"), rounded_weight(flat.T.copy(), 0, 1, "even").T)
+    np.testing.assert_array_equal(
+        rounded_weight(flat, OutputChannels(1, 1), "even"),
+        rounded_weight(flat.T.copy(), OutputChannels(0, 1), "even").T,
+    )
 
 
 def test_half_models_are_simulated() -> None:

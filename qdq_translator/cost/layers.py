@@ -13,12 +13,11 @@ from typing import Iterable, Optional, Sequence
 
 from qdq_translator.cost.model import Surface, Work
 from qdq_translator.graph import Graph, Node
-from qdq_translator.macs import COUNTED
+from qdq_translator.operators import ACTIVATIONS, DENSE, WEIGHTED
 from qdq_translator.precision import float_activations
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8
 from qdq_translator.types import TensorTypes
 
-_ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "Tanh")
 _UPGRADED = ("Sigmoid", "Tanh")
 """They run in FP16 whatever the scales say (limit A1), inside the layer of an INT8 convolution too."""
 _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
@@ -59,7 +58,7 @@ class _Fusing:
         layer = self._joined(node, verdict)
         if layer is None:
             works = _works(node, self.graph, self.types)
-            layer = FusedLayer([index], verdict, works, "any" if node.is_op(*COUNTED) else "")
+            layer = FusedLayer([index], verdict, works, "any" if node.is_op(*WEIGHTED) else "")
             self.layers.append(layer)
         else:
             layer.nodes.append(index)
@@ -75,7 +74,7 @@ class _Fusing:
             silu = node.is_op("Sigmoid") and self._silu(node)
             if not silu and not self._only_reader(inputs[0]):
                 return None
-            if node.is_op(*_ACTIVATIONS):
+            if node.is_op(*ACTIVATIONS):
                 layer.expects = "mul" if silu else ""
             elif not node.is_op("BatchNormalization", *_SUMS, *_PRODUCTS):
                 return None
@@ -147,7 +146,7 @@ def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
 def _works(node: Node, graph: Graph, types: TensorTypes) -> Optional[list[Work]]:
     if node.is_op(*_IN_PLACE):
         return []
-    if node.is_op(*COUNTED):
+    if node.is_op(*WEIGHTED):
         work = _product(node, types)
         return None if work is None else [work]
     reads = _surfaces(float_activations(node.reads(), graph, types), types)
@@ -171,7 +170,7 @@ def _product(node: Node, types: TensorTypes) -> Optional[Work]:
     out = types.static_shape(node.outputs[0])
     if not data or not weight or not out:
         return None
-    if node.is_op("Gemm", "MatMul"):
+    if node.is_op(*DENSE):
         into = data[0] if node.is_op("Gemm") and node.get("transA", 0) else data[-1]
         rows = math.prod(out[:-1])
         read, write = Surface(into, rows), Surface(out[-1], rows)

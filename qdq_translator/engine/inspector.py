@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from qdq_translator.errors import UserError
+from qdq_translator.operators import WEIGHTED
 
 _TYPE_WORDS = {
     "int8": "int8",
@@ -54,7 +55,6 @@ DATA_MOVEMENT = frozenset(
     ]
 )
 """Operators that TensorRT may dissolve into its neighbours, so that their absence says nothing."""
-_WITH_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _HELPER_TYPES = frozenset(("reformat", "noop", "copy", "shape_call", "signal", "wait", "constant"))
 _INSERTED = ("Reformatting CopyNode", "copied_squeeze_after_", "reshape_before_", "reshape_after_")
 """How TensorRT names what it put between layers; what follows is the neighbour's name."""
@@ -693,7 +693,7 @@ def _verdict(
             verdict = OBEYED if actual == "int8" else DISOBEYED
         elif not planned_free:
             # reading INT8 is no offence (a cast at its door), nor is being fused into an INT8 convolution
-            against = layer.listed and engine.weights == "int8" and layer.op in _WITH_WEIGHTS
+            against = layer.listed and engine.weights == "int8" and layer.op in WEIGHTED
             verdict = DISOBEYED if against else OBEYED
     return LayerVerdict(
         layer.name,

@@ -34,9 +34,10 @@ from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.errors import ModelError, UserError
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import Context, infer_scales
+from qdq_translator.operators import output_channels
 from qdq_translator.options import TranslateOptions
 from qdq_translator.passes import cleanup, names
-from qdq_translator.placement import Placement, graph_tensors, place, weight_axis
+from qdq_translator.placement import Placement, graph_tensors, place
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import inference_options
 from qdq_translator.scales import Origin, ScaleTable
@@ -216,14 +217,14 @@ class _Quantizers:
                 if (node.name, index) not in placement.weights:
                     continue
                 values = graph.array(name)
-                axis = weight_axis(node, index, len(graph.initializers[name].dims))
-                if values is None or axis is None or values.dtype not in (np.float32, np.float16):
+                channels = output_channels(node, index, len(graph.initializers[name].dims))
+                if values is None or channels is None or values.dtype not in (np.float32, np.float16):
                     continue
-                grouped = node.is_op("ConvTranspose") and int(node.get("group", 1)) > 1
+                axis = channels.axis
                 if (name, axis) not in self._pairs:
                     self._pairs[name, axis] = self._weight_pair(name, values, axis)
                 graph.set_input(node, index, self._pairs[name, axis])
-                done[name] = done.get(name, False) or grouped
+                done[name] = done.get(name, False) or channels.groups > 1
         return done
 
     def _weight_pair(self, name: str, values: np.ndarray, axis: int) -> str:

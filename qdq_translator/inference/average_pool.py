@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from typing import Optional
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import LOWER_BOUND, Context
 from qdq_translator.inference.normalization import is_mean_of_normalization
 
-OPS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+OPS = operators.SPATIAL_MEANS
 
 
 def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
     """Axes of a Reduce operator, non-negative and sorted; None where they or the rank are not known."""
     rank = context.types.rank(node.inputs[0])
-    axes = node.get("axes")
-    if axes is None and node.input(1):
-        values = context.graph.array(node.input(1))
-        axes = None if values is None else [int(a) for a in values]
-    if axes is None or rank is None:
-        return None
-    return sorted(a + rank if a < 0 else a for a in axes)
+    axes = operators.non_negative(operators.axes(node, context.graph.array), rank)
+    return None if axes is None or rank is None else sorted(axes)
 
 
 def _applies(node: Node, context: Context) -> bool:

@@ -3,11 +3,11 @@ scale, because int8 saturation and the clamp cut the same values."""
 
 from __future__ import annotations
 
-import math
 from typing import Optional
 
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
+from qdq_translator.operators import clip_bounds
 from qdq_translator.qparams import INT8_MAX
 
 OPS = ("Clip",)
@@ -15,10 +15,7 @@ OPS = ("Clip",)
 
 def bounds(node: Node, context: Context) -> Optional[tuple[float, float]]:
     """Constant bounds, infinite where there is none; None where they are not constant."""
-    found = []
-    for index, key, absent in ((1, "min", -math.inf), (2, "max", math.inf)):
-        found.append(context.graph.scalar(node.input(index)) if node.input(index) else float(node.get(key, absent)))
-    low, high = found
+    low, high = clip_bounds(node, context.graph.array)
     return None if low is None or high is None else (low, high)
 
 

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
+from qdq_translator.operators import PARTS, RESIZES, data_outputs, in_training, pad_value
 
 DEFAULT_OPS = ("MaxPool", "Flatten", "Relu", "Pad", "Transpose", "Reshape", "Squeeze")
 """What NVIDIA's translator passes scales through."""
 WHOLE_OPS = ("Unsqueeze", "Identity", "Dropout", "Expand", "DepthToSpace", "SpaceToDepth", "Tile", "Cast")
-PART_OPS = ("Slice", "Split", "Gather")
-RESIZE_OPS = ("Resize", "Upsample")
+PART_OPS = PARTS
+RESIZE_OPS = RESIZES
 OPS = (*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS, *RESIZE_OPS)
-
-
-def _data_outputs(node: Node) -> list[str]:
-    outputs = node.outputs if node.op_type == "Split" else node.outputs[:1]
-    return [name for name in outputs if name]
 
 
 def applies(node: Node, context: Context) -> bool:
     if node.is_op(*RESIZE_OPS):
         inside = node.get("coordinate_transformation_mode", "") != "tf_crop_and_resize"
         return bool(node.get("mode", "nearest") == "nearest") and inside
-    if node.is_op("Dropout") and node.input(2):  # in training mode it also multiplies
-        return context.graph.scalar(node.input(2)) == 0
+    if node.is_op("Dropout"):
+        return not in_training(node, context.graph.array)
     if node.is_op("Cast"):
         return context.types.is_float(node.inputs[0]) and context.types.is_float(node.outputs[0])
     if node.is_op("Pad"):
@@ -43,7 +39,7 @@ def _pads_within(node: Node, context: Context) -> bool:
     """A constant Pad whose value lies outside the range of the scale is no pass-through."""
     if node.get("mode", "constant") != "constant":
         return True
-    value = context.graph.scalar(node.input(2)) if node.input(2) else node.get("value", 0.0)
+    value = pad_value(node, context.graph.array)
     if value is None:
         return False
     known = context.scale(node.inputs[0]) or context.scale(node.outputs[0])
@@ -55,7 +51,7 @@ def forward(node: Node, context: Context) -> bool:
     if value is None or not applies(node, context):
         return False
     changed = False
-    for output in _data_outputs(node):
+    for output in data_outputs(node):
         changed |= context.give(output, value, "S3", node, node.inputs[0])
     return changed
 
@@ -71,7 +67,7 @@ def backward(node: Node, context: Context) -> bool:
     for reader in context.graph.consumers(tensor):
         if reader.inputs[0] != tensor or reader.inputs.count(tensor) > 1 or not applies(reader, context):
             return False
-        for output in _data_outputs(reader):
+        for output in data_outputs(reader):
             if not context.graph.consumer_count(output) and output not in context.graph.outputs:
                 continue
             value = context.scale(output)

@@ -24,12 +24,11 @@ from typing import Any
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
+from qdq_translator.operators import COMPARISONS, ELEMENTWISE, POOLING, Unions
 from qdq_translator.rules import MARKERS, SAME_VALUE
 from qdq_translator.scales import Origin
 
 RULE = "U1"
-ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Equal", "Greater", "Less")
-POOLING = ("MaxPool", "AveragePool")
 _NOT_APPLIED = ("Sigmoid", "Tanh")
 REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
 
@@ -86,7 +85,7 @@ def shared_tensors(node: Node, context: Context) -> list[str]:
     """Activations with a scale that `node` wants on one range; fewer than two mean that it wants nothing."""
     if node.is_op("Concat"):
         names = [*node.inputs, *node.outputs]
-    elif node.is_op(*ELEMENTWISE):
+    elif node.is_op(*ELEMENTWISE, *COMPARISONS):
         names = node.inputs
     elif node.is_op(*POOLING):
         names = [node.inputs[0], node.outputs[0]]
@@ -155,7 +154,7 @@ class _Groups:
 
     def __init__(self, context: Context, limit: float) -> None:
         self.context, self.limit = context, limit
-        self.parent: dict[str, str] = {}
+        self.unions: Unions[str] = Unions()
         self.ends: dict[str, tuple[float, float]] = {}
         """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
         self.refused: list[Node] = []
@@ -175,7 +174,7 @@ class _Groups:
     def differing(self) -> list[tuple[list[str], list[str]]]:
         """(tensors, nodes) of every set that is not on one scale, in graph order."""
         members: dict[str, list[str]] = {}
-        for name in self.parent:
+        for name in self.unions:
             members.setdefault(self._root(name), []).append(name)
         nodes: dict[str, list[str]] = {}
         refused = {id(node) for node in self.refused}
@@ -190,14 +189,10 @@ class _Groups:
         ]
 
     def _root(self, name: str) -> str:
-        if name not in self.parent:
-            self.parent[name] = name
+        if name not in self.ends:
             scale = self.context.scales[name].value
             self.ends[name] = (scale if _applied(name, self.context) else math.inf, scale)
-        while self.parent[name] != name:
-            self.parent[name] = self.parent[self.parent[name]]
-            name = self.parent[name]
-        return name
+        return self.unions.root(name)
 
     def _spread(self, names: list[str]) -> tuple[float, float]:
         ends = [self.ends[self._root(name)] for name in names]
@@ -212,7 +207,7 @@ class _Groups:
             return False
         ends, root = self._spread(names), self._root(names[0])
         for name in names[1:]:
-            self.parent[self._root(name)] = root
+            self.unions.join(name, root)
         self.ends[root] = ends
         return True
 

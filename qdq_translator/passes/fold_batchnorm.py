@@ -17,8 +17,7 @@ import numpy as np
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
-
-FOLDED_INTO = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+from qdq_translator.operators import WEIGHTED, output_channels
 
 
 def fold_batchnorm(network: Network) -> None:
@@ -27,7 +26,7 @@ def fold_batchnorm(network: Network) -> None:
     for node in graph.nodes:
         if node.is_op("BatchNormalization"):
             first = graph.producer.get(node.inputs[0])
-            if first is not None and first.is_op(*FOLDED_INTO):
+            if first is not None and first.is_op(*WEIGHTED):
                 _fold(network, first, node)
 
 
@@ -41,9 +40,14 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
     weight = graph.array(first.input(1)) if first.input(1) in graph.initializers else None
     if weight is None or weight.dtype.kind != "f" or any(s is None for s in statistics):
         return
+    layout = output_channels(first, 1, weight.ndim)
     gamma, beta, mean, variance = (np.asarray(s, np.float64).reshape(-1) for s in statistics)
     channels = gamma.size
-    if {s.size for s in (beta, mean, variance)} != {channels} or output_channels(first, weight.shape) != channels:
+    if (
+        {s.size for s in (beta, mean, variance)} != {channels}
+        or layout is None
+        or layout.count(weight.shape) != channels
+    ):
         return
     spread = variance + norm.get("epsilon", 1e-5)
     if not (spread > 0).all():
@@ -54,19 +58,9 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
         bias = graph.array(first.input(2))
         if bias is None or bias.shape not in ((), (1,), (1, 1), (channels,), (1, channels)):
             return
-    if first.op_type == "MatMul":
-        if weight.ndim != 2 or network.types.rank(first.inputs[0]) != 2:
-            return
-        scaled, axis = _times(weight, factor, (1, channels)), 1
-    elif first.op_type == "Gemm":
-        axis = 0 if first.get("transB", 0) else 1
-        scaled = _times(weight, factor, (channels, 1) if axis == 0 else (1, channels))
-    elif first.op_type == "ConvTranspose":
-        groups = int(first.get("group", 1))
-        shape = (groups, weight.shape[0] // groups, weight.shape[1], -1)
-        scaled = _times(weight.reshape(shape), factor, (groups, 1, weight.shape[1], 1)).reshape(weight.shape)
-    else:
-        scaled = _times(weight, factor, (channels, *(1,) * (weight.ndim - 1)))
+    if first.op_type == "MatMul" and network.types.rank(first.inputs[0]) != 2:
+        return
+    scaled = layout.times(weight, factor)
     old_bias = (
         np.zeros(channels) if bias is None else np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), channels)
     )
@@ -95,16 +89,3 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
 
 def _only_here(graph: Graph, initializer: str) -> bool:
     return graph.consumer_count(initializer) == 1 and initializer not in graph.outputs
-
-
-def output_channels(node: Node, shape: tuple[int, ...]) -> int:
-    """Channels that a node with a weight of `shape` makes."""
-    if node.op_type == "Conv" or (node.op_type == "Gemm" and node.get("transB", 0)):
-        return shape[0]
-    return shape[1] * int(node.get("group", 1)) if len(shape) > 1 else 0
-
-
-def _times(weight: np.ndarray, factor: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """weight * factor, computed in float32 or wider, in the weight's own type."""
-    wide = np.float64 if weight.dtype == np.float64 else np.float32
-    return np.multiply(weight, factor.reshape(shape).astype(wide), dtype=wide).astype(weight.dtype, copy=False)

@@ -10,10 +10,9 @@ pools with ceil_mode or dilations (a window might lie in padding only), and pool
 
 from __future__ import annotations
 
-from typing import Optional
-
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
 from qdq_translator.passes.strip import is_non_negative
 from qdq_translator.scales import ScaleTable
@@ -25,23 +24,9 @@ def fold_pads(graph: Graph, scales: ScaleTable) -> None:
     for node in graph.nodes:
         if node.is_op("Pad"):
             reader = graph.only_consumer(node.outputs[0])
-            pads = constant_pads(graph, node)
+            pads = operators.pads(node, graph.array)
             if reader is not None and pads is not None and _allowed(graph, scales, node, reader):
                 _fold(graph, node, reader, pads)
-
-
-def constant_pads(graph: Graph, node: Node) -> Optional[list[int]]:
-    """All begins, then all ends, for every axis; None where they are not constant or only for some axes."""
-    if node.get("mode", "constant") != "constant" or node.input(3):
-        return None
-    if "pads" in node.attributes:
-        return [int(p) for p in node.get("pads")]
-    values = graph.array(node.input(1)) if node.input(1) else None
-    return None if values is None else [int(p) for p in values.reshape(-1)]
-
-
-def _pad_value(graph: Graph, node: Node) -> Optional[float]:
-    return graph.scalar(node.input(2)) if node.input(2) else float(node.get("value", 0.0))
 
 
 def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
@@ -54,7 +39,7 @@ def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
         return False
     if not reader.is_op("Conv") and (any(d != 1 for d in reader.get("dilations", [])) or len(reader.outputs) > 1):
         return False
-    value = _pad_value(graph, pad)
+    value = operators.pad_value(pad, graph.array)
     if reader.is_op("Conv"):
         return value == 0
     if reader.is_op("AveragePool"):

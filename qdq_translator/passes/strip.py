@@ -12,6 +12,7 @@ from typing import Optional
 import numpy as np
 from onnx import helper
 
+from qdq_translator import operators
 from qdq_translator.constants import QUANTIZER_DOMAINS, Constants, is_dequantize, is_quantize
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
@@ -20,8 +21,6 @@ from qdq_translator.network import Network, TrainedWeight
 from qdq_translator.options import TranslateOptions
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
-    BIAS_INPUTS,
-    WEIGHT_INPUTS,
     BakedConstant,
     QuantizedConstant,
     bake,
@@ -42,7 +41,10 @@ from qdq_translator.quantizers.steps import (
 from qdq_translator.scales import Origin
 
 PARAMETER_INPUTS = {
-    **{op: (*indices, *((BIAS_INPUTS[op],) if op in BIAS_INPUTS else ())) for op, indices in WEIGHT_INPUTS.items()},
+    **{
+        op: (*indices, *((operators.BIAS_INPUT[op],) if op in operators.BIAS_INPUT else ()))
+        for op, indices in operators.WEIGHT_INPUTS.items()
+    },
     "BatchNormalization": (1, 2, 3, 4),
 }
 _OTHER_QUANTIZED_OPS = (
@@ -77,7 +79,6 @@ _OTHER_QUANTIZED_OPS = (
     "MatMulNBits",
 )
 """Quantized operators that are no Q/DQ of ONNX: refused (fact sheet 8, 8.3)."""
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def strip(network: Network, options: TranslateOptions) -> None:
@@ -158,12 +159,13 @@ def _other_quantized_ops(graph: Graph) -> list[Rejected]:
             node.name,
             node.outputs[0] if node.outputs else "",
             f"{node.op_type} {node.label}"
-            + (f" of domain '{node.domain}'" if node.op_type in _PAIR else "")
+            + (f" of domain '{node.domain}'" if node.op_type in operators.QUANTIZERS else "")
             + " is a quantized operator that is not part of ONNX's QuantizeLinear/DequantizeLinear.",
             "Export in QDQ format (int8).",
         )
         for node in graph.nodes
-        if node.op_type in _OTHER_QUANTIZED_OPS or (node.op_type in _PAIR and node.domain not in QUANTIZER_DOMAINS)
+        if node.op_type in _OTHER_QUANTIZED_OPS
+        or (node.op_type in operators.QUANTIZERS and node.domain not in QUANTIZER_DOMAINS)
     ]
 
 
@@ -203,7 +205,7 @@ def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
 def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
     def inside(body: object) -> Optional[str]:
         for node in body.node:  # type: ignore[attr-defined]
-            if node.op_type in _PAIR:
+            if node.op_type in operators.QUANTIZERS:
                 return str(node.name or node.output[0])
             for attribute in node.attribute:
                 for inner in [attribute.g, *attribute.graphs]:
@@ -529,14 +531,13 @@ def is_non_negative(graph: Graph, name: str) -> bool:
         if node.op_type in _NON_NEGATIVE:
             continue
         if node.op_type == "Clip":
-            low = graph.scalar(node.input(1)) if node.input(1) else node.get("min")
-            high = graph.scalar(node.input(2)) if node.input(2) else node.get("max", 0.0)
+            low, high = operators.clip_bounds(node, graph.array)
             if high is None or high < 0:
                 return False
             if low is None or low < 0:
                 stack.append(node.inputs[0])
         elif node.op_type == "Pad":
-            value = graph.scalar(node.input(2)) if node.input(2) else node.get("value", 0.0)
+            value = operators.pad_value(node, graph.array)
             if node.get("mode", "constant") == "constant" and (value is None or value < 0):
                 return False
             stack.append(node.inputs[0])

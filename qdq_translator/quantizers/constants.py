@@ -14,12 +14,9 @@ import numpy as np
 from qdq_translator.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
+from qdq_translator.operators import BIAS_INPUT, WEIGHT_INPUTS
 from qdq_translator.qparams import QuantParams, along, dequantize, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
-
-WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-"""Inputs whose constants TensorRT quantizes per output channel (fact sheet 5.2)."""
-BIAS_INPUTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +55,7 @@ def kind_of(graph: Graph, tensor: str) -> str:
             if name == tensor and node.is_standard:
                 if index in WEIGHT_INPUTS.get(node.op_type, ()):
                     kinds.add("weight")
-                elif index == BIAS_INPUTS.get(node.op_type):
+                elif index == BIAS_INPUT.get(node.op_type):
                     kinds.add("bias")
     return "weight" if "weight" in kinds else "bias" if "bias" in kinds else "constant"
 

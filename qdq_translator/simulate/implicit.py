@@ -28,7 +28,8 @@ from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.explicit.restore import is_unary_marker, weight_scales
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
-from qdq_translator.placement import Placement, place, weight_axis
+from qdq_translator.operators import OutputChannels, output_channels
+from qdq_translator.placement import Placement, place
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import MARKERS
 from qdq_translator.types import TensorTypes
@@ -144,19 +145,18 @@ class _Builder:
     def weights(self) -> None:
         """Rule 3, done once in NumPy: layers with the same weight and axis share the result."""
         graph = self.graph
-        done: dict[tuple[str, int, int], str] = {}
+        done: dict[tuple[str, OutputChannels], str] = {}
         for node in graph.nodes:
             for index, name in enumerate(list(node.inputs[:2])):
                 if (node.name, index) not in self.placement.weights:
                     continue
                 values = graph.array(name)
-                axis = weight_axis(node, index, len(graph.initializers[name].dims))
-                if values is None or axis is None or values.dtype not in (np.float32, np.float16):
+                channels = output_channels(node, index, len(graph.initializers[name].dims))
+                if values is None or channels is None or values.dtype not in (np.float32, np.float16):
                     continue
-                groups = int(node.get("group", 1)) if node.is_op("ConvTranspose") else 1
-                key = (name, axis, groups)
+                key = (name, channels)
                 if key not in done:
-                    rounded = rounded_weight(values, axis, groups, self.options.rounding)
+                    rounded = rounded_weight(values, channels, self.options.rounding)
                     done[key] = graph.add_initializer(graph.unique_name(f"{name}_int8"), rounded)
                 graph.set_input(node, index, done[key])
 
@@ -301,24 +301,10 @@ class _Builder:
         return nodes
 
 
-def rounded_weight(values: np.ndarray, axis: int, groups: int, rounding: str) -> np.ndarray:
-    """The weight as INT8 layers see it (rule 3): same shape and dtype.
-
-    Output channels lie on `axis`; with `groups` > 1 (ConvTranspose) each block of axis 0 has its own.
-    """
-    split = values.reshape(groups, values.shape[0] // groups, *values.shape[1:])
-    order = (0, axis + 1, *(a for a in range(1, split.ndim) if a != axis + 1))
-    if axis == 0:
-        rows = values.reshape(values.shape[0], -1)
-        shape, back = values.shape, None
-    else:
-        moved = split.transpose(order)
-        shape, back = moved.shape, tuple(np.argsort(order))
-        rows = moved.reshape(moved.shape[0] * moved.shape[1], -1)
+def rounded_weight(values: np.ndarray, channels: OutputChannels, rounding: str) -> np.ndarray:
+    """The weight as INT8 layers see it (rule 3): same shape and dtype."""
+    rows = channels.rows(values)
     scale = weight_scales(rows, 0).astype(np.float32)[:, None]
     scaled = rows.astype(np.float32) / scale
     codes = np.rint(scaled) if rounding == "even" else np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
-    result = (np.clip(codes, -INT8_MAX, INT8_MAX) * scale).astype(values.dtype).reshape(shape)
-    if back is not None:
-        result = result.transpose(back).reshape(values.shape)
-    return np.ascontiguousarray(result)
+    return channels.unrolled((np.clip(codes, -INT8_MAX, INT8_MAX) * scale).astype(values.dtype), values.shape)

@@ -24,22 +24,22 @@ from typing import Iterable, Optional
 import numpy as np
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import DENSE, ELEMENTWISE, Unions
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D5"
 _MOST_CHANNELS = 8192
-_DENSE = ("Gemm", "MatMul")
 _UNARY = (
     *("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Neg", "Abs", "Identity"),
     *("Dropout", "Softplus", "Erf", "Exp", "Sqrt"),
 )
-_NARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean")
+_NARY = (*ELEMENTWISE, "Mean")
 _FLATTEN = ("Flatten", "Reshape", "Squeeze")
 
 
 def apply(rewriter: Rewriter) -> None:
     for region in _regions(rewriter):
-        if any(node.is_op(*_DENSE) for node in region) and _wanted(rewriter, region):
+        if any(node.is_op(*DENSE) for node in region) and _wanted(rewriter, region):
             _lift(rewriter, region)
 
 
@@ -60,7 +60,7 @@ def _liftable(rewriter: Rewriter, node: Node) -> bool:
         return False
     if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
         return False
-    if node.is_op(*_DENSE):
+    if node.is_op(*DENSE):
         if _flat(rewriter, node.inputs[0]) is None:
             return False
         why = _dense_reason(rewriter, node)
@@ -112,26 +112,19 @@ def _dense_reason(rewriter: Rewriter, node: Node) -> str:
 def _regions(rewriter: Rewriter) -> list[list[Node]]:
     """Liftable nodes that two-dimensional tensors connect, in graph order."""
     nodes = [node for node in rewriter.graph.nodes if node.is_standard and _liftable(rewriter, node)]
-    parent = list(range(len(nodes)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
+    unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in (*node.inputs, node.outputs[0]):
             if name in rewriter.graph.initializers or not name:
                 continue
             if name in owner:
-                parent[root(index)] = root(owner[name])
+                unions.join(index, owner[name])
             else:
                 owner[name] = index
     regions: dict[int, list[Node]] = {}
     for index, node in enumerate(nodes):
-        regions.setdefault(root(index), []).append(node)
+        regions.setdefault(unions.root(index), []).append(node)
     return list(regions.values())
 
 
@@ -169,7 +162,7 @@ def _flattening(rewriter: Rewriter, name: str, inside: set[int]) -> Optional[Nod
 def _lift(rewriter: Rewriter, region: list[Node]) -> None:
     graph = rewriter.graph
     inside = {id(node) for node in region}
-    dense = [node for node in region if node.is_op(*_DENSE)]
+    dense = [node for node in region if node.is_op(*DENSE)]
     old = [Node(node.op_type, node.inputs, node.outputs, node.name) for node in dense]
     after, new, gone = [], [], {}  # type: list[Node], list[str], dict[str, list[str]]
     lifted: dict[str, str] = {}
@@ -257,7 +250,7 @@ def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], afte
 def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
     """The node on four-dimensional inputs, in place."""
     graph = rewriter.graph
-    if node.is_op(*_DENSE):
+    if node.is_op(*DENSE):
         transposed = node.is_op("Gemm") and bool(node.get("transB", 0))
         alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
         weight = rewriter.weight(

@@ -12,6 +12,7 @@ in use.
 from __future__ import annotations
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import in_training
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D2"
@@ -32,8 +33,7 @@ def _remove(rewriter: Rewriter, node: Node) -> None:
     if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
         rewriter.leave(node, "its mask is in use")
         return
-    training = graph.scalar(node.input(2)) if node.input(2) else 0.0
-    if training != 0:
+    if node.is_op("Dropout") and in_training(node, graph.array):
         rewriter.leave(node, "training mode")
         return
     own, before = scales.value(target), scales.value(source)

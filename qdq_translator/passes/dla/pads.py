@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.passes.fold_pad import constant_pads
 
 RULE = "D10"
 
@@ -30,8 +30,8 @@ def apply(rewriter: Rewriter) -> None:
         if not rewriter.rejected(node):
             continue
         channels, dtype = rewriter.channels(source), rewriter.dtype(source)
-        pads = constant_pads(rewriter.graph, node)
-        value = rewriter.graph.scalar(node.input(2)) if node.input(2) else float(node.get("value", 0.0))
+        pads = operators.pads(node, rewriter.graph.array)
+        value = operators.pad_value(node, rewriter.graph.array)
         if channels is None or dtype is None:
             rewriter.leave(node, "its input has not four dimensions with a known number of channels")
         elif pads is None or len(pads) != 8 or value != 0:

@@ -18,12 +18,11 @@ import numpy as np
 import onnx
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import QUANTIZERS, RANDOM
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D1"
 _MOST = 4096
-_NEVER = ("RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike")
-_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -50,7 +49,7 @@ def apply(rewriter: Rewriter) -> None:
 
 def _evaluate(rewriter: Rewriter, node: Node) -> Optional[np.ndarray]:
     graph = rewriter.graph
-    if not node.is_standard or node.is_op(*_NEVER, *_QUANTIZERS) or node.captured or any(node.subgraphs()):
+    if not node.is_standard or node.is_op(*RANDOM, *QUANTIZERS) or node.captured or any(node.subgraphs()):
         return None
     names = [name for name in node.inputs if name]
     if any(name not in graph.initializers for name in names) or any(name in rewriter.trained for name in names):

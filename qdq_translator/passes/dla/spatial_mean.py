@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 from typing import Optional
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
@@ -94,11 +95,7 @@ def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional
     if node.is_op("GlobalAveragePool"):
         return height, width
     if node.is_op("ReduceMean"):
-        axes = node.get("axes")
-        if axes is None and node.input(1):
-            values = rewriter.graph.array(node.input(1))
-            axes = None if values is None else [int(a) for a in values]
-        found = {int(a) % 4 for a in axes} if axes else set()
+        found = set(operators.non_negative(operators.axes(node, rewriter.graph.array), 4) or ())
         if not found or not found <= {2, 3}:
             rewriter.leave(node, "it does not reduce H and W only")
             return None

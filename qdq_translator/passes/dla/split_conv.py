@@ -21,12 +21,13 @@ from typing import Optional, Tuple, Union
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D3"
 _UNARY = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Neg", "Abs", "Identity", "Elu")
-_BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
+_BINARY = tuple(op for op in operators.ELEMENTWISE if op != "Sum")  # which may read more than two
 
 _NODE = 2**10
 """Values that cost as much as making a node."""
@@ -87,38 +88,18 @@ def _parts(rewriter: Rewriter, tensor: str) -> Union[str, list[_Part]]:
 
 
 def _split(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
-    if int(node.get("axis", 0)) not in (1, -3):
+    sizes = operators.split_sizes(node, channels, rewriter.graph.array)
+    if sizes is None or int(node.get("axis", 0)) not in (1, -3):
         return None
-    sizes = node.get("split")
-    if sizes is None and node.input(1):
-        values = rewriter.graph.array(node.input(1))
-        if values is None:
-            return None
-        sizes = [int(v) for v in values]
-    if sizes is None:
-        each = -(-channels // len(node.outputs))
-        sizes = [each] * (len(node.outputs) - 1)
-        sizes.append(channels - sum(sizes))
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     return [(name, int(a), int(b)) for name, a, b in zip(node.outputs, bounds, bounds[1:]) if name]
 
 
 def _slice(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
-    lists = []
-    for index, key in enumerate(("starts", "ends", "axes", "steps")):
-        given = node.get(key)
-        if given is None and node.input(index + 1):
-            values = rewriter.graph.array(node.input(index + 1))
-            if values is None:
-                return None
-            given = [int(v) for v in values.reshape(-1)]
-        lists.append(given)
-    starts, ends, axes, steps = lists
-    if starts is None or ends is None or len(starts) != 1:
+    cut = operators.slices(node, rewriter.graph.array)
+    if cut is None or len(cut.starts) != 1 or cut.axes not in ([1], [-3]) or cut.steps != [1]:
         return None
-    if axes not in ([1], [-3]) or steps not in (None, [1]):
-        return None
-    start, end, _ = slice(starts[0], ends[0]).indices(channels)
+    start, end, _ = slice(cut.starts[0], cut.ends[0]).indices(channels)
     return [(node.outputs[0], start, end)]
 
 

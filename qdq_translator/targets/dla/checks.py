@@ -10,11 +10,10 @@ from typing import Callable, Optional, Sequence
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.unify import shared_tensors
-
-COMPARISONS = ("Equal", "Greater", "Less")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,15 +229,12 @@ def equal_ranges(layer: Layer) -> Optional[str]:
 
 
 def clipped_relu(layer: Layer) -> Optional[str]:
-    bounds: list[Optional[float]] = []
-    for index, key in ((1, "min"), (2, "max")):
-        name = layer.node.input(index)
-        if name and not layer.context.graph.is_constant(name):
-            return f"bound '{name}' is no constant"
-        bounds.append(layer.context.graph.scalar(name) if name else layer.node.get(key))
-    low, high = bounds
-    shown = f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"
-    return "" if low == 0 and high is not None and 1 <= high <= 127 else f"bounds {shown}"
+    bounds = operators.clip_bounds(layer.node, layer.context.graph.array)
+    for index, bound in enumerate(bounds, 1):
+        if bound is None:
+            return f"bound '{layer.node.input(index)}' is no constant"
+    low, high = (bound or 0.0 for bound in bounds)
+    return "" if low == 0 and 1 <= high <= 127 else f"bounds [{low:g}, {high:g}]"
 
 
 def channel_axis(layer: Layer) -> Optional[str]:
@@ -253,15 +249,6 @@ def several_inputs(layer: Layer) -> Optional[str]:
     return "" if len(layer.node.inputs) > 1 else "one input"
 
 
-def _resize_scales(layer: Layer) -> Optional[np.ndarray]:
-    """Constant scale factors; None where there are none."""
-    if layer.node.is_op("Upsample") and layer.node.get("scales") is not None:
-        return np.asarray(layer.node.get("scales"))
-    index = 1 if layer.node.is_op("Upsample") or layer.context.graph.opset() < 11 else 2
-    values = layer.constant(index)
-    return values if values is not None and values.size else None
-
-
 def no_sizes(layer: Layer) -> Optional[str]:
     return "sizes are given" if layer.node.input(3) else ""
 
@@ -269,7 +256,7 @@ def no_sizes(layer: Layer) -> Optional[str]:
 def integer_scales(layer: Layer) -> Optional[str]:
     if layer.node.input(3):
         return ""
-    scales = _resize_scales(layer)
+    scales = operators.resize_scales(layer.node, layer.context.graph.opset(), layer.context.graph.array)
     if scales is None:
         return "scales are no constant"
     highest = 32 if layer.node.get("mode", "nearest") == "nearest" else 4
@@ -304,19 +291,10 @@ def _axes(layer: Layer) -> Optional[list[int]]:
     """Axes that a Slice or Split works on, non-negative; None where unknown."""
     node, rank = layer.node, layer.context.types.rank(layer.node.inputs[0])
     if node.is_op("Split"):
-        axes = [int(node.get("axis", 0))]
-    elif node.get("axes") is not None:
-        axes = [int(a) for a in node.get("axes")]
-    elif node.input(3):
-        values = layer.constant(3)
-        if values is None:
-            return None
-        axes = [int(a) for a in values.reshape(-1)]
-    else:
-        return list(range(rank)) if rank is not None else None
-    if rank is None and any(a < 0 for a in axes):
-        return None
-    return [a + (rank or 0) if a < 0 else a for a in axes]
+        return operators.non_negative([int(node.get("axis", 0))], rank)
+    if operators.is_given(node, "axes", 3):
+        return operators.non_negative(operators.axes(node, layer.context.graph.array, 3), rank)
+    return list(range(rank)) if rank is not None else None
 
 
 def no_batch_axis(layer: Layer) -> Optional[str]:
@@ -375,4 +353,4 @@ def int8_inputs(layer: Layer) -> Optional[str]:
 
 def cast_of_comparison(layer: Layer) -> Optional[str]:
     producer = layer.context.graph.producer.get(layer.node.inputs[0])
-    return "" if producer is not None and producer.is_op(*COMPARISONS) else "Cast"
+    return "" if producer is not None and producer.is_op(*operators.COMPARISONS) else "Cast"

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from qdq_translator.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
 from qdq_translator.targets.dla.checks import (
-    COMPARISONS,
     Check,
     always,
     at_most_four,
@@ -74,16 +74,12 @@ class Limit:
     only: str = ""
 
 
-_ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "PRelu")
-_POOLS = ("MaxPool", "AveragePool")
-_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum")
-_RESIZES = ("Resize", "Upsample")
 _SLICES = ("Slice", "Split")
 _SHUFFLES = ("Reshape", "Transpose")
 _NATIVE = frozenset(
     (
-        *("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "LRN", "Concat", "Softmax", "Abs", "Cast"),
-        *(*_ACTIVATIONS, *_POOLS, *_ELEMENTWISE, *_RESIZES, *_SLICES, *_SHUFFLES, *COMPARISONS),
+        *(*WEIGHTED, "BatchNormalization", "LRN", "Concat", "Softmax", "Abs", "Cast"),
+        *(*ACTIVATIONS, *POOLING, *ELEMENTWISE, *RESIZES, *_SLICES, *_SHUFFLES, *COMPARISONS),
         *("Atanh", "Cos", "Sin", "GlobalMaxPool"),
     )
 )
@@ -110,7 +106,7 @@ _NOT_NATIVE = (
     *("ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
 )
 KNOWN = _NATIVE | frozenset((*_REBUILD, *_NOT_NATIVE, "Pow", "ReduceMax", "Dropout"))
-_CONV, _DECONV, _DENSE = ("Conv",), ("ConvTranspose",), ("Gemm", "MatMul")
+_CONV, _DECONV = ("Conv",), ("ConvTranspose",)
 
 LIMITS: tuple[Limit, ...] = (
     # operators
@@ -175,22 +171,22 @@ LIMITS: tuple[Limit, ...] = (
         status="inferred",
     ),
     # pooling
-    Limit("P1", _POOLS, "two spatial dimensions", two_spatial),
-    Limit("P2", _POOLS, "window 1 to 8", within("window", 1, 8, kernel_of)),
-    Limit("P3", _POOLS, "padding 0 to 7", within("padding", 0, 7, explicit_pads)),
-    Limit("P4", _POOLS, "stride 1 to 16", within("stride", 1, 16, spatial("strides", 1))),
-    Limit("P5", _POOLS, "INT8 wants one scale for input and output", equal_ranges, effect=DLA_FP16, source=_HEADER),
+    Limit("P1", POOLING, "two spatial dimensions", two_spatial),
+    Limit("P2", POOLING, "window 1 to 8", within("window", 1, 8, kernel_of)),
+    Limit("P3", POOLING, "padding 0 to 7", within("padding", 0, 7, explicit_pads)),
+    Limit("P4", POOLING, "stride 1 to 16", within("stride", 1, 16, spatial("strides", 1))),
+    Limit("P5", POOLING, "INT8 wants one scale for input and output", equal_ranges, effect=DLA_FP16, source=_HEADER),
     Limit("P6", ("AveragePool",), "padding must be counted", exclusive_padding, source=_HEADER, only="xavier"),
-    Limit("P7", _POOLS, "no dilation", within("dilation", 1, 1, spatial("dilations", 1)), status="inferred"),
+    Limit("P7", POOLING, "no dilation", within("dilation", 1, 1, spatial("dilations", 1)), status="inferred"),
     Limit("P8", ("MaxPool",), "no output of indices", more_outputs, status="inferred"),
     # activation
     Limit("A1", ("Sigmoid", "Tanh"), "runs in FP16, INT8 is upgraded", always, effect=DLA_FP16),
     Limit("A2", ("Clip",), "a clipped Relu: from 0 to a constant in [1, 127]", clipped_relu),
-    Limit("A3", _ACTIVATIONS, "two spatial dimensions", four_dimensions, source=_PAGE),
+    Limit("A3", ACTIVATIONS, "two spatial dimensions", four_dimensions, source=_PAGE),
     Limit("A4", ("PRelu",), "constant slope", constant_second),
     # element-wise
-    Limit("E1", _ELEMENTWISE, "INT8 wants one scale for both inputs", equal_ranges, effect=DLA_FP16, source=_HEADER),
-    Limit("E2", _ELEMENTWISE, "at most four dimensions", at_most_four, status="inferred"),
+    Limit("E1", ELEMENTWISE, "INT8 wants one scale for both inputs", equal_ranges, effect=DLA_FP16, source=_HEADER),
+    Limit("E2", ELEMENTWISE, "at most four dimensions", at_most_four, status="inferred"),
     Limit("E3", COMPARISONS, "INT8 only", int8_inputs),
     Limit("E4", COMPARISONS, "a Cast is its only reader", followed_by_cast),
     # scale, normalization
@@ -201,9 +197,9 @@ LIMITS: tuple[Limit, ...] = (
     Limit("K2", ("Concat",), "two inputs or more", several_inputs),
     Limit("K3", ("Concat",), "INT8 wants one scale for all inputs and the output", equal_ranges, effect=DLA_FP16),
     # resize
-    Limit("R1", _RESIZES, "scale factors, not sizes", no_sizes, source=_HEADER),
-    Limit("R2", _RESIZES, "four constant integer factors: 1, 1, then 1 to 32 (nearest) or 4 (linear)", integer_scales),
-    Limit("R3", _RESIZES, "nearest with asymmetric and floor or half_pixel, linear with half_pixel", resize_mode),
+    Limit("R1", RESIZES, "scale factors, not sizes", no_sizes, source=_HEADER),
+    Limit("R2", RESIZES, "four constant integer factors: 1, 1, then 1 to 32 (nearest) or 4 (linear)", integer_scales),
+    Limit("R3", RESIZES, "nearest with asymmetric and floor or half_pixel, linear with half_pixel", resize_mode),
     # slice, softmax, shuffle, matrix product
     Limit("S1", _SLICES, "runs in FP16 only", always, effect=DLA_FP16),
     Limit("S2", _SLICES, "four dimensions", four_dimensions),
@@ -214,7 +210,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("X3", ("Softmax",), "at most 1024 along the axis, 8192 where all other dimensions are 1", softmax_axis),
     Limit("H1", _SHUFFLES, "four dimensions before and after", four_dimensions),
     Limit("H2", _SHUFFLES, "batch dimension untouched", batch_untouched),
-    Limit("M1", _DENSE, "constant second input", constant_second, source=_TABLE),
+    Limit("M1", DENSE, "constant second input", constant_second, source=_TABLE),
 )
 UNKNOWN_OPERATOR = Limit(
     "O9", ("*",), "operator is in no list of what the DLA runs", always, source=_TABLE, status="inferred"

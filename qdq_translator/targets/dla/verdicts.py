@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence
 
 from qdq_translator.graph import Graph
 from qdq_translator.inference.context import Context
+from qdq_translator.operators import Unions
 from qdq_translator.precision import FP16, INT8, LayerPlan
 from qdq_translator.targets.dla.checks import Layer
 from qdq_translator.targets.dla.limits import (
@@ -179,14 +180,8 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
     nodes = [node for node, layer in zip(graph.nodes, layers) if layer.verdict != FOLDED]
     on_dla = {id(node): layer.verdict != GPU for node, layer in zip(graph.nodes, layers)}
     folded = {id(node) for node, layer in zip(graph.nodes, layers) if layer.verdict == FOLDED}
-    parent: dict[int, int] = {}
+    unions: Unions[int] = Unions()
     own_level: dict[int, int] = {}
-
-    def root(key: int) -> int:
-        while parent[key] != key:
-            parent[key] = parent[parent[key]]
-            key = parent[key]
-        return key
 
     for node in nodes:
         here = on_dla[id(node)]
@@ -198,14 +193,14 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
             highest = max(highest, step)
         own_level[id(node)] = highest
         if here:
-            parent[id(node)] = id(node)
+            unions.root(id(node))
             for producer in producers:
                 if on_dla[id(producer)] and own_level[id(producer)] == highest:
-                    parent[root(id(node))] = root(id(producer))
+                    unions.join(id(node), id(producer))
     number: dict[int, int] = {}
     result = []
     for node in graph.nodes:
-        key = root(id(node)) if id(node) in parent else None
+        key = unions.root(id(node)) if on_dla.get(id(node)) else None
         result.append(-1 if key is None else number.setdefault(key, len(number)))
     return result, len(number)
 

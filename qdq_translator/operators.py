@@ -1,0 +1,241 @@
+"""Facts about ONNX operators that more than one room needs: parameters whatever the opset, weights, and named sets.
+
+A parameter is an attribute in older opsets and a constant input in newer ones. A reader gets the node and a look-up from
+tensor to constant values (`graph.array`, `constants.value`), and answers None where the parameter is not constant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Callable, Dict, Generic, Hashable, Iterable, Iterator, List, Optional, Tuple, TypeVar
+
+import numpy as np
+
+from qdq_translator.graph import Node
+
+LookUp = Callable[[str], Optional[np.ndarray]]
+
+# ---------------------------------------------------------------- named sets
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+DENSE = ("Gemm", "MatMul")
+WEIGHTED = (*CONVOLUTIONS, *DENSE)
+"""Layers that multiply with weights."""
+ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum")
+"""Of two or more tensors, value by value, as TensorRT has one layer for them."""
+POOLING = ("MaxPool", "AveragePool")
+RESIZES = ("Resize", "Upsample")
+ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "PRelu")
+"""TensorRT's activation layer, as the DLA has it."""
+CLAMPS = ("Relu", "Clip")
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Another shape for the same values in the same order."""
+REARRANGES = (*VIEWS, "Transpose", "Identity", "DepthToSpace", "SpaceToDepth")
+"""Every value of the input comes out, once."""
+PARTS = ("Slice", "Split", "Gather")
+"""A part of the values comes out."""
+COMPARISONS = ("Equal", "Greater", "Less")
+SPATIAL_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
+
+# ---------------------------------------------------------------- parameters
+
+
+def parameter(node: Node, key: str, index: int, constant: LookUp) -> Optional[np.ndarray]:
+    """Attribute `key`, else the constant at input `index`; None where there is neither, or the input is no constant."""
+    given = node.get(key)
+    if given is not None:
+        return np.asarray(given)
+    return constant(node.input(index)) if node.input(index) else None
+
+
+def is_given(node: Node, key: str, index: int) -> bool:
+    return key in node.attributes or bool(node.input(index))
+
+
+def integers(node: Node, key: str, index: int, constant: LookUp) -> Optional[List[int]]:
+    values = parameter(node, key, index, constant)
+    return None if values is None else [int(v) for v in values.reshape(-1)]
+
+
+def number(node: Node, key: str, index: int, absent: float, constant: LookUp) -> Optional[float]:
+    """A scalar parameter: `absent` where it is not given, None where it is no constant of one element."""
+    if not is_given(node, key, index):
+        return absent
+    values = parameter(node, key, index, constant)
+    return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
+
+
+def axes(node: Node, constant: LookUp, index: int = 1) -> Optional[List[int]]:
+    """As written, perhaps negative, of Reduce operators, Squeeze and Unsqueeze (input 1) or Slice and Pad (input 3);
+    None where they are not given or not constant."""
+    return integers(node, "axes", index, constant)
+
+
+def non_negative(axes_given: Optional[Iterable[int]], rank: Optional[int]) -> Optional[List[int]]:
+    """Axes as they are counted from the front, in the given order; None where a negative one meets an unknown rank."""
+    if axes_given is None:
+        return None
+    found = list(axes_given)
+    if rank is None and any(a < 0 for a in found):
+        return None
+    return [a + (rank or 0) if a < 0 else a for a in found]
+
+
+def pads(node: Node, constant: LookUp) -> Optional[List[int]]:
+    """Of a constant Pad: all begins, then all ends, for every axis; None where they are not constant or only for some axes."""
+    if node.get("mode", "constant") != "constant" or node.input(3):
+        return None
+    return integers(node, "pads", 1, constant)
+
+
+def pad_value(node: Node, constant: LookUp) -> Optional[float]:
+    """What a constant Pad writes; None where it is computed."""
+    return number(node, "value", 2, 0.0, constant)
+
+
+def clip_bounds(node: Node, constant: LookUp) -> Tuple[Optional[float], Optional[float]]:
+    """Lowest and highest, infinite where there is none; None for one that is computed."""
+    return number(node, "min", 1, -math.inf, constant), number(node, "max", 2, math.inf, constant)
+
+
+def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[List[int]]:
+    """Sizes of the parts along an axis of `size`; without any, equal ones and a smaller last one."""
+    if is_given(node, "split", 1):
+        return integers(node, "split", 1, constant)
+    count = len(node.outputs)
+    each = -(-size // count)
+    return [*[each] * (count - 1), size - each * (count - 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Slices:
+    """Parameters of a Slice, one element an axis. axes: as written."""
+
+    starts: List[int]
+    ends: List[int]
+    axes: List[int]
+    steps: List[int]
+
+
+def slices(node: Node, constant: LookUp) -> Optional[Slices]:
+    """None where one of them is computed."""
+    found: Dict[str, Optional[List[int]]] = {}
+    for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
+        found[key] = integers(node, key, index, constant)
+        if found[key] is None and is_given(node, key, index):
+            return None
+    starts, ends = found["starts"], found["ends"]
+    if starts is None or ends is None:
+        return None
+    return Slices(starts, ends, found["axes"] or list(range(len(starts))), found["steps"] or [1] * len(starts))
+
+
+def resize_scales(node: Node, opset: int, constant: LookUp) -> Optional[np.ndarray]:
+    """Factors of a Resize or Upsample, one an axis; None where there are none, or sizes in their stead."""
+    values = parameter(node, "scales", 1 if node.is_op("Upsample") or opset < 11 else 2, constant)
+    return values if values is not None and values.size else None
+
+
+def data_outputs(node: Node) -> List[str]:
+    """Outputs that hold the node's values: all of a Split, else the first (not masks, indices or statistics)."""
+    return [name for name in (node.outputs if node.op_type == "Split" else node.outputs[:1]) if name]
+
+
+def in_training(node: Node, constant: LookUp) -> bool:
+    """True for a Dropout that multiplies, or that may."""
+    if node.input(2):
+        values = constant(node.input(2))
+        return values is None or bool(values.any())
+    return False
+
+
+# ---------------------------------------------------------------- weights
+
+WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
+"""Inputs whose constants TensorRT quantizes per output channel (fact sheet 5.2)."""
+BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputChannels:
+    """Where a constant operand has the output channels of its layer: on `axis`, and with `groups` > 1 (ConvTranspose) in
+    as many blocks of axis 0 as well."""
+
+    axis: int
+    groups: int = 1
+
+    def count(self, shape: Tuple[int, ...]) -> int:
+        return shape[self.axis] * self.groups
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """(output channels, weights of each)."""
+        if self.axis == 0:
+            return values.reshape(values.shape[0], -1)
+        blocks = self._blocks(values)
+        return blocks.transpose(self._order(blocks.ndim)).reshape(self.count(values.shape), -1)
+
+    def unrolled(self, rows: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
+        """The inverse of `rows`, for a weight of `shape`."""
+        if self.axis == 0:
+            return rows.reshape(shape)
+        blocks = (self.groups, shape[0] // self.groups, *shape[1:])
+        order = self._order(len(blocks))
+        moved = rows.reshape([blocks[a] for a in order])
+        return np.ascontiguousarray(moved.transpose(np.argsort(order)).reshape(shape))
+
+    def times(self, values: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Each output channel multiplied by its factor, in float32 or wider; in the type of `values`."""
+        wide = np.float64 if values.dtype == np.float64 else np.float32
+        blocks = self._blocks(values)
+        sizes = [1] * blocks.ndim
+        sizes[0], sizes[self.axis + 1] = self.groups, values.shape[self.axis]
+        made = np.multiply(blocks, factors.reshape(sizes).astype(wide), dtype=wide)
+        return made.astype(values.dtype, copy=False).reshape(values.shape)
+
+    def _blocks(self, values: np.ndarray) -> np.ndarray:
+        return values.reshape(self.groups, values.shape[0] // self.groups, *values.shape[1:])
+
+    def _order(self, rank: int) -> Tuple[int, ...]:
+        return (0, self.axis + 1, *(a for a in range(1, rank) if a != self.axis + 1))
+
+
+def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannels]:
+    """Of the constant at input `index`; None where TensorRT has no output channels for it (fact sheet 5.2)."""
+    if index not in WEIGHT_INPUTS.get(node.op_type, ()) or not node.is_standard or rank < 2:
+        return None
+    if node.op_type in CONVOLUTIONS:
+        return OutputChannels(0) if node.op_type == "Conv" else OutputChannels(1, int(node.get("group", 1)))
+    if rank != 2:
+        return None
+    transposed = node.op_type == "Gemm" and bool(node.get("transB" if index else "transA", 0))
+    return OutputChannels(1 - index if transposed else index)
+
+
+# ---------------------------------------------------------------- sets that grow together
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Unions(Generic[Item]):
+    """Union-find: what was joined has one root."""
+
+    def __init__(self) -> None:
+        self._parent: Dict[Item, Item] = {}
+
+    def root(self, item: Item) -> Item:
+        parent = self._parent
+        parent.setdefault(item, item)
+        while parent[item] != item:
+            parent[item] = parent[parent[item]]
+            item = parent[item]
+        return item
+
+    def join(self, item: Item, other: Item) -> None:
+        """The root of `other` becomes that of both."""
+        self._parent[self.root(item)] = self.root(other)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._parent)

@@ -1,0 +1,156 @@
+"""Parameters of operators read the same whatever the opset, and one place says where output channels lie."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+
+from qdq_translator import operators
+from qdq_translator.graph import Node
+from qdq_translator.operators import OutputChannels, Slices, Unions, output_channels
+from qdq_translator.qparams import tensorrt_weight_codes
+from qdq_translator.translator import TensorTypes
+from tests.small_models import model
+
+
+def node(op: str, count: int = 1, outputs: int = 1, **attributes: Any) -> Node:
+    return Node(op, [f"i{k}" for k in range(count)], [f"o{k}" for k in range(outputs)], **attributes)
+
+
+def look_up(**values: Any) -> operators.LookUp:
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    return arrays.get
+
+
+NOTHING = look_up()
+
+
+def test_axes() -> None:
+    assert operators.axes(node("ReduceMean", axes=[-1, 2]), NOTHING) == [-1, 2]
+    assert operators.axes(node("ReduceMean", 2), look_up(i1=[2, 3])) == [2, 3]
+    assert operators.axes(node("ReduceMean", 2), NOTHING) is None
+    assert operators.axes(node("ReduceMean"), NOTHING) is None
+    assert operators.axes(node("Slice", 4), look_up(i3=[1]), 3) == [1]
+    assert operators.non_negative([-1, 2], 4) == [3, 2]
+    assert operators.non_negative([1], None) == [1]
+    assert operators.non_negative([-1], None) is None
+
+
+@pytest.mark.parametrize(
+    "made, constants, want",
+    [
+        (node("Pad", pads=[0, 1, 0, 1], value=2.0), {}, ([0, 1, 0, 1], 2.0)),
+        (node("Pad", pads=[0, 1, 0, 1]), {}, ([0, 1, 0, 1], 0.0)),
+        (node("Pad", 3), {"i1": [1, 1], "i2": 3.0}, ([1, 1], 3.0)),
+        (node("Pad", 2), {"i1": [1, 1]}, ([1, 1], 0.0)),
+        (node("Pad", 3), {"i1": [1, 1]}, ([1, 1], None)),
+        (node("Pad", 2), {}, (None, 0.0)),
+        (node("Pad", 4), {"i1": [1, 1], "i2": 0.0, "i3": [1]}, (None, 0.0)),
+        (node("Pad", 2, mode="reflect"), {"i1": [1, 1]}, (None, 0.0)),
+    ],
+)
+def test_pads(made: Node, constants: dict[str, Any], want: tuple[Optional[list[int]], Optional[float]]) -> None:
+    assert (operators.pads(made, look_up(**constants)), operators.pad_value(made, look_up(**constants))) == want
+
+
+def test_clip_bounds() -> None:
+    assert operators.clip_bounds(node("Clip", min=0.0, max=6.0), NOTHING) == (0, 6)
+    assert operators.clip_bounds(node("Clip"), NOTHING) == (-math.inf, math.inf)
+    assert operators.clip_bounds(node("Clip", 3), look_up(i1=np.int8(-3))) == (-3, None)
+    upper = Node("Clip", ["x", "", "h"], ["y"])
+    assert operators.clip_bounds(upper, look_up(h=[6.0])) == (-math.inf, 6)
+
+
+def test_split_sizes() -> None:
+    assert operators.split_sizes(node("Split", outputs=2, split=[1, 4]), 5, NOTHING) == [1, 4]
+    assert operators.split_sizes(node("Split", 2, outputs=2), 5, look_up(i1=[2, 3])) == [2, 3]
+    assert operators.split_sizes(node("Split", 2, outputs=2), 5, NOTHING) is None
+    assert operators.split_sizes(node("Split", outputs=3), 7, NOTHING) == [3, 3, 1]
+
+
+def test_slices() -> None:
+    old = node("Slice", starts=[1], ends=[3], axes=[-1])
+    assert operators.slices(old, NOTHING) == Slices([1], [3], [-1], [1])
+    assert operators.slices(node("Slice", 3), look_up(i1=[0, 1], i2=[4, 5])) == Slices([0, 1], [4, 5], [0, 1], [1, 1])
+    assert operators.slices(node("Slice", 3), look_up(i1=[0])) is None
+    assert operators.slices(node("Slice", 4), look_up(i1=[0], i2=[1])) is None
+    without_axes = Node("Slice", ["x", "s", "e", "", "t"], ["y"])
+    assert operators.slices(without_axes, look_up(s=[0], e=[4], t=[2])) == Slices([0], [4], [0], [2])
+
+
+def test_shape_arithmetic_skips_an_omitted_input() -> None:
+    """A Slice without axes and with steps: the steps are not the axes."""
+    text = """g (float[2,3,4,5] x) => (float[n] y) {
+        shape = Shape (x)
+        start = Constant <value = int64[1] {0}> ()
+        end = Constant <value = int64[1] {4}> ()
+        step = Constant <value = int64[1] {2}> ()
+        every = Slice (shape, start, end, , step)
+        y = ConstantOfShape (every)
+    }"""
+    from qdq_translator.graph import Graph
+
+    types = TensorTypes(Graph.from_model(model(text)))
+    assert types.integers()["every"].tolist() == [2, 4]
+
+
+def test_resize_scales_and_outputs() -> None:
+    factors = look_up(i1=[1, 1, 2, 2], i2=[1, 1, 3, 3])
+    assert np.array_equal(operators.resize_scales(node("Resize", 3), 13, factors), [1, 1, 3, 3])
+    assert np.array_equal(operators.resize_scales(node("Resize", 2), 10, factors), [1, 1, 2, 2])
+    assert np.array_equal(operators.resize_scales(node("Upsample", scales=[1.0, 2.0]), 7, NOTHING), [1, 2])
+    assert operators.resize_scales(node("Resize", 3), 13, look_up(i2=[])) is None
+    assert operators.data_outputs(node("Split", outputs=2)) == ["o0", "o1"]
+    assert operators.data_outputs(node("MaxPool", outputs=2)) == ["o0"]
+
+
+def test_training() -> None:
+    assert not operators.in_training(node("Dropout", 2), NOTHING)
+    assert not operators.in_training(node("Dropout", 3), look_up(i2=False))
+    assert operators.in_training(node("Dropout", 3), look_up(i2=True))
+    assert operators.in_training(node("Dropout", 3), NOTHING)
+
+
+@pytest.mark.parametrize(
+    "made, index, shape, want",
+    [
+        (node("Conv"), 1, (4, 2, 3, 3), OutputChannels(0)),
+        (node("ConvTranspose", group=2), 1, (4, 3, 2, 2), OutputChannels(1, 2)),
+        (node("Gemm", transB=1), 1, (3, 4), OutputChannels(0)),
+        (node("Gemm"), 1, (4, 3), OutputChannels(1)),
+        (node("Gemm"), 0, (5, 4), OutputChannels(0)),
+        (node("Gemm", transA=1), 0, (4, 5), OutputChannels(1)),
+        (node("MatMul"), 1, (4, 3), OutputChannels(1)),
+        (node("MatMul"), 0, (5, 4), OutputChannels(0)),
+        (node("MatMul"), 1, (2, 4, 3), None),
+        (node("Conv"), 2, (4,), None),
+        (node("Add"), 1, (4, 3), None),
+    ],
+)
+def test_output_channels(made: Node, index: int, shape: tuple[int, ...], want: Optional[OutputChannels]) -> None:
+    channels = output_channels(made, index, len(shape))
+    assert channels == want
+    if channels is None:
+        return
+    values = np.arange(math.prod(shape), dtype=np.float32).reshape(shape) - 7
+    rows = channels.rows(values)
+    assert rows.shape == (channels.count(shape), values.size // channels.count(shape))
+    np.testing.assert_array_equal(channels.unrolled(rows, shape), values)
+    factors = np.arange(1, len(rows) + 1) / 3
+    np.testing.assert_array_equal(
+        channels.rows(channels.times(values, factors)), rows * factors[:, None].astype(np.float32)
+    )
+    codes, _ = tensorrt_weight_codes(np.ascontiguousarray(rows), (0,))
+    assert (np.abs(codes).max(axis=1) == 127).all()
+
+
+def test_unions() -> None:
+    unions: Unions[str] = Unions()
+    unions.join("a", "b")
+    unions.join("c", "d")
+    assert unions.root("a") == unions.root("b") == "b" != unions.root("c")
+    unions.join("b", "c")
+    assert {unions.root(name) for name in "abcd"} == {"d"} and list(unions) == ["b", "a", "d", "c"]
