@@ -6,6 +6,8 @@ It imports what is heavy inside `run`, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -32,17 +34,54 @@ COMMANDS = {
 
 def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
     """Parses `argv` for one command and runs it; errors become one or two sentences and an exit status."""
-    verbose = "--verbose" in argv
     try:
-        try:
-            from qdq_translator.parsing import make_parser, normalise_flags
+        status = _run(module_name, prog, argv)
+    except BrokenPipeError:
+        _abandon_output()
+        return 1
+    except SystemExit as left:  # --help and --version, or wrong usage
+        status = int(left.code or 0)
+        raise SystemExit(_flush(prog, status)) from None
+    return _flush(prog, status)
 
-            module = importlib.import_module(f"qdq_translator.commands.{module_name}")
-            options = make_parser(module.Options, prog, __version__).parse_args(normalise_flags(argv))
-            status = int(module.run(options))
-        finally:
-            sys.stdout.flush()
-        return status
+
+def _flush(prog: str, status: int) -> int:
+    """The exit status, once all that was printed has left; what nobody can read any more is no success."""
+    try:
+        if sys.stdout is None:  # closed before we began
+            raise OSError(errno.EBADF, "it is closed")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_output()  # the reader went away (`... | head`): not worth a message
+        return 1
+    except OSError as error:
+        _abandon_output()
+        if not status:
+            print(f"{prog}: The standard output cannot be written: {error.strerror}.", file=sys.stderr)
+        return status or 1
+    return status
+
+
+def _abandon_output() -> None:
+    """Keeps the interpreter from trying again at its end."""
+    if sys.stdout is not None:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
+    verbose = "--verbose" in argv
+    if sys.stderr is None:  # closed; print would take the standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # file names need not be UTF-8
+    try:
+        from qdq_translator.parsing import make_parser, normalise_flags
+
+        module = importlib.import_module(f"qdq_translator.commands.{module_name}")
+        options = make_parser(module.Options, prog, __version__).parse_args(normalise_flags(argv))
+        return int(module.run(options))
     except UserError as error:
         if verbose:
             traceback.print_exc()
@@ -52,9 +91,7 @@ def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
             print(f"See '{prog} --help'.", file=sys.stderr)
         return error.exit_status
     except BrokenPipeError:
-        # the reader of our output went away (`... | head`): not worth a message
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130

@@ -1,23 +1,19 @@
-"""Models from disk and back: sizes over 2 GiB, external data, files that appear complete or not at all."""
+"""Models from disk and back: sizes over 2 GiB, external data."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import hashlib
 import math
-import os
-import stat
-import tempfile
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Union
+from typing import Iterable, Iterator, Union
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.errors import ModelError, UserError
+from qdq_translator.disk import read_file
+from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph
 from qdq_translator.validate import stored_bytes
 
@@ -85,23 +81,6 @@ def _tensors_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
                 yield from _tensors(subgraph)
 
 
-def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
-    """Bytes of a regular file, all to its end without `length`. Raises OSError for anything else (a device, a FIFO, a
-    socket would be read for ever), EOFError where the file is too short."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except ValueError as error:  # NUL in the name
-        raise OSError(errno.EINVAL, "the name is not a file name") from error
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        if offset + (length or 0) > status.st_size:
-            raise EOFError
-        file.seek(offset)
-        return file.read() if length is None else file.read(length)
-
-
 def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) -> None:
     """Moves the data of a tensor into it; `given`: bytes that each file has given so far.
 
@@ -133,7 +112,7 @@ def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) ->
         )
     try:
         given[place] = given.get(place, 0) + needed
-        if given[place] > _SHARED * os.stat(place).st_size:
+        if given[place] > _SHARED * place.stat().st_size:
             raise ModelError(f"External data of {who} lie where those of many others do.", "Export the model again.")
         tensor.raw_data = read_file(place, offset, needed)
     except EOFError as error:
@@ -210,32 +189,3 @@ def _write_data(tensors: list[TensorProto], path: Path, location: str) -> list[T
             file.write(tensor.raw_data)
             pointers.append(pointer)
     return pointers
-
-
-@contextlib.contextmanager
-def appear_together(folder: Path) -> Iterator[Path]:
-    """Gives a scratch folder inside `folder`; what stands in it at the end replaces its namesakes in `folder`.
-
-    On any error nothing of it appears and what was there stays. Raises UserError where the folder cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(prefix=".qdq-", dir=folder)
-    except OSError as error:
-        raise UserError(
-            f"Output folder {folder} cannot be written: {error.strerror}.", "Choose another with --output_dir."
-        ) from error
-    with scratch as name:
-        try:
-            yield Path(name)
-            written = sorted(Path(name).iterdir())
-            for path in written:
-                with open(path, "rb") as file:
-                    os.fsync(file.fileno())
-            for path in written:
-                os.replace(path, folder / path.name)
-        except OSError as error:
-            raise UserError(
-                f"Writing to {folder} failed: {error.strerror or error}.",
-                "Nothing was changed there; free space or choose another folder.",
-            ) from error

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from qdq_translator.cli import main
+from qdq_translator.disk import write_file
 from qdq_translator.engine import versions
-from qdq_translator.engine.builder import write_atomically
 from qdq_translator.errors import UserError
 from tests.trt_bindings import models
 
@@ -166,9 +166,9 @@ def test_build_does_not_import_onnx() -> None:
 
 def test_files_appear_whole(tmp_path: Path) -> None:
     target = tmp_path / "new" / "a.engine"
-    write_atomically(target, b"one")
-    write_atomically(target, b"two")
+    write_file(target, b"one")
+    write_file(target, b"two")
     assert target.read_bytes() == b"two" and [p.name for p in target.parent.iterdir()] == ["a.engine"]
     with pytest.raises(UserError, match="cannot be written"):
-        write_atomically(tmp_path / "new" / "a.engine" / "b", b"three")
+        write_file(tmp_path / "new" / "a.engine" / "b", b"three")
     assert target.read_bytes() == b"two"

@@ -56,18 +56,21 @@ def run(options: Options) -> int:
             raise MissingDependency(missing.what, f"{missing.mend} For a trtexec command: {error}") from error
         raise
 
-    from qdq_translator.engine.builder import build, check_place, write_atomically
+    from qdq_translator.disk import check_place, refuse_overwriting, write_file
+    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.engine.builder import build
 
-    for path in (engine, info, options.log, options.timing_cache):
-        if path:
-            check_place(Path(path))
+    outputs = [Path(path) for path in (engine, info, options.log, options.timing_cache) if path]
+    refuse_overwriting(outputs, [job.model] if job.explicit else TranslationFiles.locate(options.translation))
+    for path in outputs:
+        check_place(path)
     result = build(job, api, options.verbose, progress=_is_terminal() and not options.verbose)
-    write_atomically(engine, result.engine)
+    write_file(engine, result.engine)
     if result.layer_info is not None and info is not None:
-        write_atomically(info, result.layer_info.encode())
+        write_file(info, result.layer_info.encode())
     if options.log:
         text = "".join(f"[{letter}] [TRT] {message}\n" for letter, message in result.messages)
-        write_atomically(Path(options.log), text.encode("utf-8", "surrogateescape"))
+        write_file(Path(options.log), text.encode("utf-8", "surrogateescape"))
     _print_summary(options, job, result)
     print(f"{engine}: {len(result.engine)} bytes, built by TensorRT {api.dotted} in {result.seconds:.1f} s.")
     if result.layer_info is not None:

@@ -40,6 +40,7 @@ def run(options: Options) -> int:
     import onnx
 
     from qdq_translator.commands.located import locate
+    from qdq_translator.emit.files import read_text
     from qdq_translator.engine import inspector
     from qdq_translator.errors import UserError
 
@@ -47,10 +48,7 @@ def run(options: Options) -> int:
     info = inspector.read_layer_info(Path(options.layer_info))
     log = None
     if options.log:
-        try:
-            log = inspector.parse_log(Path(options.log).read_text(encoding="utf-8", errors="replace"))
-        except OSError as error:
-            raise UserError(f"{options.log} cannot be read: {error.strerror}.", "Check the path.") from error
+        log = inspector.parse_log(read_text(Path(options.log), "Check the path."))
     model = onnx.load(str(files.model), load_external_data=False)
     plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
     plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)

@@ -45,8 +45,10 @@ def run(options: Options) -> int:
     files = locate(options.translation, options.model)
     report = check_schema(files.read_report(), str(files.report))
     if options.html:
+        from qdq_translator.disk import refuse_overwriting
         from qdq_translator.report.html import write_page
 
+        refuse_overwriting([Path(options.html)], [*files, *([Path(options.verify)] if options.verify else [])])
         other = None
         if options.against:
             other_files = TranslationFiles.locate(options.against)

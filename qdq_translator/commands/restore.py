@@ -34,9 +34,9 @@ def run(options: Options) -> int:
     from pathlib import Path
     from typing import List
 
+    from qdq_translator.disk import appear_together, refuse_overwriting
     from qdq_translator.emit.calibration_cache import CalibrationCache
-    from qdq_translator.emit.files import read_layer_argument
-    from qdq_translator.errors import UserError
+    from qdq_translator.emit.files import read_layer_argument, read_text
     from qdq_translator.explicit.restore import (
         GIVEN,
         INFERRED,
@@ -48,19 +48,15 @@ def run(options: Options) -> int:
         WITHOUT_SCALE,
         restore,
     )
-    from qdq_translator.io import appear_together, load_model, write_model
-
-    def read(path: str) -> str:
-        try:
-            return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
+    from qdq_translator.io import load_model, write_model
 
     model, source = load_model(options.input_model)
-    cache = CalibrationCache.from_text(read(options.cache), options.cache)
+    cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
     precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
     restored = restore(model, cache.scales, precisions, options.complete)
     output = Path(options.output)
+    read = [Path(p) for p in (options.input_model, options.cache, options.layer_arg) if p]
+    refuse_overwriting([output, output.with_name(f"{output.name}.data")], read)
     with appear_together(output.parent) as scratch:
         write_model(restored.model, scratch / output.name, f"{output.name}.data", source.external_data)
     kinds = (UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY, STAYS_FLOAT)

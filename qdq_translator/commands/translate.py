@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from qdq_translator.cli import unexpected
-from qdq_translator.emit.files import MODEL_SUFFIX
+from qdq_translator.disk import refuse_overwriting
+from qdq_translator.emit.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.options import TranslateCommand
 
@@ -90,6 +91,8 @@ def _models(options: TranslateCommand) -> List[str]:
             raise UsageError(
                 f"{other} and {model} would write the same files.", "Translate them into different folders."
             )
+    outputs = (path for model in models for path in TranslationFiles(Path(options.output_dir), model_name(model)))
+    refuse_overwriting(outputs, (Path(model) for model in models))
     return models
 
 

@@ -35,9 +35,9 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import locate, print_next
+    from qdq_translator.disk import refuse_overwriting, write_file
     from qdq_translator.emit import trtexec
     from qdq_translator.errors import UsageError
-    from qdq_translator.io import appear_together
     from qdq_translator.targets.platforms import find_platform
 
     files = locate(options.translation, options.model)
@@ -66,11 +66,9 @@ def run(options: Options) -> int:
         text = trtexec.trtexec_command(arguments)
         if options.script:
             script = Path(options.script)
-            with appear_together(script.parent) as scratch:
-                # bytes: line ends stay as they are, and Python 3.9's write_text knows no `newline`
-                text = trtexec.shell_script(settings, arguments, script.parent)
-                (scratch / script.name).write_bytes(text.encode("utf-8"))
-                (scratch / script.name).chmod(0o755)
+            refuse_overwriting([script], files)
+            text = trtexec.shell_script(settings, arguments, script.parent)
+            write_file(script, text.encode("utf-8"), mode=0o777)
             text = f"Wrote {script}\n"
     for note in settings.notes:
         print(f"note: {note}", file=sys.stderr)

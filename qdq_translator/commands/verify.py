@@ -93,19 +93,21 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import print_next
+    from qdq_translator.disk import check_place, refuse_overwriting, write_file
     from qdq_translator.emit.files import TranslationFiles
-    from qdq_translator.errors import UsageError
     from qdq_translator.progress import progress_bar
     from qdq_translator.simulate.verify import print_results, verify
 
     _check(options)
+    if options.save:
+        files = TranslationFiles.locate(options.translation, options.model, only_one=True)
+        read = (options.model, options.float, options.inputs, options.device_results)
+        refuse_overwriting([Path(options.save)], [*files, *(Path(path) for path in read if path)])
+        check_place(Path(options.save))
     with progress_bar(sys.stderr) as progress:
         results = verify(options, progress)
     if options.save:
-        try:
-            Path(options.save).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{options.save} cannot be written: {error.strerror}.", "Choose another file.") from error
+        write_file(Path(options.save), (json.dumps(results, indent=2) + "\n").encode())
     if options.json:
         print(json.dumps(results, indent=2))
     else:

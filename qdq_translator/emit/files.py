@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Iterator, Union
 
+from qdq_translator.disk import read_file
 from qdq_translator.emit.calibration_cache import CalibrationCache
 from qdq_translator.emit.layer_precisions import parse_layer_precisions
 from qdq_translator.errors import UsageError, UserError
@@ -37,7 +39,7 @@ class TranslationFiles:
     name: str
 
     def __post_init__(self) -> None:
-        if any(c in self.name for c in "/\\\0"):
+        if any(c in self.name for c in (os.sep, os.altsep or os.sep, "\0")):
             raise UsageError(f"'{self.name}' is not a plain file name.", "Name the folder with output_dir.")
 
     @property
@@ -64,6 +66,10 @@ class TranslationFiles:
     @property
     def report(self) -> Path:
         return self.folder / f"{self.name}_report.json"
+
+    def __iter__(self) -> Iterator[Path]:
+        """Every file of the set, there or not."""
+        return iter((self.model, self.model_data, self.config, self.cache, self.layer_arg, self.report))
 
     @classmethod
     def locate(cls, path: Union[str, Path], model: str = "", only_one: bool = False) -> TranslationFiles:
@@ -97,19 +103,19 @@ class TranslationFiles:
         return read_json(self.report)
 
     def read_cache(self) -> CalibrationCache:
-        return CalibrationCache.from_text(_read_text(self.cache), str(self.cache))
+        return CalibrationCache.from_text(read_text(self.cache), str(self.cache))
 
     def read_layer_precisions(self) -> dict[str, str]:
         """Layer name -> precision. Raises UserError where the file cannot be read."""
         try:
-            return parse_layer_precisions(_read_text(self.layer_arg))
+            return parse_layer_precisions(read_text(self.layer_arg))
         except ValueError as error:
             raise UserError(f"{self.layer_arg}: {error}.", _AGAIN) from error
 
 
 def read_layer_argument(given: str) -> dict[str, str]:
     """Layer name -> precision, from a file that holds a --layerPrecisions argument or from its value. Raises UserError."""
-    text = _read_text(Path(given), "Check the path.") if ":" not in given or Path(given).is_file() else given
+    text = read_text(Path(given), "Check the path.") if ":" not in given or Path(given).is_file() else given
     try:
         return parse_layer_precisions(text)
     except ValueError as error:
@@ -134,9 +140,10 @@ def _choose(folder: Path, names: list[str], model: str, only_one: bool) -> str:
     return model
 
 
-def _read_text(path: Path, mend: str = _AGAIN) -> str:
+def read_text(path: Path, mend: str = _AGAIN) -> str:
+    """A text file; bytes that are no UTF-8 become surrogates. Raises UserError, with `mend`, where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        return read_file(path).decode("utf-8", errors="surrogateescape")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", mend) from error
 
@@ -144,7 +151,7 @@ def _read_text(path: Path, mend: str = _AGAIN) -> str:
 def read_json(path: Path, mend: str = _AGAIN) -> dict[str, Any]:
     """A JSON object. Raises UserError, with `mend`, where the file cannot be read or is no such thing."""
     try:
-        content = json.loads(_read_text(path, mend))
+        content = json.loads(read_text(path, mend))
     except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}.", mend) from error
     if not isinstance(content, dict):

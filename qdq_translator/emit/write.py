@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qdq_translator._version import __version__
+from qdq_translator.disk import appear_together
 from qdq_translator.emit import integrity
 from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
-from qdq_translator.io import appear_together, write_graph
+from qdq_translator.io import write_graph
 from qdq_translator.options import effective
 from qdq_translator.report.data import format_report, is_dynamic
 

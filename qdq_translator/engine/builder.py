@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional
 
+from qdq_translator.disk import write_file
 from qdq_translator.emit.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.emit.trtexec import BuildRequest, Network, complete_shapes, parse_formats
 from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
@@ -428,7 +427,7 @@ class _Build:
                 "were set tensor by tensor hold."
             )
         if self.request.timing_cache:
-            write_atomically(Path(self.request.timing_cache), bytes(self.config.get_timing_cache().serialize()))
+            write_file(Path(self.request.timing_cache), bytes(self.config.get_timing_cache().serialize()))
 
     def _layer_info(self, engine: bytes) -> str:
         runtime = self.runtime = self.trt.Runtime(self.logger)
@@ -463,42 +462,6 @@ class _Build:
             errors = [words, *(e for e in errors if e not in words)]
         said = " | ".join(errors[-3:]) if errors else "it gives no reason"
         return UserError(f"TensorRT {self.api.dotted} {what}: {said.rstrip('.')}.", mend)
-
-
-def check_place(path: Path) -> None:
-    """Raises UserError where `path` cannot be written: better before a build of minutes than behind it."""
-    folder = path.absolute().parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}.", "Choose another place.") from error
-    if path.is_dir():
-        raise UserError(f"{path} is a folder.", "Name a file in it.")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The whole file or none of it; an earlier one stays until then. Raises UserError where it cannot be written.
-
-    (Not io.appear_together: the build must not need the package onnx, which a board may lack.)
-    """
-    scratch = ""
-    try:
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=".qdq-", dir=path.absolute().parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, path)
-    except OSError as error:
-        if scratch:
-            with contextlib.suppress(OSError):
-                os.unlink(scratch)
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Free space or choose another place."
-        ) from error
 
 
 def _dims(dims: tuple[int, ...]) -> str:

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
+from qdq_translator.emit.files import read_text
 from qdq_translator.errors import UserError
 from qdq_translator.operators import WEIGHTED
 
@@ -133,11 +134,7 @@ class LayerInfo:
 
 def read_layer_info(path: Path) -> LayerInfo:
     """Reads what `--exportLayerInfo` or our builder wrote. Raises UserError where it cannot serve."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
-    return parse_layer_info(text, str(path))
+    return parse_layer_info(read_text(path, "Check the path."), str(path))
 
 
 def parse_layer_info(text: str, origin: str = "The layer information") -> LayerInfo:

@@ -14,7 +14,8 @@ import math
 from pathlib import Path
 from typing import Any, Callable, Iterable, Optional, Sequence
 
-from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.disk import write_file
+from qdq_translator.errors import MissingDependency
 from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, Layout, lay_out
 from qdq_translator.report.words import amount, milliseconds, size
@@ -547,10 +548,7 @@ def write_page(
     Raises MissingDependency without jinja2, and UserError where the file cannot be written.
     """
     text = comparison_page(report, against, verify) if against is not None else report_page(report, verify)
-    try:
-        path.write_bytes(text.encode("utf-8", errors="replace"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.", "Choose another file for --html.") from error
+    write_file(path, text.encode("utf-8", errors="replace"))
 
 
 def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None) -> str:

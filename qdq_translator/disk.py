@@ -1,0 +1,201 @@
+"""Reading and writing files: only regular ones, whole or not at all, sets of them together. Needs nothing but Python.
+
+What is written lies in a scratch folder beside its place first. A scratch folder is locked as long as its run lives; the
+next run into the same folder removes those that nobody holds any more. Where the system has no locks (fcntl), scratch
+folders count as left over after a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+from typing import Iterable, Iterator, Optional
+
+from qdq_translator.errors import UsageError, UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_SCRATCH = ".qdq-"
+_KEPT = ".earlier"
+"""Inside a scratch folder: what stood where the new files go."""
+_PATIENCE = 10.0
+"""Seconds to wait for another run that is just placing its files; then we go on without the lock."""
+_DAY = 24 * 3600.0
+
+
+def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
+    """Bytes of a regular file, all to its end without `length`.
+
+    Raises OSError for anything else (a device, a FIFO or a socket would be read for ever), EOFError where it is too short.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:  # NUL in the name
+        raise OSError(errno.EINVAL, "that is no name of a file") from error
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if offset + (length or 0) > status.st_size:
+            raise EOFError
+        file.seek(offset)
+        return file.read() if length is None else file.read(length)
+
+
+def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """The whole file or none of it; an earlier one stays until then. `mode`: permissions, less the umask.
+
+    Raises UserError where it cannot be written.
+    """
+    try:
+        path = Path(os.path.realpath(path))
+        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stdout, a pipe
+            path.write_bytes(data)
+            return
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.", "Choose another place.") from error
+    with appear_together(path.parent) as scratch:
+        descriptor = os.open(scratch / path.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), mode)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+
+
+def check_place(path: Path) -> None:
+    """Raises UserError where `path` could not be written: to be called before long work."""
+    folder = path.absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}.", "Choose another place.") from error
+    if path.is_dir():
+        raise UserError(f"{path} is a folder.", "Name a file in it.")
+
+
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raises UsageError where a command would write over what it reads, under whatever name."""
+    read = {os.path.realpath(path) for path in inputs}
+    for path in outputs:
+        if os.path.realpath(path) in read:
+            raise UsageError(f"{path} would be overwritten, and this command reads it.", "Name another file.")
+
+
+@contextlib.contextmanager
+def appear_together(folder: Path) -> Iterator[Path]:
+    """Gives a scratch folder inside `folder`; what stands in it at the end replaces its namesakes in `folder`.
+
+    On any error nothing of it appears and what was there stays. Raises UserError where the folder cannot be written.
+    """
+    with contextlib.ExitStack() as alive:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with _locked(folder):
+                _remove_leftovers(folder)
+                scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder))
+                alive.callback(shutil.rmtree, scratch, ignore_errors=True)
+                alive.enter_context(_locked(scratch))
+        except OSError as error:
+            raise UserError(f"The folder {folder} cannot be written: {error.strerror}.", "Choose another.") from error
+        try:
+            yield scratch
+            with _locked(folder):
+                _place(scratch, folder)
+        except OSError as error:
+            raise UserError(
+                f"Writing to {folder} failed: {error.strerror or error}.",
+                "Nothing was changed there; free space or choose another folder.",
+            ) from error
+
+
+def _place(scratch: Path, folder: Path) -> None:
+    """Moves every file of `scratch` to `folder`; on an error those that were moved are put back."""
+    written = sorted(scratch.iterdir())
+    for path in written:
+        if (folder / path.name).is_dir():
+            raise IsADirectoryError(errno.EISDIR, f"{folder / path.name} is a folder")
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    kept = scratch / _KEPT
+    kept.mkdir()
+    moved: list[Path] = []
+    try:
+        for path in written:
+            target = folder / path.name
+            if os.path.lexists(target):
+                _keep(target, kept / path.name)
+            moved.append(target)
+            os.replace(path, target)
+    except BaseException:
+        for target in moved:
+            with contextlib.suppress(OSError):
+                if os.path.lexists(kept / target.name):
+                    os.replace(kept / target.name, target)
+                elif not os.path.lexists(scratch / target.name):
+                    os.unlink(target)
+        raise
+
+
+def _keep(path: Path, place: Path) -> None:
+    """A second name for a file, or a copy where the file system has only one name for each."""
+    try:
+        os.link(path, place, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(path, place, follow_symlinks=False)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for path in folder.glob(f"{_SCRATCH}*"):
+        if path.is_dir() and not path.is_symlink() and _is_dead(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_dead(scratch: Path) -> bool:
+    """True for a scratch folder whose run is gone: nobody holds its lock."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(scratch, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                return False
+            finally:
+                os.close(descriptor)
+    with contextlib.suppress(OSError):
+        return time.time() - scratch.stat().st_mtime > _DAY
+    return False
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock, where there are locks."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        patient_until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > patient_until:
+                    break
+                time.sleep(0.02)
+            except OSError:  # a file system without locks
+                break
+        yield
+    finally:
+        os.close(descriptor)
