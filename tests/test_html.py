@@ -227,9 +227,10 @@ def test_without_jinja2_the_error_says_what_to_install(
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_folder_that_is_not_there(report: dict[str, Any], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be(report: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        write_page(report, tmp_path / "nowhere" / "page.html")
+        write_page(report, tmp_path / "file" / "report.html")
 
 
 def test_names_that_utf8_cannot_hold(report: dict[str, Any], tmp_path: Path) -> None:

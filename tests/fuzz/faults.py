@@ -166,7 +166,7 @@ def check(out: Path, old: dict[str, bytes], new: dict[str, bytes], rolled_back: 
         return f"{torn[0]} is neither the old nor the new one"
     if rolled_back:
         return "a mixture after an error"
-    from tests.fuzz.readers import status_of
+    from tests.fuzz.readers import SHAPES, status_of
 
-    accepted = [command for command in (["report"], ["trtexec"]) if status_of([*command, "-t", str(out)]) == 0]
+    accepted = [command for command in (["report"], ["trtexec", *SHAPES]) if status_of([*command, "-t", str(out)]) == 0]
     return f"{accepted[0][0]} accepts a mixture" if accepted else ""

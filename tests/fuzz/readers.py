@@ -16,6 +16,7 @@ from qdq_translator.commands.translate import EXAMPLE_MODEL
 from tests.fuzz.mutate import FLOATS, INTEGERS, NAMES
 
 NAME = EXAMPLE_MODEL.stem
+SHAPES = ("--opt_shapes", "input:1x1x16x16")
 LAYERS: dict[str, Any] = {
     "Layers": [
         {
@@ -84,15 +85,15 @@ def damage(rng: random.Random, folder: Path) -> list[str]:
     page = ["--html", str(folder / "page.html")]
     commands: dict[str, list[list[str]]] = {
         report: [["report", *t], ["report", *t, "--all"], ["report", *t, "--json"], ["report", *t, *page],
-                 ["check-engine", *t, "--layer_info", str(folder / "layers.json")], ["trtexec", *t]],
-        config: [["trtexec", *t], ["trtexec", *t, "--script", str(folder / "run.sh")], ["trtexec", *t, "--tool", "polygraphy"],
+                 ["check-engine", *t, "--layer_info", str(folder / "layers.json")], ["trtexec", *t, *SHAPES]],
+        config: [["trtexec", *t, *SHAPES], ["trtexec", *t, "--script", str(folder / "run.sh")], ["trtexec", *t, "--tool", "polygraphy"],
                  ["check-engine", *t, "--layer_info", str(folder / "layers.json")]],
-        cache: [["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx")], ["trtexec", *t],
-                ["trtexec", *t, "--script", str(folder / "run.sh")]],
+        cache: [["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx")], ["trtexec", *t, *SHAPES],
+                ["trtexec", *t, *SHAPES, "--script", str(folder / "run.sh")]],
         layer_arg: [["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx"),
-                     "--layer_arg", str(folder / layer_arg)], ["trtexec", *t],
+                     "--layer_arg", str(folder / layer_arg)], ["trtexec", *t, *SHAPES],
                     ["check-engine", *t, "--layer_info", str(folder / "layers.json"), "--json"]],
-        model: [["trtexec", *t], ["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx"), "--json"],
+        model: [["trtexec", *t, *SHAPES], ["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx"), "--json"],
                 ["check-engine", *t, "--layer_info", str(folder / "layers.json")]],
         "layers.json": [["check-engine", *t, "--layer_info", str(folder / "layers.json"), "--log", str(folder / "build.log"), *x]
                         for x in ([], ["--json"], ["--all"])],
