@@ -1,0 +1,88 @@
+"""Hooks of the documentation site (`mkdocs build --strict`): pages that are made from the code, and from the project's other
+Markdown files, with links that lead to their places on the site."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    **{f"docs/{path.name}": path.name for path in (ROOT / "docs").glob("*.md")},
+    **{
+        path.relative_to(ROOT).as_posix(): f"workflows/{path.parent.name}.md"
+        for path in sorted((ROOT / "e2e_workflow").glob("*/README.md"))
+    },
+}
+"""File of the project -> page of the site."""
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
+
+
+def commands_page() -> str:
+    """Every command with its help at 80 columns."""
+    from qdq_translator.cli import COMMANDS, main
+
+    os.environ["COLUMNS"] = "80"
+    parts = ["# Commands\n"]
+    for name, (_, summary) in COMMANDS.items():
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+            main([name, "--help"])
+        parts.append(f"## {name}\n\n{summary}\n\n```text\n{out.getvalue().rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+def limits_page() -> str:
+    """The table of limits of the DLA."""
+    from qdq_translator.targets.dla.limits import LIMITS
+
+    rows = ["# Limits of the DLA\n", "| limit | operators | effect | what | source | status |", "| --- " * 6 + "|"]
+    for row in LIMITS:
+        effect = {"gpu": "GPU", "dla-fp16": "FP16"}[row.effect]
+        operators = "all" if row.ops == ("*",) else ", ".join(row.ops)
+        only = f" ({row.only.capitalize()} only)" if row.only else ""
+        cells = (row.id, operators, effect, row.text + only, row.source, row.status)
+        rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
+    made = {"commands.md": commands_page(), "limits.md": limits_page()}
+    made.update(
+        {page: (ROOT / path).read_text("utf-8") for path, page in PAGES.items() if not path.startswith("docs/")}
+    )
+    for page, text in made.items():
+        files.append(File.generated(config, page, content=text))
+    for path in sorted((ROOT / "assets").iterdir()) + sorted((ROOT / "e2e_workflow").glob("*/*.png")):
+        if path.suffix in (".png", ".svg"):
+            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links to files of the project become links to pages; what has no page keeps its words only."""
+    source = next((path for path, name in PAGES.items() if name == page.file.src_uri), "")
+    here = posixpath.dirname(page.file.src_uri)
+
+    def follow(link: re.Match[str]) -> str:
+        picture, words, target, anchor = link[1], link[2], link[3], link[4] or ""
+        if not target or "://" in target:
+            return link[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if (ROOT / path).is_dir():
+            path = f"{path}/README.md"
+        place = PAGES.get(path) or (path if path.endswith((".png", ".svg")) else "")
+        return f"{picture}[{words}]({posixpath.relpath(place, here or '.')}{anchor})" if place else words
+
+    return _LINK.sub(follow, markdown) if source else markdown

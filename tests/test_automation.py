@@ -1,0 +1,92 @@
+"""What other projects' pipelines use: the steps of the GitHub Action and the pre-commit hook, run as they stand."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from qdq_translator.commands.translate import EXAMPLE_MODEL
+
+yaml = pytest.importorskip("yaml")
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = next(EXAMPLE_MODEL.parent.glob("*.npz"))
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Path:
+    """A runner's temporary folder whose virtual environment is this Python."""
+    program = tmp_path / "qdq" / "bin" / "qdq-translator"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from qdq_translator.cli import main\nsys.exit(main())\n"
+    )
+    program.chmod(0o755)
+    return tmp_path
+
+
+def action(runner: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """The last step of the action, with its inputs in the environment as GitHub puts them there."""
+    described: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
+    step = described["runs"]["steps"][-1]
+    values = {**{name: str(row.get("default", "")) for name, row in described["inputs"].items()}, **inputs}
+    assert set(values) == set(described["inputs"])
+    env = {key: values[text.split("inputs.")[1].split(" ")[0]] for key, text in step["env"].items()}
+    env = {**os.environ, "RUNNER_TEMP": str(runner), **env}
+    return subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]], cwd=runner, env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.parametrize(
+    "inputs, status, words",
+    [
+        ({}, 0, ""),
+        (
+            {
+                "options": "--infer_add_scales",
+                "fail_under_int8_macs": "99",
+                "min_cosine": "0.9",
+                "inputs": str(SAMPLES),
+            },
+            0,
+            "",
+        ),
+        ({"fail_under_int8_macs": "99"}, 1, "below --fail_under_int8_macs 99"),
+        ({"min_cosine": "1", "options": "--infer_add_scales", "inputs": str(SAMPLES)}, 1, "--min_cosine"),
+        ({"options": "--strict; touch hacked"}, 2, "touch hacked"),
+    ],
+)
+def test_the_action_keeps_its_limits(runner: Path, inputs: dict[str, str], status: int, words: str) -> None:
+    done = action(runner, model=str(EXAMPLE_MODEL), **inputs)
+    assert done.returncode == status and words in done.stderr, done.stderr
+    assert (runner / "translated" / "digits_resnet_qat_noqdq.onnx").exists() == (status != 2)
+    assert not (runner / "hacked").exists()
+
+
+def test_the_hook_stops_a_model_that_does_not_translate(runner: Path) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    bad = onnx.load(EXAMPLE_MODEL)
+    for tensor in bad.graph.initializer:
+        if tensor.name == next(n for n in bad.graph.node if n.op_type == "QuantizeLinear").input[1]:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(tensor), tensor.name))
+    for node in bad.graph.node:
+        if (
+            node.op_type == "Constant"
+            and node.output[0] == next(n for n in bad.graph.node if n.op_type == "QuantizeLinear").input[1]
+        ):
+            values = -onnx.numpy_helper.to_array(node.attribute[0].t)
+            node.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(values, ""))
+    onnx.save(bad, runner / "bad.onnx")
+    command = shlex.split(hook["entry"])
+    command[0] = str(runner / "qdq" / "bin" / command[0])
+    for model, status in ((EXAMPLE_MODEL, 0), (runner / "bad.onnx", 1)):
+        done = subprocess.run([*command, str(model)], cwd=runner, capture_output=True, text=True)
+        assert (done.returncode, bool(done.stderr)) == (status, bool(status)), done.stderr
