@@ -26,9 +26,10 @@ from qdq_translator.io import load_model
 from qdq_translator.simulate import per_layer
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
-from qdq_translator.simulate.metrics import Comparison
+from qdq_translator.simulate.metrics import Comparison, SlicedComparison
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.verify import verify
+from tests.small_models import model as small
 from tests.test_verify_faults import COVERED, DIGITS, SAMPLES
 
 pytest.importorskip("onnxruntime")
@@ -75,6 +76,72 @@ def test_figures_at_the_edges() -> None:
     silent = Comparison()
     silent.add(np.zeros(3), np.ones(3))
     assert silent.cosine == 0 and silent.sqnr_db == -math.inf
+
+
+def test_the_worst_slice_by_hand() -> None:
+    """Boxes around 300 beside scores below 1: the scores' error is nothing in the whole."""
+    rng = np.random.default_rng(0)
+    boxes, scores = rng.uniform(100, 600, (1, 4, 80)), rng.uniform(0, 1, (1, 2, 80))
+    reference = np.concatenate([boxes, scores], axis=1)
+    other = reference.copy()
+    other[0, 5] = scores[0, 1, ::-1]
+    row = SlicedComparison(1)
+    row.add(reference.astype(np.float32), other.astype(np.float32))
+    assert row.cosine > 0.999999
+    by_axis = {found.axis: found for found in row.slices}
+    assert set(by_axis) == {1}  # six values are too few along axis 2, axis 0 holds the samples
+    a, b = scores[0, 1], scores[0, 1, ::-1]
+    worst = by_axis[1]
+    assert (worst.index, worst.size, worst.silent) == (5, 6, 0)
+    assert worst.cosine == pytest.approx(a @ b / (a @ a), rel=1e-6) and row.worst_slice == worst
+    assert worst.sqnr_db == pytest.approx(10 * math.log10((a @ a) / ((a - b) @ (a - b))), rel=1e-6)
+
+
+def test_slices_at_the_edges() -> None:
+    def compared(reference: np.ndarray, other: np.ndarray, batch: int = 1, times: int = 1) -> SlicedComparison:
+        row = SlicedComparison(batch)
+        for _ in range(times):
+            row.add(reference, other)
+        return row
+
+    zero, one = np.zeros((2, 64)), np.ones((2, 64))
+    assert compared(zero, one).slices == []  # no slice has a signal, so none has a cosine
+    half = np.concatenate([zero[:1], one[:1]])
+    assert [(s.index, s.silent, s.cosine) for s in compared(half, one).slices] == [(1, 1, 1.0)]
+    assert [(s.index, s.cosine) for s in compared(one, half).slices] == [(0, 0.0)]  # lost altogether
+    assert compared(one, half, batch=2).slices == []  # two samples, not two slices
+    level = compared(one, 2 * one).worst_slice
+    assert level is not None and level.cosine == pytest.approx(1) and level.sqnr_db == pytest.approx(0, abs=1e-9)
+    logits = np.arange(40.0).reshape(4, 10)
+    assert compared(logits, -logits, batch=4).slices == [] and len(compared(logits, -logits, 4, times=16).slices) == 1
+    broken = one.copy()
+    broken[0, 0] = np.inf
+    row = compared(one, broken)
+    assert row.non_finite == 1 and row.worst_slice is not None and row.worst_slice.cosine == 1
+
+
+def test_the_threshold_holds_for_the_worst_slice(tmp_path: Path) -> None:
+    text = """g (float[1,2,8,8] x) => (float[1,4,8,8] y) {
+        [qx] xq = QuantizeLinear(x, sx, z) [dx] xd = DequantizeLinear(xq, sx, z)
+        [box] b = Mul(xd, large) [score] s = Neg(xd) [cat] c = Concat<axis=1>(b, s)
+        [qc] cq = QuantizeLinear(c, sc, z) [dc] cd = DequantizeLinear(cq, sc, z)
+        [end] e = Relu(cd) [qe] eq = QuantizeLinear(e, se, z) [de] y = DequantizeLinear(eq, se, z) }"""
+    constants = {"sx": np.float32(0.03), "sc": np.float32(4.0), "se": np.float32(4.0), "z": np.int8(0)}
+    onnx.save(small(text, large=np.float32(150.0), **constants), tmp_path / "m.onnx")
+    # the scale of the scores' Concat stands for pixels: the model knows no better, but the float model does
+    files = translate(tmp_path / "m.onnx", TranslateOptions(infer_concat_scales=True)).save(tmp_path / "t")
+    plain = onnx.load(tmp_path / "m.onnx")
+    for node in plain.graph.node:
+        if node.name in ("qc", "qe", "qx") or node.name in ("dc", "de", "dx"):
+            node.op_type, node.input[:] = "Identity", node.input[:1]
+    onnx.save(plain, tmp_path / "float.onnx")
+    options = {"model": str(tmp_path / "float.onnx"), "translation": str(files.folder), "samples": 2}
+    results = verify(Options(**options, min_cosine=0.99))
+    row = results["outputs"]["pairs"][0]["outputs"]["y"]
+    worst = next(found for found in row["slices"] if found["axis"] == 1)
+    assert row["cosine"] > 0.99 > worst["cosine"] and worst["index"] in (2, 3)
+    assert [s for s in results["failed"] if f"slice {worst['index']} of 4 along axis 1" in s]
+    assert verify(Options(**options))["failed"] == []
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,11 @@ class Options:
         help="another --layerPrecisions argument than the translation's: a file, or the value itself",
     )
     min_cosine: Optional[Real] = option(
-        "--min_cosine", default=None, metavar="X", type=Real, help="exit status 1 where an output's cosine is below"
+        "--min_cosine",
+        default=None,
+        metavar="X",
+        type=Real,
+        help="exit status 1 where the cosine of an output, or of its worst slice along an axis, is below",
     )
     min_top1_agreement: Optional[Real] = option(
         "--min_top1_agreement", default=None, metavar="PERCENT", type=Real, help="exit status 1 below this agreement"

@@ -17,7 +17,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress
 from qdq_translator.simulate.implicit import Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import Comparison, class_scores
+from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_scores
 from qdq_translator.simulate.run import ExplicitNetwork, Session, same_inputs
 
 EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
@@ -28,7 +28,7 @@ class OutputComparison:
     """pairs: (reference, other) -> output -> Comparison. accuracy: stage -> output -> percent of right labels."""
 
     outputs: list[str]
-    pairs: dict[tuple[str, str], dict[str, Comparison]]
+    pairs: dict[tuple[str, str], dict[str, SlicedComparison]]
     accuracy: dict[str, dict[str, float]]
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def compare_outputs(
         pairs += [(stage, f"device {engine}") for stage in stages]
     if unfused is not None:
         pairs.append((EXPLICIT, UNFUSED))
-    result = OutputComparison(names, {p: {n: Comparison() for n in names} for p in pairs}, {})
+    result = OutputComparison(names, {p: {n: SlicedComparison(samples.batch) for n in names} for p in pairs}, {})
     right: dict[tuple[str, str], int] = {}
     for run in range(samples.runs):
         progress("comparing outputs", run, samples.runs)

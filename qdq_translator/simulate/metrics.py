@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, Optional
 
@@ -9,6 +10,8 @@ import numpy as np
 
 TOP1_MOST = 100_000
 """More scores than this are no classes."""
+LEAST_SLICE = 64
+"""Values of a slice over all samples, below which its cosine says too little."""
 _CHUNK = 2**15
 """Values compared at a time: what a processor's cache holds."""
 
@@ -112,6 +115,84 @@ class Comparison:
             "non_finite": self.non_finite,
             "values": self.count,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """The worst slice of an output along one axis. silent: slices of that axis without a cosine, because the reference is
+    zero throughout; they are left out."""
+
+    axis: int
+    index: int
+    size: int
+    silent: int
+    cosine: float
+    sqnr_db: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "sqnr_db": finite_or_none(self.sqnr_db)}
+
+    def __str__(self) -> str:
+        return f"slice {self.index} of {self.size} along axis {self.axis}"
+
+
+class SlicedComparison(Comparison):
+    """The same of a network's output, and for every axis but that of the samples the slice with the lowest cosine.
+
+    An output that mixes quantities (boxes in pixels and scores in [0, 1]) hides the small ones: they weigh nothing in the
+    whole. An axis counts where it has two slices or more, of `LEAST_SLICE` values over all samples: fewer say too little.
+    Values that are not finite are left out here; the whole counts them. Like any cosine, that of a slice with one constant
+    value does not see a wrong level; its SQNR does.
+    """
+
+    def __init__(self, batch: int) -> None:
+        """`batch`: an output whose first axis has this size has the samples there."""
+        super().__init__()
+        self.batch = batch
+        self._energies: dict[int, np.ndarray] = {}
+        self._values: dict[int, int] = {}
+
+    def add(self, reference: np.ndarray, other: np.ndarray) -> None:
+        super().add(reference, other)
+        if reference.dtype.kind != "f":
+            return
+        a, b = reference.astype(np.float64), other.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not finite.all():
+            a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+        energies = [x * x for x in (a, b, b - a)]
+        for axis, size in enumerate(reference.shape):
+            if size < 2 or (axis == 0 and size == self.batch):
+                continue
+            others = tuple(other for other in range(reference.ndim) if other != axis)
+            found = np.stack([energy.sum(axis=others) for energy in energies])
+            if axis not in self._energies or self._energies[axis].shape == found.shape:
+                self._energies[axis] = self._energies.get(axis, 0) + found
+                self._values[axis] = self._values.get(axis, 0) + reference.size // size
+
+    @property
+    def slices(self) -> list[Slice]:
+        """One for each axis that counts."""
+        worst = []
+        for axis, (aa, bb, dd) in self._energies.items():
+            heard = np.flatnonzero(aa)
+            if self._values[axis] < LEAST_SLICE or not len(heard):
+                continue
+            product = (aa + bb - dd) / 2
+            with np.errstate(invalid="ignore", divide="ignore"):
+                cosine = np.where(dd == 0, 1.0, np.where(bb == 0, 0.0, product / np.sqrt(aa) / np.sqrt(bb)))
+            index = int(heard[np.argmin(cosine[heard])])
+            noise = float(dd[index] / aa[index])
+            kept = min(1.0, max(-1.0, float(cosine[index])))
+            worst.append(Slice(axis, index, len(aa), len(aa) - len(heard), kept, noise_to_db(noise)))
+        return worst
+
+    @property
+    def worst_slice(self) -> Optional[Slice]:
+        return min(self.slices, key=lambda found: found.cosine, default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "slices": [found.as_dict() for found in self.slices]}
 
 
 def _energy(values: np.ndarray) -> float:

@@ -129,6 +129,11 @@ def _failed(options: Options, outputs: OutputComparison) -> list[str]:
                 + (f" and {row.non_finite} values that are not finite" if row.non_finite else "")
                 + f"; --min_cosine wants {options.min_cosine:g}. --per_layer shows where it goes wrong."
             )
+        elif options.min_cosine is not None and row.worst_slice and row.worst_slice.cosine < options.min_cosine:
+            failed.append(
+                f"Output '{name}' has the cosine {row.worst_slice.cosine:.6f} in {row.worst_slice}, {row.cosine:.6f} as a whole; --min_cosine "
+                f"wants {options.min_cosine:g} of both. --per_layer shows where it goes wrong."
+            )
         agreement = row.top1_agreement
         if options.min_top1_agreement is not None and agreement is not None and agreement < options.min_top1_agreement:
             failed.append(
@@ -198,6 +203,14 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
                 _percent(row["top1_agreement"]),
             )
     console.print(table)
+    for pair in results["outputs"]["pairs"][:1]:
+        for name, row in pair["outputs"].items():
+            for worst in sorted(row["slices"], key=lambda found: found["cosine"])[:1]:
+                if worst["cosine"] < row["cosine"]:
+                    console.print(
+                        f"  {escape(name)}, worst slice ({worst['index']} of {worst['size']} along axis {worst['axis']}): "
+                        f"cosine {worst['cosine']:.6f}, SQNR {_db(worst['sqnr_db'], False)} dB"
+                    )
     for stage, rows in results["outputs"]["accuracy"].items():
         for name, value in rows.items():
             console.print(f"  {stage}: {value:.2f}% of the labels right ({escape(name)})")
