@@ -20,6 +20,7 @@ from qdq_translator.errors import UsageError, UserError
 COMMANDS = {
     "translate": ("translate", "Q/DQ ONNX -> float ONNX, cache, config and layer argument"),
     "report": ("report", "coverage and diagnostics of a translation: terminal, JSON, HTML"),
+    "plan": ("plan", "any ONNX: what would run where on a DLA, and the estimated time"),
     "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
     "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
     "build": ("build", "build the TensorRT engine or DLA loadable"),

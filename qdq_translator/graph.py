@@ -256,6 +256,10 @@ class Graph:
             yield node
             node = following
 
+    def tensors(self) -> list[str]:
+        """Graph inputs, then the outputs of nodes in graph order."""
+        return [*self.inputs, *(name for node in self.nodes for name in node.outputs if name)]
+
     def __len__(self) -> int:
         return self._size
 

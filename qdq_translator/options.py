@@ -393,6 +393,15 @@ def effective(options: TranslateOptions) -> "dict[str, Any]":
     return {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
 
 
+def same_option(name: str, **changes: Any) -> Any:
+    """The option `name` of `translate` for another command; changes: its `default`, or metadata."""
+    field = TranslateOptions.__dataclass_fields__[name]
+    metadata = {**field.metadata, **{key: value for key, value in changes.items() if key != "default"}}
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
+    return dataclasses.field(default=changes.get("default", field.default), metadata=metadata)
+
+
 def parse_shapes(items: Sequence[str]) -> "dict[str, list[int]]":
     """`name:1x3x640x640` items to shapes; the name may hold colons.
 

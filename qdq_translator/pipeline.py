@@ -135,7 +135,7 @@ def _rename_node_outputs(network: Network, settings: Settings) -> None:
 
 
 def _strip(network: Network, settings: Settings) -> None:
-    strip(network, settings.options)
+    strip(network, settings.options, float_model=settings.assume_scales)
 
 
 def _settle(network: Network, settings: Settings) -> None:

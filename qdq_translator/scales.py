@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, Mapping, Optional
+from typing import Iterable, Iterator, Mapping, Optional
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.rules import STATED
+
+ASSUMED = "assumed"
+"""Not a rule: the origin of every scale of `qdq-translator plan`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +151,10 @@ class ScaleTable:
     def value(self, tensor: str) -> Optional[float]:
         scale = self._scales.get(tensor)
         return None if scale is None else scale.value
+
+    def assume(self, tensors: Iterable[str]) -> None:
+        """One and the same scale for each of `tensors`, whatever they had: for a plan before anything is quantized."""
+        self._scales = {tensor: TensorScale(float(np.float32(1 / 127)), Origin(ASSUMED)) for tensor in tensors}
 
     def drop(self, tensor: str) -> None:
         self._scales.pop(tensor, None)

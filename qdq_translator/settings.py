@@ -52,12 +52,13 @@ class Hardware:
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
-    stands for or why there is none."""
+    stands for or why there is none. assume_scales: a plan only, as if every tensor had a scale; the model may be float."""
 
     options: TranslateOptions
     hardware: Hardware
     input_shapes: dict[str, list[int]]
     cost: tuple[Optional[CostModel], str]
+    assume_scales: bool = False
 
 
 def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
@@ -67,8 +68,8 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
 
 
 def _cost_model(options: TranslateOptions, hardware: Hardware) -> tuple[Optional[CostModel], str]:
-    drive = hardware.platform is not None and hardware.platform.name.startswith("drive-os")
-    chosen = choose_model(options.power_mode, options.dla_clock, options.cost_model, drive)
+    platform = "" if hardware.platform is None else hardware.platform.name
+    chosen = choose_model(options.power_mode, options.dla_clock, options.cost_model, platform)
     if hardware.generation != "orin" and options.cost_model is None:
         return None, f"{hardware.target}: {NO_FIGURE}"
     return chosen

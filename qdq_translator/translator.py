@@ -31,7 +31,7 @@ from qdq_translator.pipeline import run_passes
 from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan, stay_higher
 from qdq_translator.progress import Progress, silent
 from qdq_translator.root_causes import RootCauses, find_root_causes
-from qdq_translator.scales import ScaleTable
+from qdq_translator.scales import ASSUMED, ScaleTable
 from qdq_translator.settings import Hardware, resolve
 from qdq_translator.targets.dla.verdicts import DlaPlan, judge, with_reasons
 from qdq_translator.types import TensorTypes
@@ -68,8 +68,14 @@ class Translation:
     @cached_property
     def tensor_scales(self) -> dict[str, float]:
         """Every float tensor of the stripped model that has a scale, in graph order: inputs, then node outputs."""
-        ordered = [*self.graph.inputs, *(name for node in self.graph.nodes for name in node.outputs)]
-        return {n: self.scales[n].value for n in ordered if n in self.scales and self.types.is_float(n)}
+        ordered = self.graph.tensors()
+        stated = (n for n in ordered if n in self.scales and self.scales[n].origin.rule != ASSUMED)
+        return {n: self.scales[n].value for n in stated if self.types.is_float(n)}
+
+    @property
+    def assumed(self) -> bool:
+        """Nothing but a plan: its scales were assumed."""
+        return any(scale.origin.rule == ASSUMED for _, scale in self.scales.items())
 
     @property
     def fp16_nodes(self) -> list[str]:
@@ -100,12 +106,13 @@ def translate(
     options: Optional[TranslateOptions] = None,
     name: Optional[str] = None,
     progress: Progress = silent,
+    assume_scales: bool = False,
 ) -> Translation:
     """Translates one model.
 
     model: a path, or a ModelProto (copied, not changed). name: what the files are called (default: the file's stem,
-    else the graph's name). progress: told how far the calibration is (`--calibrate`). Raises UserError, always with a way to
-    mend it.
+    else the graph's name). progress: told how far the calibration is (`--calibrate`). assume_scales: plan as if every tensor
+    had one and the same scale (`qdq-translator plan`). Raises UserError, always with a way to mend it.
     """
     options = options or TranslateOptions()
     if isinstance(model, onnx.ModelProto):
@@ -117,7 +124,7 @@ def translate(
         name = name or model_name(os.fspath(model))
         model, source = load_model(model)
     diagnostics = Diagnostics()
-    settings = resolve(options, diagnostics)
+    settings = dataclasses.replace(resolve(options, diagnostics), assume_scales=assume_scales)
     hardware = settings.hardware
     graph = Graph.from_model(model)
     del model
@@ -125,6 +132,8 @@ def translate(
     network = Network(graph, diagnostics, settings.input_shapes)
     run_passes(network, settings)
     graph, scales, types = network.graph, network.scales, network.types
+    if assume_scales:
+        scales.assume(name for name in graph.tensors() if types.is_float(name))
 
     context = Context(graph, types, scales, options, tuple(network.derived), frozenset(network.withheld))
     infer_scales(context, diagnostics, _data_scales(context, settings.input_shapes, diagnostics, progress))

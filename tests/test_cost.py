@@ -150,7 +150,7 @@ def test_unknown_sizes_have_no_time() -> None:
 def test_power_modes_and_clocks() -> None:
     assert maxn().clock_ghz == 1.6
     slow, _ = choose_model("30w")
-    drive, _ = choose_model(drive=True)
+    drive, _ = choose_model(platform="drive-os-6.0.9")
     free, _ = choose_model(dla_clock=1.5)
     assert slow is not None and drive is not None and free is not None
     assert (slow.clock_ghz, drive.clock_ghz, free.clock_ghz) == (1.3696, 1.331, 1.5)

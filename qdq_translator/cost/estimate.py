@@ -49,10 +49,18 @@ class CostPlan:
             return None
         return sum(cost.milliseconds or 0.0 for cost in costs)
 
+    @property
+    def fp16_milliseconds(self) -> Optional[float]:
+        """All layers on the DLA in FP16."""
+        if self.milliseconds is None:
+            return None
+        return sum(cost.fp16_milliseconds or 0.0 for cost in self.layers if cost is not None)
+
     def as_dict(self) -> dict[str, Any]:
         model = self.model
         return {
             "milliseconds": self.milliseconds,
+            "fp16_milliseconds": self.fp16_milliseconds,
             "what": ESTIMATE,
             "note": self.note,
             "unknown_layers": self.unknown,

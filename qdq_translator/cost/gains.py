@@ -21,7 +21,7 @@ def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPla
     roots = [
         (layer, {causes.root_of[t] for t in layer.missing})
         for layer in plan
-        if layer.surprise and all(t in causes.root_of for t in layer.missing)
+        if layer.surprise and layer.missing and all(t in causes.root_of for t in layer.missing)
     ]
     gains = {
         group.tensors: waiting.gained(layer.name for layer, own in roots if own <= set(group.tensors))
@@ -75,4 +75,4 @@ def _gain(cost: LayerCost) -> float:
 
 def _waits(verdict: Verdict) -> bool:
     """In FP16 because of a missing scale alone."""
-    return verdict.verdict == DLA_FP16 and all(f.limit is NO_SCALE for f in verdict.findings)
+    return verdict.verdict == DLA_FP16 and {f.limit.id for f in verdict.findings} == {NO_SCALE.id}

@@ -16,6 +16,7 @@ import math
 from pathlib import Path
 from typing import Any, Optional
 
+from qdq_translator.disk import read_file
 from qdq_translator.errors import UsageError, UserError
 
 COST_SCHEMA_VERSION = 1
@@ -155,50 +156,63 @@ def power_modes() -> dict[str, PowerMode]:
     return {row["name"]: PowerMode(**row) for row in published()["modes"]}
 
 
+def _mode(power_mode: Optional[str], dla_clock: Optional[float], platform: str) -> PowerMode:
+    """The row that is asked for; default: DRIVE on a DRIVE platform, else MAXN. Raises UsageError."""
+    if power_mode is not None and dla_clock is not None:
+        raise UsageError("--power_mode and --dla_clock both set the clock.", "Give one of them.")
+    if dla_clock is not None:
+        if not math.isfinite(dla_clock) or dla_clock <= 0:
+            raise UsageError(f"--dla_clock {dla_clock:g} is not a clock.", "Give it in GHz, for example 1.331.")
+        low, high = published()["clock_range_ghz"]
+        return PowerMode(f"DLA clock {dla_clock:g} GHz", dla_clock, low <= dla_clock <= high, "")
+    modes = power_modes()
+    name = power_mode or ("DRIVE" if platform.startswith("drive-os") else "MAXN")
+    found = next((mode for mode in modes.values() if mode.name.lower() == name.lower()), None)
+    if found is None:
+        raise UsageError(f"Power mode '{power_mode}' is not known.", "Known are " + ", ".join(modes) + ".")
+    return found
+
+
+def choose_clock(power_mode: Optional[str], dla_clock: Optional[float], platform: str = "") -> float:
+    """GHz, whether or not figures were published for it. Raises UsageError where the clock is not known."""
+    mode = _mode(power_mode, dla_clock, platform)
+    if mode.clock_ghz is None:
+        raise UsageError(f"The DLA's clock of {mode.name} is not known.", "Give it with --dla_clock.")
+    return mode.clock_ghz
+
+
 def choose_model(
     power_mode: Optional[str] = None,
     dla_clock: Optional[float] = None,
     cost_model: Optional[str] = None,
-    drive: bool = False,
+    platform: str = "",
 ) -> tuple[Optional[CostModel], str]:
     """(model, what it stands for); None and the reason where no published figure covers what was asked for.
 
     power_mode: a name of `modes` (default: MAXN, on a DRIVE platform DRIVE). dla_clock: GHz. cost_model: a file of
-    `plan --fit`, which holds for its own board and clock. Raises UsageError for what is not known or contradictory,
-    UserError for a file that is no cost model.
+    `plan --fit`, which holds for its own board, at its own clock unless another is asked for. Raises UsageError for what
+    is not known or contradictory, UserError for a file that is no cost model.
     """
-    if power_mode is not None and dla_clock is not None:
-        raise UsageError("--power_mode and --dla_clock both set the clock.", "Give one of them.")
-    modes = power_modes()
+    mode = _mode(power_mode, dla_clock, platform)
     if cost_model is not None:
         model = load_model_file(cost_model)
-        if dla_clock is None and power_mode is None:
+        if power_mode is None and dla_clock is None:
             return model, model.name
-    name = power_mode if power_mode is not None else "DRIVE" if drive else "MAXN"
-    found = next((mode for mode in modes.values() if mode.name.lower() == name.lower()), None)
-    if found is None:
-        raise UsageError(f"Power mode '{power_mode}' is not known.", "Known are " + ", ".join(modes) + ".")
+        clock = choose_clock(power_mode, dla_clock, platform)
+        return dataclasses.replace(model, clock_ghz=clock), f"{model.name}, {mode.name}"
     data = published()
-    clock, what = found.clock_ghz, found.name
-    if dla_clock is not None:
-        clock, what = dla_clock, f"DLA clock {dla_clock:g} GHz"
-    if cost_model is not None and clock is not None:
-        return dataclasses.replace(model, clock_ghz=clock), f"{model.name}, {what}"
-    low, high = data["clock_range_ghz"]
-    covered = found.figure if dla_clock is None else low <= dla_clock <= high
-    if clock is None or not covered:
-        return (
-            None,
-            f"{what}: {NO_FIGURE} (they cover a DLA clock of {low:g} to {high:g} GHz on AGX Orin and DRIVE Orin)",
-        )
-    return CostModel(f"{data['name']}, {what}", Parameters(**data["parameters"]), clock), what
+    if mode.clock_ghz is None or not mode.figure:
+        low, high = data["clock_range_ghz"]
+        covered = f"they cover a DLA clock of {low:g} to {high:g} GHz on AGX Orin and DRIVE Orin"
+        return None, f"{mode.name}: {NO_FIGURE} ({covered})"
+    return CostModel(f"{data['name']}, {mode.name}", Parameters(**data["parameters"]), mode.clock_ghz), mode.name
 
 
 def load_model_file(path: str) -> CostModel:
     """A file that `plan --fit` wrote. Raises UserError where it is none."""
     remedy = "Give the file that 'qdq-translator plan --fit' wrote."
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(read_file(Path(path)))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.", remedy) from error
     except json.JSONDecodeError as error:

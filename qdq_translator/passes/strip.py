@@ -81,8 +81,8 @@ _OTHER_QUANTIZED_OPS = (
 """Quantized operators that are no Q/DQ of ONNX: refused (fact sheet 8, 8.3)."""
 
 
-def strip(network: Network, options: TranslateOptions) -> None:
-    """Takes every quantizer out; the codes of each baked weight go into `network.trained`.
+def strip(network: Network, options: TranslateOptions, float_model: bool = False) -> None:
+    """Takes every quantizer out; the codes of each baked weight go into `network.trained`. float_model: there may be none.
 
     Raises UnsupportedQuantizer with every reason found.
     """
@@ -101,7 +101,7 @@ def strip(network: Network, options: TranslateOptions) -> None:
     rejected = [*found.rejected, *rejected, *_other_quantized_ops(graph), *_quantizers_in_bodies(graph)]
     if rejected:
         raise _refusal(rejected)
-    if not found.steps and not weights and options.calibrate is None:
+    if not found.steps and not weights and options.calibrate is None and not float_model:
         raise UnsupportedQuantizer(
             "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
             "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",

@@ -31,6 +31,7 @@ def make_report(translation: Translation) -> dict[str, Any]:
         "generator": f"qdq-translator {__version__}",
         "model": translation.name,
         "source": {"file": translation.source.file, "sha256": translation.source.sha256},
+        "assumption": "every tensor has a scale" if translation.assumed else "",
         "target": translation.options.target,
         "options": effective(translation.options),
         "cache_version": {"number": translation.hardware.cache_number, "origin": translation.hardware.origin},

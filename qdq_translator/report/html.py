@@ -44,7 +44,7 @@ DEVICES = {
 
 @dataclasses.dataclass
 class Tensor:
-    """scale: None where it has none. producer: layer, -1 for graph inputs. x, y: where its scale stands in the picture."""
+    """scale: None where it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which gives it one."""
 
     name: str
     scale: Optional[float] = None
@@ -56,6 +56,7 @@ class Tensor:
     shape: Optional[list[Any]] = None
     role: str = ""
     producer: int = -1
+    assumed: bool = False
     readers: list[int] = dataclasses.field(default_factory=list)
 
 
@@ -117,6 +118,7 @@ class Network:
     """The plan of a report with its tensors, numbered."""
 
     def __init__(self, report: dict[str, Any]) -> None:
+        self.assumed = bool(report.get("assumption"))
         self.tensors: list[Tensor] = []
         self.tensor_index: dict[str, int] = {}
         self.layers: list[Layer] = []
@@ -142,7 +144,7 @@ class Network:
     def tensor(self, name: str) -> int:
         if name not in self.tensor_index:
             self.tensor_index[name] = len(self.tensors)
-            self.tensors.append(Tensor(name))
+            self.tensors.append(Tensor(name, assumed=self.assumed))
         return self.tensor_index[name]
 
     def _add(self, index: int, row: dict[str, Any], verdict: dict[str, Any]) -> None:
@@ -287,7 +289,7 @@ def _labels(network: Network, layout: Layout, maker: dict[int, int]) -> list[Lab
         x, y = layout.boxes[number]
         for line, tensor in enumerate(tensors[:2]):
             row = network.tensors[tensor]
-            text = "no scale" if row.scale is None else f"{row.scale:.4g}"
+            text = "" if row.assumed else "no scale" if row.scale is None else f"{row.scale:.4g}"
             if line and len(tensors) > 2:
                 text += f" +{len(tensors) - 2}"
             labels.append(
@@ -297,7 +299,15 @@ def _labels(network: Network, layout: Layout, maker: dict[int, int]) -> list[Lab
 
 
 def _edge_style(tensor: Tensor) -> str:
-    return "missing" if tensor.scale is None else "explicit" if tensor.explicit else "inferred"
+    return (
+        "inferred"
+        if tensor.assumed
+        else "missing"
+        if tensor.scale is None
+        else "explicit"
+        if tensor.explicit
+        else "inferred"
+    )
 
 
 # ---------------------------------------------------------------- shares

@@ -193,12 +193,14 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     from rich.markup import escape
 
     console = Console(highlight=False)
-    console.print(
-        f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, cache TRT {report['cache_version']['number']}"
-    )
+    plan = f"plan only, assuming that {report['assumption']}" if report["assumption"] else ""
+    made_for = plan or f"cache TRT {report['cache_version']['number']}"
+    console.print(f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, {made_for}")
     if report["dla"]:
         rows = _pairs()
         _add_verdict(rows, report["dla"], report["cost"])
+        if report["assumption"] and report["cost"]["fp16_milliseconds"] is not None:
+            rows.add_row("in FP16", f"{milliseconds(report['cost']['fp16_milliseconds'])}, the same layers of the DLA")
         console.print(rows)
     else:
         _print_coverage(console, report)
@@ -207,11 +209,12 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     _print_layers(console, report, everything)
     if report["dla"]:
         _print_dla(console, report, everything)
-    _print_rewrites(console, report["dla_rewrites"], everything)
+    _print_rewrites(console, report["dla_rewrites"], everything, bool(report["assumption"]))
     if report["shared_ranges"]:
         _print_shared(console, report["shared_ranges"], everything)
-    _print_scales(console, report, everything)
-    _print_ends(console, report)
+    if not report["assumption"]:
+        _print_scales(console, report, everything)
+        _print_ends(console, report)
     chosen = [d for d in report["diagnostics"] if everything or d["severity"] != "info"]
     notes = len(report["diagnostics"]) - len(chosen)
     if chosen:
@@ -427,13 +430,14 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
         console.print(_indented(escape(note)))
 
 
-def _print_rewrites(console: Console, rewrites: dict[str, Any], everything: bool) -> None:
+def _print_rewrites(console: Console, rewrites: dict[str, Any], everything: bool, assumed: bool) -> None:
     from rich.markup import escape
 
     applied = rewrites["applied"]
     if not applied:
         return
-    _title(console, f"Rewritten for the DLA: {counted(len(applied), 'place')}")
+    would = "With --dla_rewrites, as this plan assumes" if assumed else "Rewritten for the DLA"
+    _title(console, f"{would}: {counted(len(applied), 'place')}")
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in applied:
         was, now = (_ops(node["op"] for node in row[side]) for side in ("before", "after"))

@@ -1,0 +1,141 @@
+"""`qdq-translator plan`: what any ONNX would run where on a DLA, before anybody quantizes it."""
+
+import dataclasses
+from typing import List, Optional
+
+from qdq_translator.options import option, same_option
+
+
+@dataclasses.dataclass
+class Options:
+    """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: which layers the DLA takes, which rewrites
+    would keep more of them there, and the estimated time in INT8 and in FP16. Writes nothing but what is asked for."""
+
+    input_onnx_model: Optional[str] = option(
+        "--input_onnx_model",
+        "-i",
+        default=None,
+        metavar="MODEL",
+        help="an ONNX model, with Q/DQ nodes or without",
+        group="Essential",
+    )
+    target: str = same_option(
+        "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="whose limits (default: orin-dla)"
+    )
+    platform: Optional[str] = same_option("platform")
+    shapes: List[str] = same_option("shapes")
+    power_mode: Optional[str] = same_option("power_mode")
+    dla_clock: Optional[float] = same_option("dla_clock")
+    cost_model: Optional[str] = same_option("cost_model")
+    no_rewrites: bool = option(
+        "--no_rewrites", default=False, help="plan the model as it is, without --dla_rewrites", group="Target"
+    )
+    all: bool = option(
+        "--all", default=False, help="every layer and every note, not only the first few", group="Output"
+    )
+    json: bool = option(
+        "--json", default=False, help="the report as JSON on stdout, nothing else there", group="Output"
+    )
+    html: Optional[str] = option(
+        "--html", default=None, metavar="FILE", help="write a page to look at in a browser", group="Output"
+    )
+    fit: Optional[str] = option(
+        "--fit",
+        default=None,
+        metavar="PROFILE",
+        help="fit the cost model to a board: trtexec's --exportProfile of the translation named with -t, or cuDLA's "
+        "layerwise CSV",
+        group="Automation",
+    )
+    translation: str = option(
+        "--translation",
+        "-t",
+        default="./translated",
+        metavar="PATH",
+        help="what was profiled, for --fit",
+        group="Automation",
+    )
+    save: Optional[str] = option(
+        "--save",
+        default=None,
+        metavar="FILE",
+        help="the cost model that --fit writes, for --cost_model",
+        group="Automation",
+    )
+    fail_over_ms: Optional[float] = option(
+        "--fail_over_ms",
+        default=None,
+        metavar="MS",
+        help="exit status 1 where the estimated time of the layers on the DLA is longer, or unknown",
+        group="Automation",
+    )
+    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+
+
+def run(options: Options) -> int:
+    """Exit status 0, or 1 where --fail_over_ms is not kept."""
+    import sys
+    from pathlib import Path
+
+    from qdq_translator.emit.write import too_long
+    from qdq_translator.errors import UsageError
+    from qdq_translator.options import TranslateOptions
+    from qdq_translator.report.data import format_report
+    from qdq_translator.translator import translate
+
+    if options.fit is not None:
+        return _fit(options)
+    if options.input_onnx_model is None:
+        raise UsageError("No model was named.", "Give one with -i model.onnx.")
+    asked = TranslateOptions(
+        target=options.target,
+        platform=options.platform,
+        shapes=options.shapes,
+        power_mode=options.power_mode,
+        dla_clock=options.dla_clock,
+        cost_model=options.cost_model,
+        dla_rewrites=not options.no_rewrites,
+        asymmetric="widen",
+        per_channel_activations="max",
+        no_auto_names=True,
+    )
+    report = translate(options.input_onnx_model, asked, assume_scales=True).report
+    if options.html:
+        from qdq_translator.disk import refuse_overwriting
+        from qdq_translator.report.html import write_page
+
+        refuse_overwriting([Path(options.html)], [Path(options.input_onnx_model)])
+        write_page(report, Path(options.html))
+    if options.json:
+        print(format_report(report), end="")
+    elif options.html:
+        print(f"Wrote {options.html}")
+    else:
+        from qdq_translator.report.terminal import print_report
+
+        print_report(report, options.all)
+    failed = too_long(report, options.fail_over_ms)
+    if failed:
+        print(f"{options.input_onnx_model}: {failed}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _fit(options: Options) -> int:
+    """Writes the fitted cost model. Exit status 0."""
+    import json
+    from pathlib import Path
+
+    from qdq_translator.cost.board import fit_board
+    from qdq_translator.disk import refuse_overwriting, write_file
+    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.errors import UsageError
+
+    if not options.save:
+        raise UsageError("--fit writes a cost model.", "Name its file with --save board.json.")
+    files = TranslationFiles.locate(options.translation)
+    refuse_overwriting([Path(options.save)], [Path(str(options.fit)), *files])
+    board = fit_board(files, str(options.fit), options.power_mode, options.dla_clock)
+    write_file(Path(options.save), (json.dumps(board.as_dict(), indent=2) + "\n").encode())
+    print(board.summary())
+    print(f"Wrote {options.save}: give it to translate and plan with --cost_model.")
+    return 0

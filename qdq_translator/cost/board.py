@@ -1,0 +1,193 @@
+"""The cost model fitted to a board, from a profile of a translation's engine (`plan --fit`).
+
+A profile is trtexec's `--exportProfile` (JSON, with the layers' names), or the CSV of cuDLA's layerwise statistics
+(`layer_name,start_ms,end_ms`). A row may name one layer, what TensorRT fused, or a whole region of the DLA.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any, Optional, Sequence
+
+from qdq_translator.cost.fit import fit
+from qdq_translator.cost.layers import FusedLayer, fused_layers
+from qdq_translator.cost.model import COST_SCHEMA_VERSION, CostModel, Parameters, Work, choose_clock, published
+from qdq_translator.disk import read_file
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.engine.inspector import EngineLayer, fused_names
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph
+from qdq_translator.io import load_model
+from qdq_translator.options import parse_shapes
+from qdq_translator.targets.dla.limits import DLA_FP16
+from qdq_translator.types import TensorTypes
+
+_FITTED = (
+    *("int8_rate", "fp16_rate", "bytes_per_second", "seconds_per_layer"),
+    *("int8_depthwise_block", "fp16_depthwise_block"),
+)
+_STAY = 1e-3
+"""How hard a parameter holds on to its published value: against weights that add up to 1."""
+_INSERTED = ("reformat", "copy", "input transfer", "output transfer")
+"""Rows of what TensorRT puts between layers: no layer of the model."""
+_REMEDY = "Profile the engine of this translation: trtexec --exportProfile with --profilingVerbosity=detailed, or cuDLA's layerwise CSV."
+
+
+@dataclasses.dataclass(frozen=True)
+class Board:
+    """A fitted model. before, after: root mean square of log(model / measured) over the `rows`, weighted by time."""
+
+    model: CostModel
+    profile: str
+    translation: str
+    rows: int
+    before: float
+    after: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": COST_SCHEMA_VERSION,
+            "name": self.model.name,
+            "clock_ghz": self.model.clock_ghz,
+            "parameters": dataclasses.asdict(self.model.parameters),
+            "fitted": {
+                "profile": self.profile,
+                "translation": self.translation,
+                "rows": self.rows,
+                "rms_before": self.before,
+                "rms_after": self.after,
+            },
+        }
+
+    def summary(self) -> str:
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        return (
+            f"Fitted to {rows} of {self.profile}: {100 * self.before:.0f}% rms in the logarithm with the published "
+            f"parameters, {100 * self.after:.0f}% with the fitted ones."
+        )
+
+
+def read_profile(path: str) -> dict[str, float]:
+    """Layer -> milliseconds, the mean of its rows. Raises UserError for what is no profile."""
+    try:
+        text = read_file(Path(path)).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", _REMEDY) from error
+    rows = _json_rows(text, path) if text.lstrip().startswith(("[", "{")) else _csv_rows(text, path)
+    times: dict[str, list[float]] = {}
+    for name, value in rows:
+        if math.isfinite(value) and value > 0:
+            times.setdefault(name, []).append(value)
+    if not times:
+        raise UserError(f"{path} holds no time of a layer.", _REMEDY)
+    return {name: sum(values) / len(values) for name, values in times.items()}
+
+
+def _json_rows(text: str, path: str) -> list[tuple[str, float]]:
+    try:
+        data = json.loads(text)
+        return [(str(row["name"]), float(row["averageMs"])) for row in data if "count" not in row]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a profile of trtexec: {error}.", _REMEDY) from error
+
+
+def _csv_rows(text: str, path: str) -> list[tuple[str, float]]:
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    if not {"layer_name", "start_ms", "end_ms"} <= set(reader.fieldnames or ()):
+        raise UserError(f"{path} has no columns layer_name, start_ms and end_ms.", _REMEDY)
+    try:
+        return [(row["layer_name"], float(row["end_ms"]) - float(row["start_ms"])) for row in reader]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} holds a time that is not a number: {error}.", _REMEDY) from error
+
+
+def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], dla_clock: Optional[float]) -> Board:
+    """Fits the published parameters to the profile of this translation.
+
+    Raises UserError where the profile names what the translation does not have, or nothing of it runs on a DLA.
+    """
+    times = read_profile(profile)
+    report = files.read_report()
+    if not report.get("dla"):
+        raise UserError(
+            f"{files.name} was translated for a GPU: there is no cost model to fit.",
+            "Translate it with --target orin-dla.",
+        )
+    options = report["options"]
+    clock = choose_clock(
+        power_mode or options.get("power_mode"), dla_clock or options.get("dla_clock"), options.get("platform") or ""
+    )
+    graph = Graph.from_model(load_model(files.model)[0])
+    names = [node.name for node in graph.nodes]
+    if names != [row["name"] for row in report["plan"]]:
+        raise UserError(
+            f"{files.model.name} and {files.report.name} are not of one translation.", "Translate the model again."
+        )
+    types = TensorTypes(graph, parse_shapes(options.get("shapes") or []))
+    layers = fused_layers(graph, types, [row["dla"] for row in report["plan"]])
+    chosen = _match(times, names, [row["subgraph"] for row in report["dla"]["layers"]], layers, profile, files.name)
+    start = Parameters(**published()["parameters"])
+    works = [works for works, _ in chosen]
+    measured = [time for _, time in chosen]
+    total = sum(measured)
+    weights = [time / total for time in measured]
+
+    def predict(parameters: Parameters) -> list[float]:
+        model = CostModel("", parameters, clock)
+        return [sum(model.estimate(work, fp16).milliseconds for work, fp16 in row) for row in works]
+
+    found = fit(predict, measured, weights, start, _FITTED, _STAY)
+    errors = [_rms(predict(parameters), measured, weights) for parameters in (start, found)]
+    name = f"fitted to {Path(profile).name}"
+    return Board(CostModel(name, found, clock), Path(profile).name, files.name, len(chosen), errors[0], errors[1])
+
+
+def _rms(predicted: Sequence[float], measured: Sequence[float], weights: Sequence[float]) -> float:
+    return math.sqrt(sum(w * math.log(p / m) ** 2 for p, m, w in zip(predicted, measured, weights)))
+
+
+def _match(
+    times: dict[str, float],
+    names: list[str],
+    subgraphs: list[int],
+    layers: list[FusedLayer],
+    profile: str,
+    translation: str,
+) -> list[tuple[list[tuple[Work, bool]], float]]:
+    """(work and whether it is FP16, milliseconds) of every row that runs on the DLA."""
+    place = {name: index for index, name in enumerate(names)}
+    head = {layer.nodes[0]: layer for layer in layers}
+    regions: dict[int, list[int]] = {}
+    for index, number in enumerate(subgraphs):
+        if number >= 0:
+            regions.setdefault(number, []).append(index)
+    chosen = []
+    for name, time in times.items():
+        region = EngineLayer(name, "", (), ()).region
+        ends = region.split("...") if region else []
+        nodes = [place[n] for n in (ends if region else fused_names(name, place)) if n in place]
+        if not nodes and any(word in name.lower() for word in _INSERTED):
+            continue
+        if not nodes or (region and len(nodes) < len(ends)):
+            differs = next((n for n in ends if n not in place), name)
+            raise UserError(f"{profile} names the layer '{differs}', which {translation} does not have.", _REMEDY)
+        if region:
+            nodes = regions.get(subgraphs[nodes[0]], nodes)
+        works = [
+            (work, head[node].verdict == DLA_FP16)
+            for node in dict.fromkeys(nodes)
+            if node in head
+            for work in head[node].works or ()
+        ]
+        if works:
+            chosen.append((works, time))
+    if not chosen:
+        raise UserError(
+            f"No layer of {profile} runs on the DLA with known shapes.", "Translate with --shapes for dynamic inputs."
+        )
+    return chosen

@@ -1,0 +1,200 @@
+"""`qdq-translator plan`: any model as if every tensor had a scale, and the cost model fitted to a board."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.networks import residual
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.cost.board import fit_board, read_profile
+from qdq_translator.cost.layers import fused_layers
+from qdq_translator.cost.model import CostModel, Parameters, choose_model, published
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.errors import UserError
+from tests.small_models import model
+
+FLOAT = """g (float[1,3,32,32] x) => (float[1,8] y)
+{ c = Conv <pads=[1,1,1,1]> (x, w)  r = Relu (c)  e = Erf (r)  d = Conv (e, v)  s = Softmax <axis=1> (d)
+  p = GlobalAveragePool (s)  y = Flatten (p) }"""
+ARRAYS = {"w": np.ones((8, 3, 3, 3), np.float32), "v": np.ones((8, 8, 1, 1), np.float32)}
+
+
+def saved(made: onnx.ModelProto, folder: Path, name: str = "m.onnx") -> str:
+    onnx.save(made, folder / name)
+    return str(folder / name)
+
+
+def planned(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    assert main(["plan", *argv, "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_a_float_model_is_planned_as_if_every_tensor_had_a_scale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = planned(capsys, "-i", saved(model(FLOAT, **ARRAYS), tmp_path), "--no_rewrites")
+    runs = [(row["op"], row["dla"]) for row in report["plan"]]
+    assert runs == [
+        ("Conv", "dla-int8"), ("Relu", "dla-int8"), ("Erf", "gpu"), ("Conv", "dla-int8"), ("Softmax", "dla-fp16"),
+        ("GlobalAveragePool", "gpu"), ("Flatten", "gpu"),
+    ]  # fmt: skip
+    assert report["assumption"] and report["scales"] == [] and report["root_causes"]["causes"] == []
+    assert report["dla"]["subgraphs"] == 2
+    assert report["dla"]["transitions"]["dla_gpu"]["tensors"] == 3
+    assert 0 < report["cost"]["milliseconds"] < report["cost"]["fp16_milliseconds"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx"]
+    reasons = {row["op"]: row["reason"] for row in report["plan"]}
+    assert reasons["Erf"] == "not on the DLA: operator is not native through TensorRT"
+    assert reasons["Softmax"] == "FP16 on the DLA: runs in FP16 only"
+
+
+def test_rewrites_that_would_apply_are_part_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(model(FLOAT, **ARRAYS), tmp_path)
+    before, after = planned(capsys, "-i", path, "--no_rewrites"), planned(capsys, "-i", path)
+    assert after["dla"]["counts"]["gpu"] < before["dla"]["counts"]["gpu"]
+    assert {row["rule"] for row in after["dla_rewrites"]["applied"]} and before["dla_rewrites"]["applied"] == []
+
+
+def test_a_model_with_quantizers_is_planned_like_the_float_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explicit = residual(8)
+    made = translate(explicit, TranslateOptions(target="orin-dla"))
+    first = planned(capsys, "-i", saved(explicit, tmp_path))
+    second = planned(capsys, "-i", saved(made.model, tmp_path, "float.onnx"))
+    assert [row["dla"] for row in first["plan"]] == [row["dla"] for row in second["plan"]]
+    assert first["cost"]["milliseconds"] == second["cost"]["milliseconds"]
+    assert first["dla"]["counts"]["dla-int8"] == first["coverage"]["layers"]["total"]
+
+
+def test_dynamic_shapes_are_asked_for_and_the_plan_still_comes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }"
+    path = saved(model(text), tmp_path)
+    report = planned(capsys, "-i", path)
+    assert report["cost"]["milliseconds"] is None and report["dla"]["counts"]["dla-int8"] == 1
+    assert main(["plan", "-i", path]) == 0
+    assert "--shapes" in capsys.readouterr().out
+    assert main(["plan", "-i", path, "--fail_over_ms", "1"]) == 1
+    assert "--shapes" in capsys.readouterr().err
+    assert planned(capsys, "-i", path, "--shapes", "x:2x4x8x8")["cost"]["milliseconds"] > 0
+
+
+def test_thresholds_and_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(model(FLOAT, **ARRAYS), tmp_path)
+    assert main(["plan", "-i", path, "--fail_over_ms", "1000"]) == 0
+    assert main(["plan", "-i", path, "--fail_over_ms", "0.0001"]) == 1
+    assert main(["plan"]) == 2
+    capsys.readouterr()
+    assert main(["plan", "-i", path, "--power_mode", "60W"]) == 2
+    assert "MAXN, 50W, 30W, DRIVE" in capsys.readouterr().err
+    slow, fast = (planned(capsys, "-i", path, "--power_mode", mode)["cost"] for mode in ("15W", "MAXN"))
+    assert slow["milliseconds"] is None and "no published figure" in slow["note"] and fast["milliseconds"] > 0
+    xavier = planned(capsys, "-i", path, "--target", "xavier-dla")["cost"]
+    assert xavier["milliseconds"] is None and "no published figure" in xavier["note"]
+
+
+def test_the_page_says_that_it_is_a_plan(tmp_path: Path) -> None:
+    path, page = saved(model(FLOAT, **ARRAYS), tmp_path), tmp_path / "page.html"
+    assert main(["plan", "-i", path, "--html", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "every tensor has a scale" in text and 'id="roofline"' in text and "±20% INT8" in text
+
+
+# ---------------------------------------------------------------- a board of one's own
+
+TRUTH = dataclasses.replace(Parameters(**published()["parameters"]), bytes_per_second=20e9, seconds_per_layer=9e-6)
+BLOCKS = TranslateOptions(target="orin-dla", add_unary_ew_scales_for_dla=True)
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> tuple[TranslationFiles, dict[str, float]]:
+    """A translation of ten large blocks, and what a board with other parameters would take for each layer."""
+    made = translate(residual(10, 64), BLOCKS, "blocks")
+    assert made.dla is not None
+    names = [node.name for node in made.graph.nodes]
+    times = {}
+    for layer in fused_layers(made.graph, made.types, [row.verdict for row in made.dla.layers]):
+        total = sum(
+            CostModel("", TRUTH, 1.6).estimate(work, layer.verdict == "dla-fp16").milliseconds
+            for work in layer.works or ()
+        )
+        times[" + ".join(names[i] for i in layer.nodes)] = total
+    return made.save(tmp_path / "out"), times
+
+
+def trtexec_profile(times: dict[str, float]) -> str:
+    rows = [
+        {"name": name, "timeMs": 10 * t, "averageMs": t, "medianMs": t, "percentage": 1} for name, t in times.items()
+    ]
+    return json.dumps([{"count": 10}, {"name": "Reformatting CopyNode for Input Tensor 0", "averageMs": 0.2}, *rows])
+
+
+def layerwise_csv(times: dict[str, float]) -> str:
+    rows, now = ["layer_name,start_ms,end_ms"], 0.0
+    for name, t in times.items():
+        rows.append(f"{name},{now:.9f},{now + t:.9f}")
+        now += t
+    return "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize("write", [trtexec_profile, layerwise_csv])
+def test_a_profile_refits_the_model(
+    board: tuple[TranslationFiles, dict[str, float]],
+    write: Callable[[dict[str, float]], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files, times = board
+    profile, out = tmp_path / "profile", tmp_path / "board.json"
+    profile.write_text(write(times))
+    assert main(["plan", "--fit", str(profile), "-t", str(files.model), "--save", str(out)]) == 0
+    assert "Wrote" in capsys.readouterr().out
+    fitted, name = choose_model(cost_model=str(out))
+    assert fitted is not None and "profile" in name and fitted.clock_ghz == 1.6
+    again = fit_board(files, str(profile), None, None)
+    assert again.after < 0.02 < again.before and again.rows == len(times)
+    assert fitted.parameters.seconds_per_layer == pytest.approx(9e-6, rel=0.1)
+    made = translate(residual(10, 64), dataclasses.replace(BLOCKS, cost_model=str(out)), "blocks")
+    assert made.costs is not None
+    assert made.costs.milliseconds == pytest.approx(sum(times.values()), rel=0.05)
+
+
+def test_a_region_of_the_dla_is_one_row(board: tuple[TranslationFiles, dict[str, float]], tmp_path: Path) -> None:
+    files, times = board
+    names = list(times)
+    first, last = names[0].split(" + ")[0], names[-1].split(" + ")[-1]
+    profile = tmp_path / "profile.json"
+    profile.write_text(trtexec_profile({f"{{ForeignNode[{first}...{last}]}}": sum(times.values())}))
+    found = fit_board(files, str(profile), None, None)
+    assert found.rows == 1 and found.after < 0.05 < found.before
+
+
+def test_profiles_that_do_not_belong_are_refused(
+    board: tuple[TranslationFiles, dict[str, float]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, times = board
+    profile = tmp_path / "profile"
+    command = ["plan", "--fit", str(profile), "-t", str(files.model), "--save", str(tmp_path / "board.json")]
+    profile.write_text(trtexec_profile({**times, "other_conv": 1.0, "third": 1.0}))
+    assert main(command) == 1
+    assert "'other_conv'" in capsys.readouterr().err
+    profile.write_text(trtexec_profile({"{ForeignNode[" + next(iter(times)).split(" + ")[0] + "...elsewhere]}": 1.0}))
+    assert main(command) == 1
+    assert "'elsewhere'" in capsys.readouterr().err
+    for bad in ("", "[]", "{}", "[1]", "a,b\n1,2\n", "layer_name,start_ms,end_ms\nx,1,soon\n"):
+        profile.write_text(bad)
+        with pytest.raises(UserError):
+            read_profile(str(profile))
+        assert main(command) == 1
+    assert main(command[:-2]) == 2
+    assert not (tmp_path / "board.json").exists()
