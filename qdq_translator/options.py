@@ -266,6 +266,15 @@ class TranslateOptions:
         help="samples to observe (default: all of --calibrate)",
         group="Calibration",
     )
+    recalibrate: List[str] = option(
+        "--recalibrate",
+        default=[],
+        nargs="+",
+        metavar="TENSOR",
+        help="replace the model's own scale of these tensors, or of the N that fit --calibrate worst (worst:N), by what the "
+        "data ask for (rule K2)",
+        group="Calibration",
+    )
     calibrate_outputs: bool = option(
         "--calibrate_outputs",
         default=False,

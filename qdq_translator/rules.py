@@ -204,6 +204,12 @@ _ROWS = (
         "`--calibrate`",
     ),
     Rule(
+        "K2",
+        "calibrated anew, as asked",
+        "a scale of the model is replaced by the one that the data ask for, against rule S1",
+        "`--recalibrate`",
+    ),
+    Rule(
         "S9",
         "unary 1.0 between Conv and Add",
         "1.0 to a Conv output before a two-input Add whose other input has a real scale",

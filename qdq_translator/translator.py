@@ -6,7 +6,7 @@ import dataclasses
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import onnx
 
@@ -16,9 +16,9 @@ from qdq_translator.cost.gains import with_milliseconds
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.emit.files import TranslationFiles, model_name, plain_name
-from qdq_translator.errors import UserError
+from qdq_translator.errors import UsageError, UserError
 from qdq_translator.graph import Graph
-from qdq_translator.inference import Context, Observe, infer_scales
+from qdq_translator.inference import Context, infer_scales
 from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.kept import kept_layers
@@ -37,6 +37,9 @@ from qdq_translator.targets.dla.verdicts import DlaPlan, judge, with_reasons
 from qdq_translator.types import TensorTypes
 from qdq_translator.validate import validate
 from qdq_translator.weight_check import WeightCheck, check_weights
+
+if TYPE_CHECKING:
+    from qdq_translator.calibration.data_scales import DataScales
 
 
 @dataclasses.dataclass
@@ -136,7 +139,10 @@ def translate(
         scales.assume(name for name in graph.tensors() if types.is_float(name))
 
     context = Context(graph, types, scales, options, tuple(network.derived), frozenset(network.withheld))
-    infer_scales(context, diagnostics, _data_scales(context, settings.input_shapes, diagnostics, progress))
+    data = _data_scales(context, settings.input_shapes, diagnostics, progress)
+    if data is not None:
+        data.recalibrate(context)
+    infer_scales(context, diagnostics, data)
     shared = unify_scales(context, diagnostics)
     automatic = Automatic()
     if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
@@ -189,9 +195,11 @@ def translate(
 
 def _data_scales(
     context: Context, input_shapes: dict[str, list[int]], diagnostics: Diagnostics, progress: Progress
-) -> Optional[Observe]:
-    """Rule K1, where data were given: what `infer_scales` asks for scales."""
+) -> Optional[DataScales]:
+    """Rules K1 and K2, where data were given: what `infer_scales` asks for scales."""
     if context.options.calibrate is None:
+        if context.options.recalibrate:
+            raise UsageError("--recalibrate needs inputs.", "Name them with --calibrate.")
         return None
     from qdq_translator.calibration.data_scales import DataScales, load_data
 

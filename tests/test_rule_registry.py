@@ -19,6 +19,7 @@ ELSEWHERE = {
     "F4": "test_onnxoptimizer.py",
     "U1": "test_unify.py",
     "K1": "test_calibrate.py",
+    "K2": "test_audit.py",
     "A1": "test_annotate.py",
     "D0": "dla/test_rewrites.py",
 }

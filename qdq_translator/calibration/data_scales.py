@@ -1,6 +1,7 @@
-"""Rule K1: what no scale of the model and no exact rule covers gets the range that it has on the user's data.
+"""Rule K1: what no scale of the model and no exact rule covers gets the range that it has on the user's data. Rule K2: scales
+of the model that the user names get it too.
 
-Asked by `inference` behind the exact rules. Not everything that lacks a scale is observed: where the readers of a tensor
+K1 is asked by `inference` behind the exact rules. Not everything that lacks a scale is observed: where the readers of a tensor
 only hand its values on (rule S3), the readers' side is, so that a Relu's input is not calibrated for values that the Relu
 cuts. The inside of a decomposed LayerNormalization is left alone.
 
@@ -13,29 +14,33 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import onnx
 
+from qdq_translator.calibration.audit import Audit, audit_scales
 from qdq_translator.calibration.histogram import Histogram
 from qdq_translator.calibration.methods import METHODS, clipped, least_error, squared_error
 from qdq_translator.calibration.observe import observe
 from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.inference import clip, pass_through
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.normalization import inside_normalizations
 from qdq_translator.inference.unify import differing_ranges
 from qdq_translator.options import TranslateOptions
+from qdq_translator.parsing import did_you_mean
 from qdq_translator.placement import graph_tensors
 from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
 
-RULE = "K1"
+RULE, RECALIBRATED = "K1", "K2"
 ZERO_SCALE = 2.0**-14
 """Of a tensor that is 0 throughout: the smallest normal float16, so that it stays a number wherever it is stored."""
 FEW_SAMPLES = 8
@@ -60,6 +65,41 @@ class DataScales:
         self._histograms: dict[str, Histogram] = {}
         self._used = 0
         self._calls = 0
+
+    def recalibrate(self, context: Context) -> None:
+        """Rule K2, before anything is inferred: `--recalibrate TENSOR...` or `worst:N`. Raises UserError for a tensor without
+        scale of its own, and as `observe` does."""
+        named = context.options.recalibrate
+        if not named:
+            return
+        stated = {name: scale for name, scale in context.scales.items() if scale.explicit}
+        worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
+        unknown = [] if worst else [name for name in named if name not in stated]
+        if unknown:
+            raise UserError(
+                f"--recalibrate: tensor '{unknown[0]}' has no scale in the model.",
+                did_you_mean(unknown[0], stated) or "Tensors without one get it from --calibrate alone.",
+            )
+        names = [name for name in graph_tensors(context.graph) if name in stated and (worst or name in named)]
+        if worst:
+            rows = self._audit(names, context).rows[: int(worst[1])]
+            chosen = {row.tensor for row in rows if row.damage > 0}
+            names = [name for name in names if name in chosen]
+        # without the scales that go: what a bad one cuts off must not make the next one's range
+        rows = self._audit(names, context, without=names).rows if names else ()
+        for row in rows:
+            found = self._scale(row.tensor, context)
+            assert found is not None  # what is audited was observed
+            was = stated[row.tensor]
+            note = f"{_note(found[1])}; was {was.value:.6g} (rule {was.origin.rule})"
+            context.scales.replace(row.tensor, found[0], Origin(RECALIBRATED, was.origin.node, "", note))
+        self._diagnostics.warning(
+            RECALIBRATED,
+            f"{len(rows)} scale{'s' if len(rows) != 1 else ''} of the model gave way to the data's, as --recalibrate asked"
+            + (f"; '{rows[0].tensor}' fitted worst ({rows[0].cause})." if rows else "; none fits worse than it could."),
+            tensor=rows[0].tensor if rows else "",
+            data={"tensors": [{**row.as_dict(), "scale_now": context.scales[row.tensor].value} for row in rows]},
+        )
 
     def __call__(self, context: Context) -> bool:
         """Raises UserError where ONNX Runtime cannot run the network, and for data that are not finite."""
@@ -89,12 +129,7 @@ class DataScales:
         if not tensors:
             self._diagnostics.info(RULE, "Every tensor has a scale without data; --calibrate has nothing to add.")
             return False
-        stated = {name: scale.value for name, scale in context.scales.items() if scale.explicit}
-        observed = observe(
-            context.graph, context.types, stated, tensors, self._samples, self._progress, options.ignore_nonfinite
-        )
-        self._histograms = observed.histograms
-        self._used = len(self._samples) - observed.left_out
+        self._observe(tensors, context)
         rows: list[dict[str, Any]] = []
 
         def give(tensor: str) -> bool:
@@ -110,6 +145,32 @@ class DataScales:
         _cover(context, give)
         self._report(rows, context)
         return True
+
+    def _audit(self, tensors: Sequence[str], context: Context, without: Sequence[str] = ()) -> Audit:
+        observed = self._observe(tensors, context, without)
+        return audit_scales({name: (context.scales[name].value, RULE) for name in tensors}, observed)
+
+    def _observe(self, tensors: Sequence[str], context: Context, without: Sequence[str] = ()) -> dict[str, Histogram]:
+        """Runs the network with the scales that it has by the model's or the user's word, but for those of `without`."""
+        applied = {
+            name: scale.value
+            for name, scale in context.scales.items()
+            if (scale.explicit or scale.origin.rule == RECALIBRATED) and name not in without
+        }
+        options = context.options
+        observed = observe(
+            context.graph,
+            context.types,
+            applied,
+            tensors,
+            self._samples,
+            self._progress,
+            options.ignore_nonfinite,
+            by_channel=bool(options.recalibrate),
+        )
+        self._used = len(self._samples) - observed.left_out
+        self._histograms.update(observed.histograms)
+        return observed.histograms
 
     def _scale(self, tensor: str, context: Context) -> Optional[tuple[float, dict[str, Any]]]:
         """None where the data say nothing of the tensor."""
@@ -137,7 +198,7 @@ class DataScales:
     def _share(self, context: Context) -> None:
         rows: list[dict[str, Any]] = []
         for members in differing_ranges(context):
-            own = [name for name in members if context.scales[name].origin.rule == RULE and name in self._histograms]
+            own = [name for name in members if name in self._histograms and not context.scales[name].explicit]
             own = [name for name in own if self._histograms[name].amax > 0]
             followers = [name for name in members if not context.scales[name].explicit]
             stated = {context.scales[name].value for name in members if context.scales[name].explicit}
@@ -220,7 +281,7 @@ class DataScales:
                     tensor=tensor,
                     mend="Look at the data and at the layers before it: 'verify --per_layer' on the same inputs.",
                 )
-        silent = [name for name, h in self._histograms.items() if not h.total]
+        silent = [row_name for row_name, histogram in self._histograms.items() if not histogram.total]
         if silent:
             diagnostics.warning(
                 RULE,

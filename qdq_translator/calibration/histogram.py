@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Optional
 
 import numpy as np
 
@@ -20,10 +21,13 @@ class Histogram:
     whatever order and parts the values come, and every value weighs the same, however large its batch was.
 
     lowest, highest: of all finite values (0 where there are none). non_finite: how many were NaN or infinite; they are
-    counted nowhere else.
+    counted nowhere else. channels: the largest magnitude of each channel (axis 1), where that was asked for and the tensor has
+    channels.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, by_channel: bool = False) -> None:
+        self.channels: Optional[np.ndarray] = None
+        self._by_channel = by_channel
         self.counts = np.zeros(BINS, np.int64)
         self.lowest = self.highest = 0.0
         self.non_finite = 0
@@ -55,6 +59,8 @@ class Histogram:
             self.non_finite += flat.size - finite.size
             self.add(finite)
             return
+        if self._by_channel and values.ndim > 1:
+            self._widen(np.abs(values).max(axis=tuple(axis for axis in range(values.ndim) if axis != 1)))
         self._cover(low, high)
         factor = np.float32(1 / self.width)
         buffer = np.empty(min(flat.size, _CHUNK), np.float32)
@@ -71,6 +77,14 @@ class Histogram:
         other._cover(self.lowest, self.highest)
         self.counts += other.counts
         self.non_finite += other.non_finite
+        if other.channels is not None:
+            self._widen(other.channels)
+
+    def _widen(self, channels: np.ndarray) -> None:
+        if self.channels is None or self.channels.shape != channels.shape:
+            self.channels = channels
+        else:
+            self.channels = np.maximum(self.channels, channels)
 
     def _cover(self, low: float, high: float) -> None:
         """Widens the range to hold both."""

@@ -47,11 +47,12 @@ def observe(
     samples: Samples,
     progress: Progress,
     ignore_nonfinite: bool = False,
+    by_channel: bool = False,
 ) -> Observed:
     """What `tensors` (float activations of the graph, which is not changed) hold.
 
     scales: what is applied while the network runs. Raises UserError where ONNX Runtime cannot run the network, and for
-    inputs that are not finite; with `ignore_nonfinite` those are left out.
+    inputs that are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
     """
     copy = Graph.from_model(graph.to_model())
     made = hold(copy, types, scales)
@@ -66,7 +67,7 @@ def observe(
             progress("observing data", before + done, len(groups) * samples.runs)
 
         session = Session(model, "translated", list(names), one_thread=True)
-        counter = _Counter(session, samples, ignore_nonfinite)
+        counter = _Counter(session, samples, ignore_nonfinite, by_channel)
         found.update({names[name]: histogram for name, histogram in counter.run(report).items()})
         left_out = counter.left_out
     return Observed(found, left_out * samples.batch)
@@ -90,8 +91,9 @@ def _groups(tensors: Sequence[str], types: TensorTypes, batch: int) -> Iterator[
 class _Counter:
     """One pass over the samples with as many threads as there are processors."""
 
-    def __init__(self, session: Session, samples: Samples, ignore_nonfinite: bool) -> None:
+    def __init__(self, session: Session, samples: Samples, ignore_nonfinite: bool, by_channel: bool) -> None:
         self._session, self._samples, self._ignore_nonfinite = session, samples, ignore_nonfinite
+        self._by_channel = by_channel
         self.left_out = 0
         self._next = itertools.count()
         self._stop = threading.Event()
@@ -123,7 +125,7 @@ class _Counter:
         return total
 
     def _work(self) -> None:
-        own = {name: Histogram() for name in self._session.outputs}
+        own = {name: Histogram(self._by_channel) for name in self._session.outputs}
         index = 0
         try:
             # whoever has claimed a run finishes it, so that the first error of the data is always the same

@@ -40,6 +40,11 @@ class Options:
     )
     layout: str = option("--layout", default="auto", choices=("auto", "nchw", "nhwc"), help="images: of the input")
     per_layer: bool = option("--per_layer", default=False, help="compare every tensor and name the first jump")
+    audit: bool = option(
+        "--audit",
+        default=False,
+        help="hold every scale against the inputs: what it clips, which bits stay unused, which range would lose less",
+    )
     sensitivity: bool = option(
         "--sensitivity", default=False, help="rank layers by what the outputs gain when they are kept in FP16"
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from qdq_translator._version import __version__
+from qdq_translator.calibration.audit import audit_network, print_audit
 from qdq_translator.emit.files import TranslationFiles, read_layer_argument
 from qdq_translator.emit.integrity import disagreements
 from qdq_translator.graph import Graph
@@ -102,6 +103,8 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
         results["sensitivity"] = measure_sensitivity(
             network, settings, samples, float_model, options.time_limit, progress
         ).as_dict()
+    if options.audit:
+        results["audit"] = audit_network(network, samples, progress).as_dict()
     if results["stale"]:
         notes.append(f"{source.file} is not the file that was translated (its SHA-256 differs)")
     if "integrity" not in network.report:
@@ -218,6 +221,8 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
         _print_layers(console, results["per_layer"], verbose)
     if "sensitivity" in results:
         _print_sensitivity(console, results["sensitivity"])
+    if "audit" in results:
+        print_audit(console, results["audit"], verbose)
     for note in results["notes"]:
         console.print(f"  note: {escape(note)}")
 

@@ -1,0 +1,161 @@
+"""`verify --audit` and `translate --recalibrate` (rule K2): scales that are there, held against data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.calibration.audit import audit_network
+from qdq_translator.cli import main
+from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.errors import UsageError, UserError
+from qdq_translator.progress import silent
+from qdq_translator.simulate.implicit import ImplicitNetwork
+from qdq_translator.simulate.inputs import input_specs, load_samples
+from qdq_translator.simulate.metrics import Comparison
+from qdq_translator.simulate.run import Session
+from tests.small_models import model, pair
+
+GRAPH = f"""net (float[N, 4, 8, 8] x) => (float[N, 4, 8, 8] y) {{
+    {pair("x", "xq", "sx")}
+    a = Conv(xq, u)
+    {pair("a", "aq", "sa")}
+    b = Conv(aq, u)
+    {pair("b", "bq", "sb")}
+    y = Conv(bq, u)
+}}"""
+
+
+def network(sx: float = 4 / 127, sa: float = 4 / 127, sb: float = 4 / 127) -> onnx.ModelProto:
+    """Orthogonal 1x1 convolutions: every tensor is about normal, with deviation 1."""
+    u = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0].astype(np.float32)[:, :, None, None]
+    scales = {"sx": np.float32(sx), "sa": np.float32(sa), "sb": np.float32(sb)}
+    return model(GRAPH, u=u, z=np.int8(0), **scales)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).standard_normal((64, 4, 8, 8)).astype(np.float32))
+    return tmp_path / "x.npy"
+
+
+def audited(explicit: onnx.ModelProto, data: Path, folder: Path):  # type: ignore[no-untyped-def]
+    translate(explicit, name="net").save(folder)
+    found = ImplicitNetwork.read(TranslationFiles.locate(str(folder)))
+    return audit_network(found, load_samples(data, input_specs(found.model, {}), None), silent)
+
+
+def test_figures_are_those_of_the_values(data: Path, tmp_path: Path) -> None:
+    """'a' clips, 'b' wastes bits; each row against the tensor's own values in the explicit model."""
+    explicit = network(sa=1 / 127, sb=40 / 127)
+    rows = {row.tensor: row for row in audited(explicit, data, tmp_path / "t").rows}
+    values = Session(explicit, "explicit", ["x", "a", "b"]).run({"x": np.load(data)})
+    for name, amax in (("x", 4.0), ("a", 1.0), ("b", 40.0)):
+        row, seen = rows[name], values[name].astype(np.float64)
+        scale = np.float32(amax / 127)
+        error = Comparison()
+        error.add(seen, np.clip(np.rint(seen / scale), -128, 127) * scale)
+        assert row.as_dict()["sqnr_db"] == pytest.approx(error.sqnr_db, abs=0.1)
+        assert row.clipped == pytest.approx((np.abs(seen) > amax).mean(), abs=1e-3)
+        assert row.unused_bits == pytest.approx(max(0, np.log2(amax / np.abs(seen).max())), abs=1e-4)
+        assert (row.lowest, row.highest) == (pytest.approx(seen.min()), pytest.approx(seen.max()))
+    assert "too tight" in rows["a"].cause and "too wide" in rows["b"].cause and rows["x"].cause == "fits"
+
+
+def test_the_worst_comes_first(data: Path, tmp_path: Path) -> None:
+    audit = audited(network(sa=1 / 127, sb=40 / 127), data, tmp_path / "t")
+    assert [row.tensor for row in audit.rows] == ["a", "b", "x"]
+    assert audit.rows[0].gain_db > 10 and audit.rows[1].gain_db > 10 and audit.rows[2].gain_db < 1
+    assert audited(network(), data, tmp_path / "fits").unlike == ""
+
+
+@pytest.mark.parametrize(("factor", "word"), [(20.0, "clip"), (1 / 20, "unused")])
+def test_data_unlike_those_of_the_scales_are_noticed(factor: float, word: str, tmp_path: Path, data: Path) -> None:
+    np.save(tmp_path / "other.npy", np.load(data) * np.float32(factor))
+    unlike = audited(network(), tmp_path / "other.npy", tmp_path / "t").unlike
+    assert word in unlike and "preprocessing" in unlike
+
+
+def test_an_outlier_channel_and_asymmetric_data_are_named(tmp_path: Path) -> None:
+    values = np.random.default_rng(2).standard_normal((16, 4, 8, 8)).astype(np.float32)
+    values[:, 2] = np.abs(values[:, 2]) * 9
+    np.save(tmp_path / "x.npy", values)
+    row = next(r for r in audited(network(sx=40 / 127), tmp_path / "x.npy", tmp_path / "t").rows if r.tensor == "x")
+    assert "channel 2 reaches" in row.cause and "asymmetric" not in row.cause
+    np.save(
+        tmp_path / "x.npy", np.maximum(np.random.default_rng(2).standard_normal((16, 4, 8, 8)), -0.3).astype(np.float32)
+    )
+    row = next(r for r in audited(network(), tmp_path / "x.npy", tmp_path / "t").rows if r.tensor == "x")
+    assert row.cause.startswith("asymmetric: from -0.3 to ")
+
+
+def output_noise(explicit: onnx.ModelProto, data: Path, **options: object) -> float:
+    """Of the network with the translation's scales applied, against the network in float."""
+    from qdq_translator.graph import Graph
+    from qdq_translator.simulate.implicit import hold
+    from qdq_translator.types import TensorTypes
+
+    translation = translate(explicit, TranslateOptions(**options))  # type: ignore[arg-type]
+    graph = Graph.from_model(translation.model)
+    hold(graph, TensorTypes(graph), translation.tensor_scales)
+    feed = {"x": np.load(data)}
+    comparison = Comparison()
+    wanted = Session(translation.model, "float").run(feed)["y"]
+    comparison.add(wanted, Session(graph.to_model(), "rounded").run(feed)["y"])
+    return comparison.noise
+
+
+def test_k2_replaces_named_scales_only_and_the_outputs_gain(data: Path) -> None:
+    explicit = network(sa=1 / 127, sb=40 / 127)
+    before = translate(explicit).scales
+    named = translate(explicit, TranslateOptions(calibrate=str(data), recalibrate=["a"]))
+    assert named.scales["a"].origin.rule == "K2" and "was 0.007874" in named.scales["a"].origin.note
+    assert {n: named.scales[n] for n in ("x", "b")} == {n: before[n] for n in ("x", "b")}
+    assert 2.5 < named.scales["a"].amax < 5 and any(d.rule == "K2" for d in named.diagnostics.warnings)
+    noises = [
+        output_noise(explicit, data),
+        output_noise(explicit, data, calibrate=str(data), recalibrate=["worst:1"]),
+        output_noise(explicit, data, calibrate=str(data), recalibrate=["worst:2"]),
+        output_noise(network(), data),
+    ]
+    assert noises[0] > 10 * noises[1] and noises[1] > 2 * noises[2]
+    assert noises[2] < 1.2 * noises[3]
+
+
+def test_k2_scales_are_handed_on(data: Path) -> None:
+    """What an exact rule takes from a scale follows the new one."""
+    explicit = network(sb=40 / 127)
+    explicit.graph.node[-1].input[0] = "r"
+    explicit.graph.node.insert(len(explicit.graph.node) - 1, onnx.helper.make_node("Relu", ["bq"], ["r"]))
+    translation = translate(explicit, TranslateOptions(calibrate=str(data), recalibrate=["b"]))
+    assert translation.scales["r"].value == translation.scales["b"].value < 10 / 127
+
+
+def test_what_cannot_be_recalibrated(data: Path) -> None:
+    with pytest.raises(UserError, match=r"'aa' has no scale .*Did you mean a"):
+        translate(network(), TranslateOptions(calibrate=str(data), recalibrate=["aa"]))
+    with pytest.raises(UsageError, match="--calibrate"):
+        translate(network(), TranslateOptions(recalibrate=["a"]))
+
+
+def test_verify_audit_on_the_command_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(network(sa=1 / 127), tmp_path / "net.onnx")
+    folder, path = str(tmp_path / "t"), str(tmp_path / "net.onnx")
+    assert main(["translate", "-i", path, "-o", folder]) == 0
+    capsys.readouterr()
+    verify = ["verify", "-i", path, "-t", folder, "--inputs", str(data), "--audit"]
+    assert main([*verify, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["audit"]
+    assert found["tensors"][0]["tensor"] == "a" and found["unlike"] == ""
+    assert found["tensors"][0]["gain_db"] > 10 and found["tensors"][0]["origin"] == "Q1"
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(verify) == 0
+    text = capsys.readouterr().out
+    assert "range too tight" in text and "--recalibrate" in text
