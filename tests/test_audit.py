@@ -90,7 +90,7 @@ def test_an_outlier_channel_and_asymmetric_data_are_named(tmp_path: Path) -> Non
     np.save(
         tmp_path / "x.npy", np.maximum(np.random.default_rng(2).standard_normal((16, 4, 8, 8)), -0.3).astype(np.float32)
     )
-    row = next(r for r in audited(network(), tmp_path / "x.npy", tmp_path / "t").rows if r.tensor == "x")
+    row = next(r for r in audited(network(sx=3.6 / 127), tmp_path / "x.npy", tmp_path / "t").rows if r.tensor == "x")
     assert row.cause.startswith("asymmetric: from -0.3 to ")
 
 

@@ -145,7 +145,7 @@ def _cause(row: AuditedScale, histogram: Histogram) -> str:
     if row.gain_db >= FITS_DB:
         if row.best > row.scale:
             notes.append(f"range too tight: {_percent(row.clipped)} of the values are clipped")
-        elif row.unused_bits >= 1:
+        elif row.unused_bits >= 1 or row.best * INT8_MAX >= histogram.amax:
             notes.append(f"range too wide: {row.unused_bits:.1f} of 8 bits are never used")
         else:
             notes.append(
