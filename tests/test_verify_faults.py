@@ -16,6 +16,8 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.emit.calibration_cache import CalibrationCache
 from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.simulate.metrics import Comparison
+from qdq_translator.simulate.per_layer import LayerComparison, Row
 from qdq_translator.simulate.verify import verify
 
 pytest.importorskip("onnxruntime")
@@ -212,6 +214,56 @@ def test_requantized_weights_are_named(tmp_path: Path) -> None:
     row = next(r for r in results["per_layer"]["layers"] if r["node"] == "last")
     assert any("weights requantized" in note and "(rule W1)" in note for note in row["notes"])
     assert not row["made"]["identical"]
+
+
+HEALS = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[1,4,12,12] x) => (float[1,4,12,12] y)
+<float sx = {0.9}, float fine = {0.008}, float sc = {0.05}, int8 z = {0}>
+{
+    [qx] xq = QuantizeLinear(x, sx, z) [dx] xd = DequantizeLinear(xq, sx, z)
+    [left] a = Abs(xd) [less] b = Sub(xd, a)
+    [qb] bq = QuantizeLinear(b, sx, z) [db] bd = DequantizeLinear(bq, sx, z)
+    [up] c = Add(bd, one)
+    [qc] cq = QuantizeLinear(c, sx, z) [dc] cd = DequantizeLinear(cq, sx, z)
+    [pool] p = MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(cd)
+    [qp] pq = QuantizeLinear(p, sx, z) [dp] pd = DequantizeLinear(pq, sx, z)
+    [neg] n = Neg(pd)
+    [qn] nq = QuantizeLinear(n, sx, z) [dn] nd = DequantizeLinear(nq, sx, z)
+    [abs] m = Abs(nd)
+    [qm] mq = QuantizeLinear(m, sx, z) [dm] md = DequantizeLinear(mq, sx, z)
+    [end] y = Neg(md)
+}"""
+
+
+def test_a_healed_jump_hides_no_other(tmp_path: Path) -> None:
+    """Most of `c` is cut off by a scale that is far too small, but the MaxPool behind it reads the few values that are not;
+    `n` loses half of its range, and that goes on to the output."""
+    model = parser.parse_model(HEALS)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1).reshape(1, 1, 1, 1), "one"))
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.full((1, 4, 12, 12), -50.0, np.float32)
+    x[:, :, 1::2, 1::2] = 20.0
+    np.savez(tmp_path / "x.npz", x=x)
+    files = translate(tmp_path / "m.onnx", TranslateOptions()).save(tmp_path / "t")
+    edit_cache(files, lambda scales: scales.update(c=scales["c"] / 50, n=scales["n"] * 0.003))
+    options = {"model": str(tmp_path / "m.onnx"), "translation": str(files.folder), "inputs": str(tmp_path / "x.npz")}
+    found = verify(Options(**options, per_layer=True))["per_layer"]
+    rows = {row["tensor"]: row for row in found["layers"]}
+    assert rows["c"]["read"]["sqnr_db"] < 5 and rows["p"]["read"]["identical"]
+    assert [jump["tensor"] for jump in found["jumps"]] == ["n"] and found["first_jump"]["tensor"] == "n"
+
+
+def test_a_partly_healed_jump_ranks_by_what_is_left_of_it() -> None:
+    def row(tensor: str, noise: float, inherited: float, passed_on: float) -> Row:
+        read = Comparison()
+        read.add(np.array([1.0, 0.0]), np.array([1.0, noise**0.5]))
+        return Row(tensor, f"of {tensor}", "Conv", None, read, 0.1, inherited=inherited, passed_on=passed_on)
+
+    rows = [row("healed", 0.9, 0.0, 0.01), row("small", 0.005, 0.0, 0.005), row("large", 0.2, 0.01, 0.2)]
+    found = LayerComparison(rows).as_dict()
+    assert found["first_jump"]["tensor"] == "healed"
+    assert [jump["tensor"] for jump in found["jumps"]] == ["large", "healed", "small"]
+    assert [jump["added"] for jump in found["jumps"]] == pytest.approx([0.19, 0.01, 0.005])
 
 
 def test_the_cache_counts_not_the_config(files: TranslationFiles) -> None:

@@ -8,7 +8,11 @@ Noise adds up along a network. A row is a *jump* where its noise-to-signal ratio
 brought along, and worse than 50 dB; noise below 60 dB counts as 60 dB, because one code that tips over makes that much.
 A scale that was inferred backward through a Relu or data movement, from where the explicit model rounds, is harmless: the
 same codes come out behind. Its noise is neither a jump nor inherited. Nor is it a jump where all readers' outputs have
-30 dB less noise than the tensor.
+30 dB less noise than the tensor. Nor where the engine leaves a tensor unrounded that the explicit model rounds: that
+difference is inherited like any other.
+
+Jumps are ranked by the noise energy that they add, relative to the tensor's own, of which no more counts than comes out of
+the layers behind: what a MaxPool heals stands behind what goes on to the outputs.
 Tensors are fetched in groups whose values of one run stay below a given number of bytes.
 """
 
@@ -45,8 +49,8 @@ GROUP_BYTES = 256 * 2**20
 @dataclasses.dataclass
 class Row:
     """One tensor. inherited: noise of what its layer reads; notes: what the translation did to the tensor or its layer.
-    harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`); behind_harmless: its layer reads such a tensor; passed_on:
-    the most noise that a reader's output has."""
+    harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`); behind_harmless:
+    its layer reads a harmless tensor; passed_on: the most noise that a reader's output has."""
 
     tensor: str
     node: str
@@ -61,8 +65,8 @@ class Row:
     passed_on: float = math.inf
     notes: list[str] = dataclasses.field(default_factory=list)
 
-    def drops(self) -> Iterator[tuple[str, float, float]]:
-        """('made' or 'read', dB lost there, SQNR after it)."""
+    def drops(self) -> Iterator[tuple[str, float, float, float]]:
+        """('made' or 'read', noise energy added there, dB lost there, SQNR after it)."""
         before = self.inherited
         for where, row in (("made", self.made), ("read", self.read)):
             if row is None or (where == "made" and self.behind_harmless):
@@ -70,7 +74,8 @@ class Row:
             if where == "read" and (self.harmless or self.unrounded):
                 continue
             lost = noise_to_db(max(before, FLOOR_NOISE)) - noise_to_db(max(row.noise, FLOOR_NOISE))
-            yield where, lost, row.sqnr_db
+            added = row.noise if math.isinf(row.noise) else max(row.noise - before, 0.0)
+            yield where, min(added, self.passed_on), lost, row.sqnr_db
             before = row.noise
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,19 +94,21 @@ class Row:
 @dataclasses.dataclass(frozen=True)
 class Jump:
     """A place where the error jumps. where: 'made' (the layer computes something else) or 'read' (its output is rounded
-    differently)."""
+    differently). added: noise energy, relative to the tensor's (see the module)."""
 
     tensor: str
     node: str
     op: str
     where: str
+    added: float
     lost_db: float
     sqnr_db: float
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         plain = dataclasses.asdict(self)
-        plain["lost_db"], plain["sqnr_db"] = finite_or_none(self.lost_db), finite_or_none(self.sqnr_db)
+        for key in ("added", "lost_db", "sqnr_db"):
+            plain[key] = finite_or_none(plain[key])
         plain["notes"] = list(self.notes)
         return plain
 
@@ -123,16 +130,17 @@ class LayerComparison:
         """In graph order."""
         found = []
         for row in self.rows:
-            for where, lost, sqnr in row.drops():
+            for where, added, lost, sqnr in row.drops():
                 if lost >= JUMP_DB and sqnr < JUMP_BELOW_DB and row.passed_on > HEALED * row.read.noise:
-                    found.append(Jump(row.tensor, row.node, row.op, where, lost, sqnr, tuple(row.notes)))
+                    found.append(Jump(row.tensor, row.node, row.op, where, added, lost, sqnr, tuple(row.notes)))
         return found
 
     def as_dict(self) -> dict[str, Any]:
+        """`first_jump`: in graph order. `jumps`: those that add the most noise first."""
         jumps = self.jumps
         return {
             "first_jump": jumps[0].as_dict() if jumps else None,
-            "jumps": [j.as_dict() for j in jumps],
+            "jumps": [j.as_dict() for j in sorted(jumps, key=lambda jump: -jump.added)],
             "layers": [row.as_dict() for row in self.rows],
         }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from qdq_translator.commands.verify import Options
 
 SCHEMA_VERSION = 1
+SHOWN_JUMPS = 8
 KIND = "qdq-translator verification"
 
 
@@ -238,20 +239,24 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
     if not jumps:
         console.print(f"No layer stands out among {tensors}.")
     else:
-        console.print(f"The error jumps at {counted(len(jumps), 'place')} of {tensors}; the first:")
-        largest = max(jumps, key=lambda j: float("inf") if j["lost_db"] is None else j["lost_db"])
-        for jump in [jumps[0]] + ([largest] if largest is not jumps[0] else []):
-            if jump is not jumps[0]:
-                console.print("the largest:")
+        shown = jumps if verbose else jumps[:SHOWN_JUMPS]
+        console.print(
+            f"The error jumps at {counted(len(jumps), 'place')} of {tensors}; what adds the most noise first:"
+        )
+        for jump in shown:
             what = "computes something else" if jump["where"] == "made" else "is rounded differently"
             who = f"{jump['op']} '{escape(jump['node'])}'" if jump["node"] else "graph input"
+            added = "everything" if jump["added"] is None else f"{100 * jump['added']:.3g}%"
             console.print(
-                f"  [yellow]{who} {what}[/], tensor '{escape(jump['tensor'])}': SQNR {_db(jump['sqnr_db'], False)} dB"
+                f"  [yellow]{who} {what}[/], tensor '{escape(jump['tensor'])}': adds {added} noise energy, SQNR "
+                f"{_db(jump['sqnr_db'], False)} dB"
             )
             for note in jump["notes"] or [
-                "the translation says nothing of it: look at its weights, bias and attributes"
+                "no rule of the translation explains it: its weights, bias or attributes, or noise that grows in it"
             ]:
                 console.print(f"    {escape(note)}")
+        if len(shown) < len(jumps):
+            console.print(f"  and {len(jumps) - len(shown)} more (--verbose)")
     if not verbose:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1))
