@@ -26,7 +26,7 @@ class Origin:
     note: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        return {k: v for k, v in dataclasses.asdict(self).items() if v or k == "rule"}
+        return {k: v for k, v in vars(self).items() if v or k == "rule"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -54,7 +54,7 @@ class WeightCheck:
         return self.reproduced / self.codes if self.codes else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "exact": self.exact, "share": self.share}
+        return {**vars(self), "exact": self.exact, "share": self.share}
 
 
 def check_weights(graph: Graph, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:

@@ -27,7 +27,7 @@ class LayerCost:
 
     def as_dict(self, total: Optional[float]) -> dict[str, Any]:
         share = self.milliseconds / total if self.milliseconds is not None and total else None
-        return {**dataclasses.asdict(self), "share": share}
+        return {**vars(self), "share": share}
 
 
 @dataclasses.dataclass(frozen=True)
