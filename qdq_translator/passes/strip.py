@@ -125,6 +125,7 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
             f"{note.what} Translated because of {note.option}.",
             node=note.node,
             tensor=stripper.name_now(note.tensor),
+            data={"coarser": round(note.coarser, 4)},
         )
     for tensor, readers in mixed.items():
         names = ", ".join(f"'{n}'" for n in readers[:3]) + (", ..." if len(readers) > 3 else "")

@@ -23,13 +23,18 @@ from qdq_translator.types import FLOAT_TYPES, MAKE_INTEGERS
 
 @dataclasses.dataclass(frozen=True)
 class Approximated:
-    """A quantizer that is translated by an option and not exactly: what was found and what it becomes."""
+    """A quantizer that is translated by an option: what was found, what it becomes, and how many times coarser its step is
+    than the finest that the model has (1: the same grid)."""
 
     node: str
     tensor: str
     option: str
     what: str
-    exact: bool
+    coarser: float
+
+    @property
+    def exact(self) -> bool:
+        return self.coarser == 1
 
 
 @dataclasses.dataclass
@@ -118,7 +123,7 @@ class _Finder:
             return Rejected(node.name, tensor, what, mend)
         option = "--per_channel_activations max"
         note = f"{what} The largest, {scale:.6g}, is used."
-        self.found.approximated.append(Approximated(node.name, tensor, option, note, False))
+        self.found.approximated.append(Approximated(node.name, tensor, option, note, float(scale / params.scale.min())))
         return None
 
     def _widened(self, node: Node, tensor: str, params: QuantParams, scale: float) -> Optional[Rejected]:
@@ -136,9 +141,10 @@ class _Finder:
                 mend = "Calibrate symmetrically in int8, or use --asymmetric widen for the smallest symmetric scale that covers it."
             return Rejected(node.name, tensor, what, mend)
         exact = bool(np.all(params.scale == np.float32(scale)))
+        coarser = 1.0 if exact else float(scale / params.scale.min())
         verdict = "exactly the same grid" if exact else f"resolution {float(params.scale.max()):.6g}"
         note = f"{what} Its symmetric scale is {scale:.6g} ({verdict})."
-        self.found.approximated.append(Approximated(node.name, tensor, "--asymmetric widen", note, exact))
+        self.found.approximated.append(Approximated(node.name, tensor, "--asymmetric widen", note, coarser))
         return None
 
     def _quantize(self, node: Node) -> None:

@@ -18,6 +18,7 @@ from qdq_translator.disk import write_file
 from qdq_translator.errors import MissingDependency
 from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, Layout, lay_out
+from qdq_translator.report.messages import one_a_rule
 from qdq_translator.report.words import amount, milliseconds, size
 from qdq_translator.rules import RULES, words
 
@@ -577,6 +578,7 @@ def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None)
         groups=causes.get("groups") or [],
         what_if=causes.get("what_if") or [],
         scaled=scaled,
+        messages=one_a_rule(report.get("diagnostics") or []),
         options=_options(report),
         verify=verify or {},
         chart=seen,

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
+from qdq_translator.report.messages import Messages, one_a_rule
 from qdq_translator.report.words import amount, counted, milliseconds, size
 from qdq_translator.rules import words
 
@@ -82,7 +83,8 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     if macs["total"] is None and summary["dynamic_inputs"]:
         rows.add_row("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs")
     console.print(rows)
-    _print_diagnostics(console, [d for d in summary["diagnostics"] if verbose or d["severity"] != "info"])
+    chosen = [d for d in summary["diagnostics"] if verbose or d["severity"] != "info"]
+    _print_diagnostics(console, chosen, "" if verbose else "--verbose")
     notes = sum(item["severity"] == "info" for item in summary["diagnostics"])
     if not verbose:
         hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
@@ -219,7 +221,7 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     notes = len(report["diagnostics"]) - len(chosen)
     if chosen:
         _title(console, "Diagnostics")
-        _print_diagnostics(console, chosen)
+        _print_diagnostics(console, chosen, "" if everything else "--all")
     if not everything:
         more = f" and {counted(notes, 'note')}" if notes else ""
         console.print(f"\n[dim]--all shows every layer{more}.[/dim]")
@@ -535,13 +537,16 @@ def _print_ends(console: Console, report: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- pieces
 
 
-def _print_diagnostics(console: Console, items: list[dict[str, Any]]) -> None:
+def _print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_them: str) -> None:
+    """One line a rule with its worst case; each on its own line where `all_of_them`, the option that lists them, is ''."""
     from rich.markup import escape
 
-    for item in items:
+    for group in one_a_rule(items) if all_of_them else map(Messages, items):
+        item = group.worst
         mend = f" {item['mend']}" if item.get("mend") else ""
+        more = f" [dim](the worst of {group.count}; {all_of_them} lists them)[/dim]" if group.count > 1 else ""
         colour = _COLOURS[item["severity"]]
-        console.print(_indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + mend)}"))
+        console.print(_indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + mend)}{more}"))
 
 
 def _title(console: Console, text: str) -> None:
