@@ -18,11 +18,12 @@ from qdq_translator.inference.unify import shared_tensors
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """What a check may look at."""
+    """What a check may look at. fp16: it is planned above INT8, for want of a scale or because the user keeps it there."""
 
     node: Node
     context: Context
     tensorrt: tuple[int, int, int]
+    fp16: bool = False
 
     def shape(self, name: str) -> Optional[list[Optional[int]]]:
         """Sizes, None for dynamic ones; None where the rank is unknown."""
@@ -180,6 +181,52 @@ def channels(layer: Layer) -> Optional[list[int]]:
 
 def groups(layer: Layer) -> Optional[list[int]]:
     return [int(layer.node.get("group", 1))]
+
+
+BUFFER_BANKS = 16
+"""Of the convolution buffer, for weights and data together; each has 256 entries of 128 bytes (6.3; nvdla/hw issue 315)."""
+
+
+def _up(value: int, unit: int) -> int:
+    """How many units hold `value`."""
+    return -(-value // unit)
+
+
+def buffer_banks(layer: Layer, fp16: bool) -> Optional[tuple[int, int]]:
+    """Banks for weights and for data of a convolution of one group (TensorRT 8.4 and 8.5 Developer Guide, 12.2)."""
+    weight = layer.shape(layer.node.input(1))
+    shape = layer.shape(layer.node.inputs[0])
+    kernel = kernel_of(layer)
+    if weight is None or shape is None or kernel is None:
+        return None
+    width, per_filter = shape[3], weight[1]
+    if width is None or per_filter is None:
+        return None
+    size = 2 if fp16 else 1
+    weights = _up(_up(per_filter * kernel[0] * kernel[1] * size, 128) * 128, 32768)
+    entries = _up(_up(per_filter * size, 32) * width, 4)
+    rows = (kernel[0] - 1) * layer.ints("dilations", 1, 2)[0] + 1
+    return weights, _up(entries * rows, 256)
+
+
+def fits_buffer(documented: bool) -> Check:
+    """The guides of 8.4 and 8.5 have the formula (`documented`); later versions say 'heuristic' (6.7). How groups share the
+    buffer is not known: they are not checked."""
+
+    def check(layer: Layer) -> Optional[str]:
+        if (layer.tensorrt < (8, 6, 0)) != documented or int(layer.node.get("group", 1)) != 1:
+            return ""
+        if len(kernel_of(layer) or (1, 1)) != 2:
+            return ""
+        int8, own = buffer_banks(layer, False), buffer_banks(layer, layer.fp16)
+        if int8 is None or own is None:
+            return None
+        if sum(own) <= BUFFER_BANKS:
+            return ""
+        found = f"{own[0]} + {own[1]} banks in {'FP16' if layer.fp16 else 'INT8'}"
+        return found if not layer.fp16 else f"{found}, {int8[0]} + {int8[1]} in INT8"
+
+    return check
 
 
 def constant_weight(layer: Layer) -> Optional[str]:

@@ -4,8 +4,8 @@ Each row of `LIMITS` is one limit: the operators it is for, what follows where i
 or runs in FP16), its source, and whether the source states the limit ('documented') or we read it out of other evidence
 ('inferred'). Numbers like 6.3 are those of the fact sheet. Nothing here was run on a DLA.
 
-Not in the table, because no public source gives what a check would need: the convolution buffer (weight and data banks,
-6.3, 6.7), and the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build asks for.
+Not in the table: the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build asks for, and how
+the groups of a convolution share its buffer, which no public source says.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from qdq_translator.targets.dla.checks import (
     equal_ranges,
     exclusive_padding,
     explicit_pads,
+    fits_buffer,
     followed_by_cast,
     four_dimensions,
     groups,
@@ -105,6 +106,7 @@ _NOT_NATIVE = (
     *("InstanceNormalization", "GroupNormalization", "LayerNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
     *("ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
 )
+_BUFFER = "weights and data fit the 16 banks of the convolution buffer"
 KNOWN = _NATIVE | frozenset((*_REBUILD, *_NOT_NATIVE, "Pow", "ReduceMax", "Dropout"))
 _CONV, _DECONV = ("Conv",), ("ConvTranspose",)
 
@@ -154,6 +156,17 @@ LIMITS: tuple[Limit, ...] = (
     Limit("C8", _CONV, "channels 1 to 8192", within("channels", 1, 8192, channels)),
     Limit("C9", _CONV, "groups 1 to 8192", within("groups", 1, 8192, groups)),
     Limit("C10", (*_CONV, *_DECONV), "constant weights", constant_weight, source="4.7", status="inferred"),
+    Limit(
+        "C11", _CONV, _BUFFER, fits_buffer(documented=True), source="TensorRT 8.4 and 8.5 Developer Guides, 12.2 (6.3)"
+    ),
+    Limit(
+        "C12",
+        _CONV,
+        _BUFFER,
+        fits_buffer(documented=False),
+        source="that formula, for later versions (6.3, 6.7)",
+        status="inferred",
+    ),
     # deconvolution
     Limit("T1", _DECONV, "two spatial dimensions", two_spatial),
     Limit("T2", _DECONV, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", deconv_kernel),

@@ -53,7 +53,7 @@ class Finding:
 class Verdict:
     """verdict: 'dla-int8', 'dla-fp16', 'gpu' (a build error where fallback is not allowed), or 'folded' (shape
     arithmetic and constants, which TensorRT computes when it builds). unknown: limits that need unknown shapes.
-    subgraph: number of its DLA subgraph, -1 for none."""
+    subgraph: number of its DLA subgraph, -1 for none. wants_scale: on the GPU only because a scale is missing."""
 
     name: str
     op: str
@@ -61,6 +61,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     unknown: tuple[str, ...] = ()
     subgraph: int = -1
+    wants_scale: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -70,6 +71,7 @@ class Verdict:
             "findings": [finding.as_dict() for finding in self.findings],
             "unknown": list(self.unknown),
             "subgraph": self.subgraph,
+            "wants_scale": self.wants_scale,
         }
 
 
@@ -101,14 +103,19 @@ class DlaPlan:
 
 
 def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
-    """The plan with the reason of the verdict where a limit decided it. What runs on the GPU is no surprise: a scale would
-    not change that."""
+    """The plan with the reason of the verdict where a limit decided it. What runs on the GPU is no surprise, unless
+    a scale would change that."""
     rows = []
     for planned, verdict in zip(plan, dla.layers):
         decided = [f for f in verdict.findings if f.limit.effect == verdict.verdict and f.limit is not NO_SCALE]
         if verdict.verdict == GPU:
             reason = f"not on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
-            planned = dataclasses.replace(planned, reason=reason, expected=planned.precision == FP16)
+            if verdict.wants_scale:
+                reason += (
+                    f", where INT8 would fit: the missing scale of '{planned.missing[0]}' is what sends it to the GPU"
+                )
+            expected = planned.precision == FP16 and not verdict.wants_scale
+            planned = dataclasses.replace(planned, reason=reason, expected=expected)
         elif verdict.verdict == DLA_FP16 and decided and planned.precision == INT8:
             reason = f"FP16 on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
             planned = dataclasses.replace(planned, reason=reason)
@@ -123,7 +130,8 @@ def judge(
     generation = context.options.target.partition("-")[0]
     table = limits_by_op(generation)
     layers = [
-        _judge(Layer(node, context, tensorrt), planned, table) for node, planned in zip(context.graph.nodes, plan)
+        _judge(Layer(node, context, tensorrt, planned.precision == FP16), planned, table)
+        for node, planned in zip(context.graph.nodes, plan)
     ]
     numbers, count = _subgraphs(context.graph, layers)
     layers = [
@@ -158,8 +166,10 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[Limit]]) -> V
         return Verdict(node.name, node.op_type, FOLDED)
     findings, unknown = _hold(layer, [*table.get(node.op_type, ()), *table["*"]])
     effects = {finding.limit.effect for finding in findings}
+    wants_scale = False
     if GPU in effects:
         verdict = GPU
+        wants_scale = bool(planned.missing) and not gpu_findings(dataclasses.replace(layer, fp16=False), table)
     elif planned.missing:
         verdict = DLA_FP16
         findings.append(Finding(NO_SCALE, f"'{planned.missing[0]}'"))
@@ -167,7 +177,7 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[Limit]]) -> V
         verdict = DLA_FP16
     else:
         verdict = DLA_INT8
-    return Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown))
+    return Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown), wants_scale=wants_scale)
 
 
 def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
@@ -178,8 +188,7 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
     merge less; that it merges no more is inferred.
     """
     nodes = [node for node, layer in zip(graph.nodes, layers) if layer.verdict != FOLDED]
-    on_dla = {id(node): layer.verdict != GPU for node, layer in zip(graph.nodes, layers)}
-    folded = {id(node) for node, layer in zip(graph.nodes, layers) if layer.verdict == FOLDED}
+    on_dla = {id(node): layer.verdict != GPU for node, layer in zip(graph.nodes, layers) if layer.verdict != FOLDED}
     unions: Unions[int] = Unions()
     own_level: dict[int, int] = {}
 
@@ -187,7 +196,7 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
         here = on_dla[id(node)]
         highest = 0
         producers = [graph.producer[name] for name in node.reads() if name in graph.producer]
-        producers = [p for p in producers if id(p) not in folded]
+        producers = [p for p in producers if id(p) in on_dla]
         for producer in producers:
             step = own_level[id(producer)] + (on_dla[id(producer)] != here)
             highest = max(highest, step)
