@@ -181,6 +181,34 @@ def test_complete_fills_in_what_can_be_inferred() -> None:
     assert result.all(INFERRED) == ["a"] and pairs(result) == ["x", "a", "b"] and result.all(WITHOUT_SCALE) == []
 
 
+def test_layers_that_stay_bare_are_an_error_unless_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = conv_net()
+    model.graph.node[1].op_type = "Erf"
+    del model.graph.node[1].attribute[:]
+    model.graph.node.insert(2, helper.make_node("Exp", ["b"], ["e"], "exp"))
+    model.graph.node[3].input[0] = "e"
+    onnx.save(model, tmp_path / "m.onnx")
+    cache = "TRT-8602-EntropyCalibration2\nx: 3c010204\n"
+    (tmp_path / "c.cache").write_text(cache)
+    output = tmp_path / "q.onnx"
+    args = ["restore", "-i", str(tmp_path / "m.onnx"), "-c", str(tmp_path / "c.cache"), "-o", str(output)]
+    assert main(args) == 0 and output.is_file()  # only --complete promises that none is left
+    output.unlink()
+    assert main([*args, "--complete"]) == 1 and not output.exists()
+    err = capsys.readouterr().err
+    assert "2 layers would still read" in err and "'relu' ('a'), 'second' ('e')" in err and "--allow_incomplete" in err
+    assert main([*args, "--complete", "--layer_arg", "relu:fp16"]) == 1
+    assert "1 layer would still read" in capsys.readouterr().err
+    assert main([*args, "--complete", "--layer_arg", "relu:fp16,second:fp16"]) == 0
+    capsys.readouterr()
+    assert main([*args, "--complete", "--allow_incomplete", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["layers_without_pairs"] == ["relu", "second"]
+    restored = restore(copy(model), {"x": 1 / 127}, complete=True)
+    assert restored.bare == {"relu": "a", "second": "e"} and "b" in restored.all(
+        INFERRED
+    )  # Erf lies within 1 (rule B1)
+
+
 def test_the_unary_marker_is_no_range() -> None:
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>

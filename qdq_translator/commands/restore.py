@@ -23,6 +23,11 @@ class Options:
     complete: bool = option(
         "--complete", default=False, help="infer missing scales, so that a DLA region carries Q/DQ throughout"
     )
+    allow_incomplete: bool = option(
+        "--allow_incomplete",
+        default=False,
+        help="write the model although --complete leaves layers that read a tensor without Q/DQ (they run above INT8)",
+    )
     json: bool = option("--json", default=False, help="the summary as one JSON object on stdout")
     verbose: bool = option("--verbose", default=False, help="name every entry that was left out; tracebacks of errors")
 
@@ -37,6 +42,7 @@ def run(options: Options) -> int:
     from qdq_translator.disk import appear_together, refuse_overwriting
     from qdq_translator.emit.calibration_cache import CalibrationCache
     from qdq_translator.emit.files import read_layer_argument, read_text
+    from qdq_translator.errors import UserError
     from qdq_translator.explicit.restore import (
         GIVEN,
         INFERRED,
@@ -49,11 +55,22 @@ def run(options: Options) -> int:
         restore,
     )
     from qdq_translator.io import load_model, write_model
+    from qdq_translator.report.words import counted
 
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
     precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
     restored = restore(model, cache.scales, precisions, options.complete)
+    if options.complete and restored.bare and not options.allow_incomplete:
+        some = list(restored.bare.items())
+        named = ", ".join(f"'{layer}' ('{tensor}')" for layer, tensor in some[: len(some) if options.verbose else 5])
+        more = "" if options.verbose or len(some) <= 5 else f" and {len(some) - 5} more (--verbose names all)"
+        raise UserError(
+            f"{counted(len(some), 'layer')} would still read a tensor without Q/DQ, because no rule gives it a scale: {named}"
+            f"{more}.",
+            "Add their scales to the cache, keep these layers above INT8 with --layer_arg, or allow it with "
+            "--allow_incomplete.",
+        )
     output = Path(options.output)
     read = [Path(p) for p in (options.input_model, options.cache, options.layer_arg) if p]
     refuse_overwriting([output, output.with_name(f"{output.name}.data")], read)
@@ -72,6 +89,7 @@ def run(options: Options) -> int:
             "inferred": inferred,
             "left_out": left_out,
             "without_scale": without,
+            "layers_without_pairs": list(restored.bare),
             "unknown_layers": restored.unknown_layers,
             "shared_scales": shared,
         }

@@ -13,7 +13,7 @@
 3. Layers in the layer argument stay float: their weights get no pair, nor do tensors that only they read.
 4. The scale 1.0 between a Conv and the Add that reads nothing else of it is NVIDIA's unary marker (rule S9), no range: no
    pair. `translate --add_unary_ew_scales_for_dla` puts it back.
-5. `complete`: scales that are missing are inferred first (rules S3 to S8, all of them).
+5. `complete`: scales that are missing are inferred first, by all rules that need no data (S3 to S8, S11, B1).
 
 Float16 tensors take float16 scales (opset 19); where a scale is no normal float16 number, the pair works in float32
 between Casts. Q/DQ per channel needs opset 13; older models are converted.
@@ -37,7 +37,8 @@ from qdq_translator.inference import Context, infer_scales
 from qdq_translator.operators import output_channels
 from qdq_translator.options import TranslateOptions
 from qdq_translator.passes import cleanup, names
-from qdq_translator.placement import Placement, graph_tensors, place
+from qdq_translator.placement import Placement, graph_tensors, is_named_higher, place
+from qdq_translator.precision import float_ends
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import inference_options
 from qdq_translator.scales import Origin, ScaleTable
@@ -62,7 +63,8 @@ class Restored:
     `NOT_FLOAT` (integers and constants) or `UNARY` (rule 4). tensors: every float tensor that a layer reads or that has a
     scale -> `GIVEN` or `INFERRED` (it has a pair), `STAYS_FLOAT` (only float layers read it) or `WITHOUT_SCALE`. weights:
     name -> whether the groups of a ConvTranspose share its scales. unknown_layers: names in the layer argument that no
-    node has.
+    node has. bare: layers that the layer argument does not name -> the first tensor `WITHOUT_SCALE` that they read (Casts
+    aside): they run above INT8.
     """
 
     model: onnx.ModelProto
@@ -70,6 +72,7 @@ class Restored:
     tensors: dict[str, str]
     weights: dict[str, bool]
     unknown_layers: list[str]
+    bare: dict[str, str]
 
     def all(self, *kinds: str) -> list[str]:
         """Names of that kind, in the order of the cache or of the graph."""
@@ -121,12 +124,17 @@ def restore(
             tensors[name] = STAYS_FLOAT
         elif types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
             tensors[name] = WITHOUT_SCALE
+    bare: dict[str, str] = {}
+    for node in graph.nodes:
+        lacking = [n for n in float_ends(node, graph, types)[0] if tensors.get(n) == WITHOUT_SCALE]
+        if lacking and not node.is_op("Cast") and not is_named_higher(node, precisions):
+            bare[node.name] = lacking[0]
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
     quantizers = _Quantizers(graph, types)
     weights = quantizers.weights(placement)
     for name, scale in placement.held.items():
         quantizers.tensor(name, scale)
-    return Restored(graph.to_model(), entries, tensors, weights, unknown_layers)
+    return Restored(graph.to_model(), entries, tensors, weights, unknown_layers, bare)
 
 
 def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
