@@ -209,7 +209,7 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
     number: dict[int, int] = {}
     result = []
     for node in graph.nodes:
-        key = unions.root(id(node)) if on_dla.get(id(node)) else None
+        key = unions.root(id(node)) if on_dla[id(node)] and id(node) not in folded else None
         result.append(-1 if key is None else number.setdefault(key, len(number)))
     return result, len(number)
 
