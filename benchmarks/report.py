@@ -22,9 +22,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.inference import Context
-from qdq_translator.precision import explain, make_plan
+from qdq_translator.precision import make_plan
 from qdq_translator.report.data import format_report, make_report
-from qdq_translator.root_causes import find_root_causes
+from qdq_translator.root_causes import explain, find_root_causes
 from qdq_translator.targets.dla.verdicts import judge
 from qdq_translator.translator import Translation
 
@@ -120,7 +120,7 @@ def measure(convolutions: int, target: str) -> dict[str, Any]:
     parts = {
         "plan": _best(lambda: make_plan(done.graph, done.types, done.scales)),
         "root_causes": _best(lambda: explain(plan, find_root_causes(context, plan))),
-        "dla": _best(lambda: judge(context, plan, (8, 6, 2))) if target != "gpu" else 0.0,
+        "dla": _best(lambda: judge(context, plan, done.hardware)) if target != "gpu" else 0.0,
         "report": _best(lambda: format_report(make_report(done))),
     }
     added = sum(parts.values())

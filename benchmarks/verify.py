@@ -25,7 +25,7 @@ from benchmarks.measure import machine
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.emit.integrity import contents
-from qdq_translator.simulate.verify import verify
+from qdq_translator.verification import verify
 
 
 def best(action: Callable[[], object], repeats: int) -> float:

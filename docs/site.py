@@ -31,7 +31,8 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 def commands_page() -> str:
     """Every command with its help at 80 columns."""
-    from qdq_translator.cli import COMMANDS, main
+    from qdq_translator.cli import main
+    from qdq_translator.commands import COMMANDS
 
     os.environ["COLUMNS"] = "80"
     parts = ["# Commands\n"]

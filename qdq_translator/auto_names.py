@@ -20,7 +20,7 @@ from typing import Optional
 import numpy as np
 
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.emit.calibration_cache import is_usable
+from qdq_translator.formats.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
 from qdq_translator.parser_network import OwnTensor, Version, own_tensors
 from qdq_translator.precision import INT8, LayerPlan

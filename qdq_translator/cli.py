@@ -15,22 +15,8 @@ import traceback
 from typing import Optional, Sequence
 
 from qdq_translator._version import __version__
-from qdq_translator.errors import UsageError, UserError
-
-COMMANDS = {
-    "translate": ("translate", "Q/DQ ONNX -> float ONNX, cache, config and layer argument"),
-    "report": ("report", "coverage and diagnostics of a translation: terminal, JSON, HTML"),
-    "plan": ("plan", "any ONNX: what would run where on a DLA, and the estimated time"),
-    "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
-    "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
-    "build": ("build", "build the TensorRT engine or DLA loadable"),
-    "check-engine": ("check_engine", "hold TensorRT's layer information JSON against the plan"),
-    "restore": ("restore", "float ONNX + calibration cache -> explicit Q/DQ ONNX"),
-    "explain": ("explain", "a rule, a limit of the DLA or a platform, in words"),
-    "platforms": ("platforms", "the platforms that --platform knows"),
-    "completion": ("completion", "shell completion for bash, zsh or fish"),
-}
-"""Command -> its module in `commands/` and one line about it, in the order in which a user meets them."""
+from qdq_translator.commands import COMMANDS
+from qdq_translator.errors import UsageError, UserError, unexpected
 
 
 def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
@@ -112,13 +98,6 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         else:
             print(f"{prog}: {unexpected(error)}", file=sys.stderr)
         return 1
-
-
-def unexpected(error: Exception) -> str:
-    """What is said of an error that nobody foresaw."""
-    if isinstance(error, (OSError, MemoryError)):
-        return str(error) or type(error).__name__
-    return f"unexpected {type(error).__name__}: {error}. This is a fault of the program; --verbose shows where."
 
 
 def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> int:

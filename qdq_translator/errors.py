@@ -34,3 +34,10 @@ class UnsupportedQuantizer(UserError):
 
 class MissingDependency(UserError):
     """An optional package is needed for what was asked."""
+
+
+def unexpected(error: Exception) -> str:
+    """What is said of an error that nobody foresaw."""
+    if isinstance(error, (OSError, MemoryError)):
+        return str(error) or type(error).__name__
+    return f"unexpected {type(error).__name__}: {error}. This is a fault of the program; --verbose shows where."

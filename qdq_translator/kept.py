@@ -6,8 +6,8 @@ import fnmatch
 from pathlib import Path
 from typing import Iterable, Mapping, Sequence
 
-from qdq_translator.emit.layer_precisions import parse_layer_precisions
 from qdq_translator.errors import UserError
+from qdq_translator.formats.layer_precisions import parse_layer_precisions
 
 
 def read_layers(items: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Mapping
 
-from qdq_translator.emit.calibration_cache import is_usable
+from qdq_translator.formats.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import pass_through
 from qdq_translator.operators import CLAMPS, WEIGHT_INPUTS, WEIGHTED, output_channels

@@ -1,20 +1,17 @@
 """The precision plan (docs/rules.md): for every layer INT8, or the higher precision it needs and why.
 
-`make_plan` says what holds; `qdq_translator.root_causes` finds out why, and `explain` writes that into the plan.
+`make_plan` says what holds; `qdq_translator.root_causes` finds out why, and its `explain` writes that into the plan.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.macs import layer_macs, layer_weights
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
-
-if TYPE_CHECKING:
-    from qdq_translator.root_causes import RootCauses
 
 INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
 
@@ -172,24 +169,6 @@ def stay_higher(plan: list[LayerPlan], reasons: Mapping[str, str], cure: str) ->
         else layer
         for layer in plan
     ]
-
-
-def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
-    """The plan with cause and cure of every surprise, and the reason completed by them."""
-    explained = []
-    for layer in plan:
-        if layer.surprise:
-            roots = dict.fromkeys(causes.root_of[t] for t in layer.missing if t in causes.root_of)
-            if roots:
-                first = causes.by_tensor[next(iter(roots))]
-                why = (
-                    first.why
-                    if first.tensor in layer.missing
-                    else f"it would follow from '{first.tensor}': {first.why}"
-                )
-                layer = dataclasses.replace(layer, reason=f"{layer.reason}; {why}", cause=first.tensor, cure=first.cure)
-        explained.append(layer)
-    return explained
 
 
 def fp16_nodes(plan: list[LayerPlan]) -> list[str]:

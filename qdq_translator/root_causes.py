@@ -126,6 +126,24 @@ def find_root_causes(context: Context, plan: list[LayerPlan]) -> RootCauses:
     return RootCauses(causes, groups, root_of, _what_if(context, plan, more, needs, wanted, cured))
 
 
+def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
+    """The plan with cause and cure of every surprise, and the reason completed by them."""
+    explained = []
+    for layer in plan:
+        if layer.surprise:
+            roots = dict.fromkeys(causes.root_of[t] for t in layer.missing if t in causes.root_of)
+            if roots:
+                first = causes.by_tensor[next(iter(roots))]
+                why = (
+                    first.why
+                    if first.tensor in layer.missing
+                    else f"it would follow from '{first.tensor}': {first.why}"
+                )
+                layer = dataclasses.replace(layer, reason=f"{layer.reason}; {why}", cause=first.tensor, cure=first.cure)
+        explained.append(layer)
+    return explained
+
+
 def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
     """Tensors without scale around surprises, in graph order. Graph outputs only where the network reads them too."""
     found: dict[str, None] = {}

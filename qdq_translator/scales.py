@@ -8,8 +8,8 @@ from typing import Iterable, Iterator, Mapping, Optional
 import numpy as np
 
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.errors import UnsupportedQuantizer
+from qdq_translator.formats.calibration_cache import is_usable
 from qdq_translator.rules import STATED
 
 ASSUMED = "assumed"

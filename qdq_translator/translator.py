@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 import onnx
 
 from qdq_translator.auto_names import Automatic, automatic_scales, report_without
-from qdq_translator.cost.estimate import CostPlan, estimate_costs
+from qdq_translator.cost.estimate import estimate_costs
 from qdq_translator.cost.gains import with_milliseconds
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.emit.calibration_cache import CalibrationCache, make_cache
-from qdq_translator.emit.files import TranslationFiles, model_name, plain_name
+from qdq_translator.emit.write import write_translation
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.formats.files import TranslationFiles, model_name, plain_name
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
-from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
+from qdq_translator.inference.unify import REFUSED_CURE, unify_scales
 from qdq_translator.io import Source, load_model
 from qdq_translator.kept import kept_layers
 from qdq_translator.network import Network
@@ -28,13 +28,13 @@ from qdq_translator.parser_network import supports
 from qdq_translator.passes.annotate import annotate
 from qdq_translator.passes.dla import Rewrites, report_left
 from qdq_translator.pipeline import run_passes
-from qdq_translator.precision import LayerPlan, explain, fp16_nodes, make_plan, stay_higher
+from qdq_translator.precision import make_plan, stay_higher
 from qdq_translator.progress import Progress, silent
-from qdq_translator.root_causes import RootCauses, find_root_causes
-from qdq_translator.scales import ASSUMED, ScaleTable
-from qdq_translator.settings import Hardware, resolve
-from qdq_translator.targets.dla.verdicts import DlaPlan, judge, with_reasons
-from qdq_translator.types import TensorTypes
+from qdq_translator.report.data import make_report
+from qdq_translator.root_causes import explain, find_root_causes
+from qdq_translator.settings import resolve
+from qdq_translator.targets.dla.verdicts import judge, with_reasons
+from qdq_translator.translation import Translated
 from qdq_translator.validate import validate
 from qdq_translator.weight_check import WeightCheck, check_weights
 
@@ -42,66 +42,17 @@ if TYPE_CHECKING:
     from qdq_translator.calibration.data_scales import DataScales
 
 
-@dataclasses.dataclass
-class Translation:
-    """A translated model and everything known about it. Nothing is written before `save`."""
-
-    name: str
-    graph: Graph
-    types: TensorTypes
-    scales: ScaleTable
-    automatic: dict[str, float]
-    plan: list[LayerPlan]
-    weights: list[WeightCheck]
-    diagnostics: Diagnostics
-    options: TranslateOptions
-    source: Source
-    hardware: Hardware
-    causes: RootCauses
-    shared_ranges: list[SharedRange]
-    dla: Optional[DlaPlan]
-    costs: Optional[CostPlan]
-    rewrites: Rewrites
-
-    @cached_property
-    def model(self) -> onnx.ModelProto:
-        """The stripped model: no Q/DQ, all tensors float."""
-        return self.graph.to_model()
-
-    @cached_property
-    def tensor_scales(self) -> dict[str, float]:
-        """Every float tensor of the stripped model that has a scale, in graph order: inputs, then node outputs."""
-        ordered = self.graph.tensors()
-        stated = (n for n in ordered if n in self.scales and self.scales[n].origin.rule != ASSUMED)
-        return {n: self.scales[n].value for n in stated if self.types.is_float(n)}
-
-    @property
-    def assumed(self) -> bool:
-        """Nothing but a plan: its scales were assumed."""
-        return any(scale.origin.rule == ASSUMED for _, scale in self.scales.items())
-
-    @property
-    def fp16_nodes(self) -> list[str]:
-        return fp16_nodes(self.plan)
-
-    @property
-    def cache(self) -> CalibrationCache:
-        """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
-        entries = {**self.tensor_scales, **self.automatic}
-        return make_cache(self.hardware.cache_number, entries, entries)
+class Translation(Translated):
+    """What `translate` gives: the value, and its way into a report and into files. Nothing is written before `save`."""
 
     @cached_property
     def report(self) -> dict[str, Any]:
         """What `NAME_report.json` holds (docs/report_schema.md)."""
-        from qdq_translator.report.data import make_report
-
         return make_report(self)
 
     def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
         """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""
-        from qdq_translator.emit.write import write_translation
-
-        return write_translation(self, Path(output_dir))
+        return write_translation(self, self.report, Path(output_dir))
 
 
 def translate(
@@ -154,7 +105,7 @@ def translate(
     plan = report_without(plan, automatic, hardware.tensorrt, diagnostics)
     dla = costs = None
     if options.target != "gpu":
-        dla = judge(context, plan, hardware.tensorrt, hardware.platform)
+        dla = judge(context, plan, hardware)
         plan = with_reasons(plan, dla)
         report_left(rewrites, dla, diagnostics)
     causes = find_root_causes(context, plan)

@@ -15,7 +15,7 @@ from typing import Callable, Iterator, Optional
 import numpy as np
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.emit.layer_precisions import parse_layer_precisions
+from qdq_translator.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.graph import Graph, Node
 from qdq_translator.placement import Placement, graph_tensors
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate

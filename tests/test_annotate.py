@@ -9,7 +9,7 @@ import pytest
 from onnx import parser
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.emit.calibration_cache import scale_to_hex
+from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.passes import annotate
 
 PREFIX = "qdq_translator."

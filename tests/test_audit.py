@@ -12,8 +12,8 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.calibration.audit import audit_network
 from qdq_translator.cli import main
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.progress import silent
 from qdq_translator.simulate.implicit import ImplicitNetwork
 from qdq_translator.simulate.inputs import input_specs, load_samples

@@ -17,8 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, constants, translate
 from qdq_translator.constants import Constants
-from qdq_translator.emit.files import TranslationFiles, plain_name
 from qdq_translator.errors import ModelError, UsageError, UserError
+from qdq_translator.formats.files import TranslationFiles, plain_name
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
 from qdq_translator.shape_arithmetic import computed_integers

@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from qdq_translator import cli
-from qdq_translator.emit.calibration_cache import CalibrationCache
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.engine import inspector
 from qdq_translator.engine.inspector import PlannedLayer, check_engine, fused_names, parse_layer_info, parse_log
 from qdq_translator.errors import UserError
+from qdq_translator.formats.calibration_cache import CalibrationCache
+from qdq_translator.formats.files import TranslationFiles
 from tests.conftest import SHARED, need_shared
 
 ENGINE = SHARED / "engine_info" / "mobilenet.qat.onnx.engine.graph.json"

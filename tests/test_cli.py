@@ -16,7 +16,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from qdq_translator.cli import COMMANDS, main, main_translate
+from qdq_translator.cli import main, main_translate
+from qdq_translator.commands import COMMANDS
 from qdq_translator.commands.translate import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,7 +15,7 @@ from qdq_translator.precision import make_plan
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.targets.dla.limits import LIMITS, NO_SCALE, UNKNOWN_OPERATOR
 from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict, judge
-from qdq_translator.targets.platforms import find_platform, tensorrt_version
+from qdq_translator.targets.platforms import Hardware, cache_version, find_platform, tensorrt_version
 from qdq_translator.types import TensorTypes
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair, translated
@@ -41,7 +41,11 @@ def plan_of(
             table.infer(name, (scales or {}).get(name, 0.1), Origin("Q1"))
     context = Context(graph, types, table, TranslateOptions(target=target))
     plan = make_plan(graph, types, table)
-    return judge(context, plan, tensorrt, find_platform(platform) if platform else None)
+    return judge(
+        context,
+        plan,
+        Hardware(target, cache_version(tensorrt), "option", find_platform(platform) if platform else None),
+    )
 
 
 def verdict_of(op: str, plan: DlaPlan) -> Verdict:

@@ -15,8 +15,8 @@ from onnx import helper, numpy_helper
 
 import qdq_translator
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.integrity import SET_KEY, disagreements
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
 

@@ -10,8 +10,8 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.translate import EXAMPLE_MODEL
-from qdq_translator.emit.layer_precisions import parse_layer_precisions
 from qdq_translator.errors import UserError
+from qdq_translator.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.precision import FP16, INT8
 
 SAMPLES = next(EXAMPLE_MODEL.parent.glob("*.npz"))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.emit.layer_precisions import fp16_layers
 from qdq_translator.errors import UserError
+from qdq_translator.formats.layer_precisions import fp16_layers
 from qdq_translator.graph import Graph
 from qdq_translator.placement import Placement, place
 from qdq_translator.precision import FP16, INT8

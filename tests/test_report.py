@@ -17,7 +17,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main, main_translate
 from qdq_translator.report.data import format_report
 from qdq_translator.report.terminal import percent, print_report
-from qdq_translator.report.words import amount
+from qdq_translator.words import amount
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
 

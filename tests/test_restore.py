@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.emit.calibration_cache import CalibrationCache
 from qdq_translator.errors import UnsupportedQuantizer, UserError
 from qdq_translator.explicit.restore import (
     GIVEN,
@@ -29,6 +28,7 @@ from qdq_translator.explicit.restore import (
     restore,
     weight_scales,
 )
+from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.graph import Graph
 from tests.conftest import need_shared
 

@@ -18,10 +18,10 @@ from onnx import TensorProto, helper
 
 from qdq_translator import cli
 from qdq_translator.emit import trtexec
-from qdq_translator.emit.calibration_cache import CalibrationCache, scale_to_hex
-from qdq_translator.emit.files import TranslationFiles
-from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.formats.calibration_cache import CalibrationCache, scale_to_hex
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
 from tests import trtexec_grammar as grammar
 from tests.conftest import SHARED, need_shared
 

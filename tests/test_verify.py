@@ -19,8 +19,8 @@ from onnx import TensorProto, helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.errors import UserError
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
 from qdq_translator.simulate import per_layer
@@ -28,7 +28,7 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison
 from qdq_translator.simulate.run import ExplicitNetwork
-from qdq_translator.simulate.verify import verify
+from qdq_translator.verification import verify
 from tests.small_models import model as small
 from tests.test_verify_faults import COVERED, DIGITS, SAMPLES
 

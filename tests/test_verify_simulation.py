@@ -13,9 +13,9 @@ from onnx import numpy_helper, parser
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.explicit.restore import restore
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.io import load_model
 from qdq_translator.operators import OutputChannels
 from qdq_translator.precision import FP16, INT8
@@ -25,7 +25,7 @@ from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.per_layer import LayerComparison, compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork, Session
-from qdq_translator.simulate.verify import verify
+from qdq_translator.verification import verify
 from tests.small_models import rounded_at_inputs
 
 pytest.importorskip("onnxruntime")

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 
 OPTIONS = {

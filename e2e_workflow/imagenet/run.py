@@ -21,8 +21,8 @@ import onnx
 from e2e_workflow.common.results import table
 from e2e_workflow.imagenet.preprocessing import NETWORKS, Network
 from qdq_translator import translate
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.errors import UserError
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.io import load_model
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import InputSpec, input_specs

@@ -24,12 +24,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.emit.trtexec import BuildRequest
 from qdq_translator.engine import versions
 from qdq_translator.engine.builder import BuildJob, BuildResult, build, write_atomically
 from qdq_translator.engine.callbacks import make_logger
 from qdq_translator.errors import UserError
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.options import TARGETS, parse_shapes
 
 SCHEMA_VERSION = 1

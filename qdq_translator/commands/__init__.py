@@ -1,0 +1,18 @@
+"""One module a command: a dataclass `Options` and `run(options) -> exit status`."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "translate": ("translate", "Q/DQ ONNX -> float ONNX, cache, config and layer argument"),
+    "report": ("report", "coverage and diagnostics of a translation: terminal, JSON, HTML"),
+    "plan": ("plan", "any ONNX: what would run where on a DLA, and the estimated time"),
+    "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
+    "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
+    "build": ("build", "build the TensorRT engine or DLA loadable"),
+    "check-engine": ("check_engine", "hold TensorRT's layer information JSON against the plan"),
+    "restore": ("restore", "float ONNX + calibration cache -> explicit Q/DQ ONNX"),
+    "explain": ("explain", "a rule, a limit of the DLA or a platform, in words"),
+    "platforms": ("platforms", "the platforms that --platform knows"),
+    "completion": ("completion", "shell completion for bash, zsh or fish"),
+}
+"""Command -> its module in `commands/` and one line about it, in the order in which a user meets them."""

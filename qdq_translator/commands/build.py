@@ -57,8 +57,8 @@ def run(options: Options) -> int:
         raise
 
     from qdq_translator.disk import check_place, refuse_overwriting, write_file
-    from qdq_translator.emit.files import TranslationFiles
     from qdq_translator.engine.builder import build
+    from qdq_translator.formats.files import TranslationFiles
 
     outputs = [Path(path) for path in (engine, info, options.log, options.timing_cache) if path]
     refuse_overwriting(outputs, [job.model] if job.explicit else TranslationFiles.locate(options.translation))
@@ -104,7 +104,7 @@ def _job(options: Options) -> "BuildJob":
 
 def _outputs(options: Options, job: "BuildJob") -> "tuple[Path, Optional[Path]]":
     """Where engine and layer information go."""
-    from qdq_translator.emit.files import MODEL_SUFFIX
+    from qdq_translator.formats.files import MODEL_SUFFIX
 
     name = job.model.name
     base = name[: -len(MODEL_SUFFIX)] if name.endswith(MODEL_SUFFIX) and not job.explicit else job.model.stem

@@ -40,9 +40,9 @@ def run(options: Options) -> int:
     import onnx
 
     from qdq_translator.commands.located import locate
-    from qdq_translator.emit.files import read_text
     from qdq_translator.engine import inspector
     from qdq_translator.errors import UserError
+    from qdq_translator.formats.files import read_text
 
     files = locate(options.translation, options.model)
     info = inspector.read_layer_info(Path(options.layer_info))

@@ -33,7 +33,7 @@ def complete(line: str) -> None:
     import argcomplete
 
     from qdq_translator._version import __version__
-    from qdq_translator.cli import COMMANDS
+    from qdq_translator.commands import COMMANDS
     from qdq_translator.parsing import make_parser
 
     words = line.split()

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
-from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.formats.files import TranslationFiles
 
 
 def locate(path: str, model: str) -> TranslationFiles:

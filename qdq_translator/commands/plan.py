@@ -125,10 +125,10 @@ def _fit(options: Options) -> int:
     import json
     from pathlib import Path
 
-    from qdq_translator.cost.board import fit_board
     from qdq_translator.disk import refuse_overwriting, write_file
-    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.engine.board import fit_board
     from qdq_translator.errors import UsageError
+    from qdq_translator.formats.files import TranslationFiles
 
     if not options.save:
         raise UsageError("--fit writes a cost model.", "Name its file with --save board.json.")

@@ -36,8 +36,8 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import locate, print_next
-    from qdq_translator.emit.files import TranslationFiles, read_json
     from qdq_translator.errors import UsageError
+    from qdq_translator.formats.files import TranslationFiles, read_json
     from qdq_translator.report.data import check_schema, format_report
 
     if (options.against or options.verify) and not options.html:

@@ -40,8 +40,6 @@ def run(options: Options) -> int:
     from typing import List
 
     from qdq_translator.disk import appear_together, refuse_overwriting
-    from qdq_translator.emit.calibration_cache import CalibrationCache
-    from qdq_translator.emit.files import read_layer_argument, read_text
     from qdq_translator.errors import UserError
     from qdq_translator.explicit.restore import (
         GIVEN,
@@ -54,8 +52,10 @@ def run(options: Options) -> int:
         WITHOUT_SCALE,
         restore,
     )
+    from qdq_translator.formats.calibration_cache import CalibrationCache
+    from qdq_translator.formats.files import read_layer_argument, read_text
     from qdq_translator.io import load_model, write_model
-    from qdq_translator.report.words import counted
+    from qdq_translator.words import counted
 
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)

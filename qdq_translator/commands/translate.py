@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from qdq_translator.cli import unexpected
 from qdq_translator.disk import refuse_overwriting
-from qdq_translator.emit.files import MODEL_SUFFIX, TranslationFiles, model_name
-from qdq_translator.errors import UsageError, UserError
+from qdq_translator.errors import UsageError, UserError, unexpected
+from qdq_translator.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.options import TranslateCommand
 
 Options = TranslateCommand
@@ -128,7 +127,7 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
         with shown as progress:
             translation = translate(model, options, progress=progress)
         files = translation.save(options.output_dir)
-        return {"source": model, **summarize(translation, files, options)}, ""
+        return {"source": model, **summarize(translation, translation.report, files, options)}, ""
     except Exception as error:
         if options.verbose:
             raise
@@ -137,7 +136,7 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
 
 def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
     from qdq_translator.commands.located import print_next
-    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.formats.files import TranslationFiles
     from qdq_translator.report.terminal import print_short
 
     print_short(summary, options.verbose)

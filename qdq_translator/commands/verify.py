@@ -103,9 +103,9 @@ def run(options: Options) -> int:
 
     from qdq_translator.commands.located import print_next
     from qdq_translator.disk import check_place, refuse_overwriting, write_file
-    from qdq_translator.emit.files import TranslationFiles
+    from qdq_translator.formats.files import TranslationFiles
     from qdq_translator.progress import progress_bar
-    from qdq_translator.simulate.verify import print_results, verify
+    from qdq_translator.verification import print_results, verify
 
     _check(options)
     if options.save:

@@ -21,9 +21,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from qdq_translator.emit.calibration_cache import CalibrationCache, is_usable, scale_to_hex
-from qdq_translator.emit.files import TranslationFiles
-from qdq_translator.emit.layer_precisions import fp16_layers
+from qdq_translator.formats.calibration_cache import CalibrationCache, is_usable, scale_to_hex
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.formats.layer_precisions import fp16_layers
 from qdq_translator.graph import Graph, Node
 
 SET_KEY = "set"

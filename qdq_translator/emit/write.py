@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional, Protocol
 
 from qdq_translator._version import __version__
 from qdq_translator.disk import appear_together
 from qdq_translator.emit import integrity
-from qdq_translator.emit.files import TranslationFiles
-from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.io import write_graph
 from qdq_translator.options import effective
 from qdq_translator.report.data import format_report, is_dynamic
-
-if TYPE_CHECKING:
-    from qdq_translator.options import TranslateCommand
-    from qdq_translator.translator import Translation
+from qdq_translator.translation import Translated
 
 CONFIG_SCHEMA_VERSION = 1
 
 
-def precision_config(translation: Translation) -> dict[str, Any]:
+def precision_config(translation: Translated) -> dict[str, Any]:
     """`NAME_precision_config.json`: NVIDIA's two keys first, then ours."""
     scales = translation.tensor_scales
     config: dict[str, Any] = {
@@ -41,7 +38,7 @@ def precision_config(translation: Translation) -> dict[str, Any]:
     return config
 
 
-def write_translation(translation: Translation, folder: Path) -> TranslationFiles:
+def write_translation(translation: Translated, report: dict[str, Any], folder: Path) -> TranslationFiles:
     files = TranslationFiles(folder, translation.name)
     with appear_together(folder) as scratch:
         temporary = TranslationFiles(scratch, translation.name)
@@ -53,7 +50,7 @@ def write_translation(translation: Translation, folder: Path) -> TranslationFile
         _write(temporary.config, json.dumps(config, indent=4) + "\n")
         _write(temporary.cache, cache)
         _write(temporary.layer_arg, layer_argument)
-        _write(temporary.report, format_report({**translation.report, "integrity": wrote}))
+        _write(temporary.report, format_report({**report, "integrity": wrote}))
     return files
 
 
@@ -61,9 +58,18 @@ def _write(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 
-def summarize(translation: Translation, files: TranslationFiles, options: TranslateCommand) -> dict[str, Any]:
+class Thresholds(Protocol):
+    """What a translation must reach (fields of the command's options); None and False ask for nothing."""
+
+    fail_under_int8_macs: Optional[float]
+    fail_on_gpu_fallback: bool
+    fail_over_ms: Optional[float]
+
+
+def summarize(
+    translation: Translated, report: dict[str, Any], files: TranslationFiles, options: Thresholds
+) -> dict[str, Any]:
     """What `translate` prints at its end and gives with `--json`: plain values. `failed` names missed thresholds."""
-    report = translation.report
     checks = (_too_few_macs(report, options), _falls_back(report, options), too_long(report, options.fail_over_ms))
     failed = [sentence for sentence in checks if sentence]
     dla = report["dla"]
@@ -110,7 +116,7 @@ def _rewrites(applied: list[dict[str, Any]]) -> str:
     return ", ".join(f"{rule} {'once' if count == 1 else f'{count} times'}" for rule, count in counts)
 
 
-def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:
+def _too_few_macs(report: dict[str, Any], options: Thresholds) -> str:
     """With a DLA as target only what runs in INT8 there counts."""
     wanted, macs = options.fail_under_int8_macs, report["coverage"]["macs"]
     if wanted is None:
@@ -140,7 +146,7 @@ def too_long(report: dict[str, Any], wanted: Optional[float]) -> str:
     return f"{cost['milliseconds']:.2f} ms on the DLA ({cost['what']}), over --fail_over_ms {wanted:g}"
 
 
-def _falls_back(report: dict[str, Any], options: TranslateCommand) -> str:
+def _falls_back(report: dict[str, Any], options: Thresholds) -> str:
     if not options.fail_on_gpu_fallback or report["dla"] is None:
         return ""
     layers = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"]

@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
-from qdq_translator.emit.files import read_text
 from qdq_translator.errors import UserError
+from qdq_translator.formats.files import read_text
 from qdq_translator.operators import WEIGHTED
 
 _TYPE_WORDS = {

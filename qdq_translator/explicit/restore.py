@@ -30,8 +30,8 @@ from onnx import TensorProto
 
 from qdq_translator.constants import is_dequantize, is_quantize
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.emit.calibration_cache import is_usable
 from qdq_translator.errors import ModelError, UserError
+from qdq_translator.formats.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import Context, infer_scales
 from qdq_translator.operators import output_channels

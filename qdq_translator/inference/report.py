@@ -7,7 +7,7 @@ from typing import Iterable
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.inference import self_gated
 from qdq_translator.inference.context import LOWER_BOUND, Context
-from qdq_translator.report.words import counted
+from qdq_translator.words import counted
 
 TOLD_SHARE = 0.1
 """What a saturating SiLU input may add to the output, as a share of the output's range, before it is told."""

@@ -12,7 +12,7 @@ from typing import Optional
 import onnx
 
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.emit.calibration_cache import scale_to_hex
+from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.graph import Graph
 from qdq_translator.precision import LayerPlan
 from qdq_translator.scales import ScaleTable

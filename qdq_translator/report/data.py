@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Iterable, Optional
+from typing import Any, Iterable, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.cost.summary import headline
-from qdq_translator.emit.calibration_cache import scale_to_hex
 from qdq_translator.errors import UserError
+from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.options import effective
 from qdq_translator.precision import FP16, INT8, NO_PRECISION, LayerPlan
 from qdq_translator.root_causes import RootCauses, add_macs
-
-if TYPE_CHECKING:
-    from qdq_translator.translator import Translation
+from qdq_translator.translation import Translated
 
 REPORT_SCHEMA_VERSION = 1
 
 
-def make_report(translation: Translation) -> dict[str, Any]:
+def make_report(translation: Translated) -> dict[str, Any]:
     """JSON types only, in a fixed order."""
     plan, dla = translation.plan, translation.dla
     return {
@@ -61,7 +59,7 @@ def make_report(translation: Translation) -> dict[str, Any]:
     }
 
 
-def _dla(translation: Translation) -> Optional[dict[str, Any]]:
+def _dla(translation: Translated) -> Optional[dict[str, Any]]:
     dla, costs = translation.dla, translation.costs
     if dla is None or costs is None:
         return None
@@ -122,7 +120,7 @@ def share(part: Optional[int], whole: Optional[int]) -> Optional[float]:
     return part / whole if part is not None and whole else None
 
 
-def _plan(translation: Translation) -> list[dict[str, Any]]:
+def _plan(translation: Translated) -> list[dict[str, Any]]:
     plan, costs = translation.plan, translation.costs
     macs = add_macs(layer for layer in plan if layer.precision != NO_PRECISION)
     weights = sum(layer.weights for layer in plan)
@@ -196,7 +194,7 @@ def inferred_by_rule(scales: list[dict[str, Any]]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _graph_tensors(translation: Translation, names: list[str]) -> list[dict[str, Any]]:
+def _graph_tensors(translation: Translated, names: list[str]) -> list[dict[str, Any]]:
     """Application code needs these: scale as float and hex, shape and type."""
     rows = []
     for name in names:

@@ -19,8 +19,8 @@ from qdq_translator.errors import MissingDependency
 from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, Layout, lay_out
 from qdq_translator.report.messages import one_a_rule
-from qdq_translator.report.words import amount, milliseconds, size
 from qdq_translator.rules import RULES, words
+from qdq_translator.words import amount, milliseconds, size
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _TOP_DB = 80.0

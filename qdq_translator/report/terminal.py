@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
 from qdq_translator.report.messages import Messages, one_a_rule
-from qdq_translator.report.words import amount, counted, milliseconds, size
 from qdq_translator.rules import words
+from qdq_translator.words import amount, counted, milliseconds, size
 
 if TYPE_CHECKING:
     from rich.console import Console

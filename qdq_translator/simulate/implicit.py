@@ -24,8 +24,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from qdq_translator.emit.files import TranslationFiles
 from qdq_translator.explicit.restore import is_unary_marker, weight_scales
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
 from qdq_translator.operators import OutputChannels, output_channels

@@ -25,8 +25,9 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 import numpy as np
 import onnx
 
-from qdq_translator.emit.layer_precisions import format_layer_precisions, fp16_layers, is_expressible
+from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.graph import Graph
+from qdq_translator.layer_names import is_expressible
 from qdq_translator.placement import COMMUTING, Placement
 from qdq_translator.progress import Progress
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate

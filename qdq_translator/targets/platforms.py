@@ -50,6 +50,35 @@ def tensorrt_major(number: str) -> int:
     return tensorrt_version(number)[0]
 
 
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """What the engine is for.
+
+    target: 'gpu', 'orin-dla' or 'xavier-dla'. cache_number: the number in the cache header; origin: who said so, 'option',
+    'platform', 'installed' or 'default'. platform: the row of the table that the user named.
+    """
+
+    target: str
+    cache_number: str
+    origin: str
+    platform: Optional[Platform] = None
+
+    @property
+    def generation(self) -> str:
+        """'orin' or 'xavier', '' for a GPU."""
+        return "" if self.target == "gpu" else self.target.partition("-")[0]
+
+    @property
+    def tensorrt(self) -> tuple[int, int, int]:
+        """(major, minor, patch) of the platform, else as the cache number says."""
+        return self.platform.tensorrt if self.platform is not None else tensorrt_version(self.cache_number)
+
+    @property
+    def cache_major(self) -> int:
+        """The TensorRT major version that reads the cache."""
+        return tensorrt_major(self.cache_number)
+
+
 _DLA_SW = "DLA-SW version table [documented]"
 _JP61 = "pytorch.org TensorRT JetPack page [documented]"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterable, Optional
 
-from qdq_translator.emit.calibration_cache import CalibrationCache
-from qdq_translator.emit.files import TranslationFiles
-from qdq_translator.emit.layer_precisions import is_expressible
 from qdq_translator.emit.trtexec.request import BuildRequest, Network, Version, dotted, parse_formats, parse_version
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.formats.calibration_cache import CalibrationCache
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.layer_names import is_expressible
 from qdq_translator.targets.platforms import cache_version
 
 _STANDALONE_OUTPUTS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8:chw32")

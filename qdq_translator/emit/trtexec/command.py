@@ -8,10 +8,10 @@ import shlex
 from pathlib import Path
 from typing import Iterable, Mapping, Optional
 
-from qdq_translator.emit.layer_precisions import format_layer_precisions
 from qdq_translator.emit.trtexec.checks import Settings, dims_text
 from qdq_translator.emit.trtexec.request import Network
 from qdq_translator.errors import UserError
+from qdq_translator.formats.layer_precisions import format_layer_precisions
 
 ARGUMENT_LIMIT = 131071
 """Bytes of one program argument that Linux takes, option name included (fact 3.17)."""

@@ -21,7 +21,7 @@ from qdq_translator.targets.dla.limits import (
     Limit,
     limits_by_op,
 )
-from qdq_translator.targets.platforms import Platform
+from qdq_translator.targets.platforms import Hardware, Platform
 
 MAX_LOADABLES = 16
 """On one core at once (6.2)."""
@@ -123,21 +123,19 @@ def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
     return rows
 
 
-def judge(
-    context: Context, plan: list[LayerPlan], tensorrt: tuple[int, int, int], platform: Optional[Platform] = None
-) -> DlaPlan:
-    """Holds every layer against the limits of the DLA that `context.options.target` names."""
-    generation = context.options.target.partition("-")[0]
+def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPlan:
+    """Holds every layer against the limits of the DLA of `hardware`."""
+    generation = hardware.generation
     table = limits_by_op(generation)
     layers = [
-        _judge(Layer(node, context, tensorrt, planned.precision == FP16), planned, table)
+        _judge(Layer(node, context, hardware.tensorrt, planned.precision == FP16), planned, table)
         for node, planned in zip(context.graph.nodes, plan)
     ]
     numbers, count = _subgraphs(context.graph, layers)
     layers = [
         dataclasses.replace(layer, subgraph=number) if number >= 0 else layer for layer, number in zip(layers, numbers)
     ]
-    return DlaPlan(generation, layers, count, _notes(context, layers, count, platform))
+    return DlaPlan(generation, layers, count, _notes(context, layers, count, hardware.platform))
 
 
 def gpu_findings(layer: Layer, table: dict[str, list[Limit]]) -> list[Finding]:
@@ -209,7 +207,7 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
     number: dict[int, int] = {}
     result = []
     for node in graph.nodes:
-        key = unions.root(id(node)) if on_dla[id(node)] and id(node) not in folded else None
+        key = unions.root(id(node)) if on_dla.get(id(node)) else None
         result.append(-1 if key is None else number.setdefault(key, len(number)))
     return result, len(number)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional, Protocol
 
 from qdq_translator._version import __version__
 from qdq_translator.calibration.audit import audit_network, print_audit
-from qdq_translator.emit.files import TranslationFiles, read_layer_argument
 from qdq_translator.emit.integrity import disagreements
+from qdq_translator.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
 from qdq_translator.options import parse_shapes
@@ -28,15 +28,43 @@ from qdq_translator.simulate.per_layer import compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
 
-if TYPE_CHECKING:
-    from qdq_translator.commands.verify import Options
-
 SCHEMA_VERSION = 1
 SHOWN_JUMPS = 8
 KIND = "qdq-translator verification"
 
 
-def verify(options: Options, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
+Real = float
+"""`float` is the name of an option."""
+
+
+class Request(Protocol):
+    """What `verify` is asked for: the options of the command (`commands/verify.py` says what each means)."""
+
+    model: str
+    translation: str
+    float: Optional[str]
+    inputs: Optional[str]
+    samples: Optional[int]
+    seed: int
+    shapes: list[str]
+    image_mean: list[Real]
+    image_std: list[Real]
+    layout: str
+    per_layer: bool
+    sensitivity: bool
+    audit: bool
+    time_limit: Real
+    fp16: bool
+    rounding: str
+    sigmoid: str
+    fuse: str
+    layer_arg: Optional[str]
+    min_cosine: Optional[Real]
+    min_top1_agreement: Optional[Real]
+    device_results: Optional[str]
+
+
+def verify(options: Request, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
     """Everything that was asked for, as JSON types. `failed`: sentences about missed thresholds.
 
     Raises UserError for files that do not belong together or cannot be run.
@@ -114,7 +142,7 @@ def verify(options: Options, progress: Progress = lambda what, done, total: None
     return results
 
 
-def _samples(options: Options, network: ImplicitNetwork) -> Samples:
+def _samples(options: Request, network: ImplicitNetwork) -> Samples:
     shapes = parse_shapes(options.shapes or network.option.get("shapes", []))
     specs = input_specs(network.model, shapes)
     if options.inputs is None:
@@ -123,7 +151,7 @@ def _samples(options: Options, network: ImplicitNetwork) -> Samples:
     return load_samples(Path(options.inputs), specs, options.samples, images)
 
 
-def _failed(options: Options, outputs: OutputComparison) -> list[str]:
+def _failed(options: Request, outputs: OutputComparison) -> list[str]:
     rows = outputs.pairs[EXPLICIT, SIMULATED]
     failed: list[str] = []
     for name, row in rows.items():
@@ -168,7 +196,7 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from qdq_translator.report.words import counted
+    from qdq_translator.words import counted
 
     console = Console(highlight=False)
     simulation, inputs = results["simulation"], results["inputs"]
@@ -232,7 +260,7 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from qdq_translator.report.words import counted
+    from qdq_translator.words import counted
 
     jumps = layers["jumps"]
     tensors = counted(len(layers["layers"]), "tensor")
@@ -278,7 +306,7 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
 def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    from qdq_translator.report.words import counted
+    from qdq_translator.words import counted
 
     base, ranking, left = found["baseline_db"], found["ranking"], found["candidates_left_out"]
     console.print(f"Output SQNR against float: {_db(base, base is None)} dB. With one tensor left float:")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterable, Mapping
 
-from qdq_translator.layer_names import is_expressible as is_expressible
+from qdq_translator.layer_names import is_expressible
 
 
 def format_layer_precisions(precisions: Mapping[str, str]) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Iterator, Union
 
 from qdq_translator.disk import read_file
-from qdq_translator.emit.calibration_cache import CalibrationCache
-from qdq_translator.emit.layer_precisions import parse_layer_precisions
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.formats.calibration_cache import CalibrationCache
+from qdq_translator.formats.layer_precisions import parse_layer_precisions
 
 MODEL_SUFFIX = "_noqdq.onnx"
 _AGAIN = "Translate the model again."

@@ -1,0 +1,74 @@
+"""A translation as a value, below everything that writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Optional
+
+import onnx
+
+from qdq_translator.cost.estimate import CostPlan
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.formats.calibration_cache import CalibrationCache, make_cache
+from qdq_translator.graph import Graph
+from qdq_translator.inference.unify import SharedRange
+from qdq_translator.io import Source
+from qdq_translator.options import TranslateOptions
+from qdq_translator.passes.dla import Rewrites
+from qdq_translator.precision import LayerPlan, fp16_nodes
+from qdq_translator.root_causes import RootCauses
+from qdq_translator.scales import ASSUMED, ScaleTable
+from qdq_translator.targets.dla.verdicts import DlaPlan
+from qdq_translator.targets.platforms import Hardware
+from qdq_translator.types import TensorTypes
+from qdq_translator.weight_check import WeightCheck
+
+
+@dataclasses.dataclass
+class Translated:
+    """A translated model and everything known about it: what the report and the files are made from."""
+
+    name: str
+    graph: Graph
+    types: TensorTypes
+    scales: ScaleTable
+    automatic: dict[str, float]
+    plan: list[LayerPlan]
+    weights: list[WeightCheck]
+    diagnostics: Diagnostics
+    options: TranslateOptions
+    source: Source
+    hardware: Hardware
+    causes: RootCauses
+    shared_ranges: list[SharedRange]
+    dla: Optional[DlaPlan]
+    costs: Optional[CostPlan]
+    rewrites: Rewrites
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The stripped model: no Q/DQ, all tensors float."""
+        return self.graph.to_model()
+
+    @cached_property
+    def tensor_scales(self) -> dict[str, float]:
+        """Every float tensor of the stripped model that has a scale, in graph order: inputs, then node outputs."""
+        ordered = self.graph.tensors()
+        stated = (n for n in ordered if n in self.scales and self.scales[n].origin.rule != ASSUMED)
+        return {n: self.scales[n].value for n in stated if self.types.is_float(n)}
+
+    @property
+    def assumed(self) -> bool:
+        """Nothing but a plan: its scales were assumed."""
+        return any(scale.origin.rule == ASSUMED for _, scale in self.scales.items())
+
+    @property
+    def fp16_nodes(self) -> list[str]:
+        return fp16_nodes(self.plan)
+
+    @property
+    def cache(self) -> CalibrationCache:
+        """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
+        entries = {**self.tensor_scales, **self.automatic}
+        return make_cache(self.hardware.cache_number, entries, entries)

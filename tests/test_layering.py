@@ -1,0 +1,103 @@
+"""The house as docs/architecture.md draws it: imports go down, whoever reads them, at run time, late, or for types only."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "qdq_translator"
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports() -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports anywhere: at its top, in functions, under TYPE_CHECKING."""
+    known = modules()
+    graph: dict[str, set[str]] = {}
+    for name, path in known.items():
+        read = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    read.add(inner if inner in known else node.module)
+            elif isinstance(node, ast.Import):
+                read |= {alias.name for alias in node.names}
+        graph[name] = (read & known.keys()) - {name}
+    return graph
+
+
+def room(module: str) -> str:
+    """`passes/` of `qdq_translator.passes.dla.pads`, `graph` of `qdq_translator.graph`."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return "__init__"
+    return f"{parts[0]}/" if (PACKAGE / parts[0]).is_dir() else parts[0]
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """The names on a way back to where it began; [] where there is none."""
+    done: set[str] = set()
+    for start in graph:
+        way: list[str] = []
+        stack = [(start, False)]
+        while stack:
+            name, left = stack.pop()
+            if left:
+                way.pop()
+                done.add(name)
+            elif name in way:
+                return [*way[way.index(name) :], name]
+            elif name not in done:
+                way.append(name)
+                stack.append((name, True))
+                stack += [(other, False) for other in sorted(graph[name])]
+    return []
+
+
+def floors() -> list[list[str]]:
+    """Rooms of the drawing, from the top floor down."""
+    drawn = re.search(r"<!-- floors -->\n```\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert drawn is not None
+    return [line.split("  ")[0].split() for line in drawn[1].splitlines()]
+
+
+def test_no_circle_of_files_or_rooms() -> None:
+    graph = imports()
+    assert circle(graph) == []
+    rooms: dict[str, set[str]] = {room(name): set() for name in graph}
+    for name, read in graph.items():
+        rooms[room(name)] |= {room(other) for other in read} - {room(name)}
+    assert circle(rooms) == []
+
+
+def test_every_import_goes_down_the_drawing() -> None:
+    level = {name: -number for number, names in enumerate(floors()) for name in names}
+    graph = imports()
+    assert set(level) == {room(name) for name in graph}, "docs/architecture.md draws exactly the rooms that there are"
+    up = [
+        f"{name} imports {other}"
+        for name, read in graph.items()
+        for other in sorted(read)
+        if room(name) != room(other) and level[room(name)] <= level[room(other)]
+    ]
+    assert up == []
+
+
+def test_what_is_heavy_stays_in_its_room() -> None:
+    allowed = {"tensorrt": "engine/", "onnxruntime": "simulate/"}
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for heavy in {n.split(".")[0] for n in names} & allowed.keys():
+                assert room(name) == allowed[heavy], f"{name} imports {heavy}"
