@@ -128,7 +128,13 @@ class Network:
         self.scales.follow(nodes, tensors)
         self.diagnostics.follow(nodes, tensors)
         self.derived = [
-            dataclasses.replace(d, tensor=tensors[d.tensor], source=tensors[d.source], needs=tensors[d.needs])
+            dataclasses.replace(
+                d,
+                tensor=tensors[d.tensor],
+                source=tensors[d.source],
+                needs=tensors[d.needs],
+                more=tuple(tensors[name] for name in d.more),
+            )
             for d in self.derived
         ]
         self.applied = [

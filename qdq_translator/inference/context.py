@@ -19,8 +19,8 @@ LOWER_BOUND = "a lower bound: larger values are clipped"
 
 @dataclasses.dataclass(frozen=True)
 class DerivedScale:
-    """The scale that a rewrite for the DLA gives a tensor: `max(factor * scale of source, least)`, as soon as `source`
-    (and `needs`, where it is not '') have one. rule, node: its origin."""
+    """The scale that a rewrite for the DLA gives a tensor: `max(factor * scale of source, least)`, plus the scales of
+    `more`, as soon as `source` (and `needs`, where it is not '', and all of `more`) have one. rule, node: its origin."""
 
     tensor: str
     source: str
@@ -30,15 +30,17 @@ class DerivedScale:
     least: float = 0.0
     needs: str = ""
     note: str = ""
+    more: tuple[str, ...] = ()
 
     def apply(self, context: Context) -> bool:
         """True where it added the scale."""
         value = context.scale(self.source)
-        if value is None or (self.needs and self.needs not in context.scales):
+        others = [context.scale(name) for name in self.more]
+        known = [other for other in others if other is not None]
+        if value is None or (self.needs and self.needs not in context.scales) or len(known) < len(others):
             return False
-        return context.give(
-            self.tensor, max(self.factor * value, self.least), self.rule, self.node, self.source, self.note
-        )
+        scale = max(self.factor * value, self.least) + sum(known)
+        return context.give(self.tensor, scale, self.rule, self.node, self.source, self.note)
 
 
 @dataclasses.dataclass

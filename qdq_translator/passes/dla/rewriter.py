@@ -207,9 +207,11 @@ class Rewriter:
         least: float = 0.0,
         needs: str = "",
         note: str = "",
+        more: Sequence[str] = (),
     ) -> None:
-        """`tensor` gets `max(factor * scale of source, least)` once `source` (and `needs`) have a scale."""
-        self.network.derived.append(DerivedScale(tensor, source, rule, node, factor, least, needs, note))
+        """`tensor` gets `max(factor * scale of source, least)`, plus the scales of `more`, once `source`, `needs` and all of
+        `more` have one."""
+        self.network.derived.append(DerivedScale(tensor, source, rule, node, factor, least, needs, note, tuple(more)))
 
     def same_scale(self, rule: str, one: str, other: str, node: Node) -> None:
         """Both tensors hold the same values: whichever has a scale hands it to the other."""

@@ -4,7 +4,9 @@
    of its own between them, for which no scale can be written (the open-source parser's code)
 2. `Mean(a, b, ...)`   -> the same sum, then a Scale by 1/n
 
-Scales of the new tensors: partial sums and maxima have the output's; the sum in a Mean n times that.
+Scales of the new tensors: a partial maximum has the output's (a maximum and a clamp may change places); the whole sum in a
+Mean n times the output's; any other partial sum the sum of the scales of what it adds up, because it may reach beyond the
+output's range where a later summand takes it back.
 Not: Sum and Max of two inputs (they run as they are), of one (rule D2); Mean of tensors that are not four-dimensional or
 have an unknown number of channels.
 """
@@ -28,7 +30,6 @@ def apply(rewriter: Rewriter) -> None:
             rewriter.leave(node, "its output has not four dimensions with a known number of channels")
             continue
         op = "Max" if node.is_op("Max") else "Add"
-        factor = float(count) if node.is_op("Mean") else 1.0
         nodes: list[Node] = []
         current = node.inputs[0]
         for number, other in enumerate(node.inputs[1:], 1):
@@ -41,6 +42,12 @@ def apply(rewriter: Rewriter) -> None:
             assert channels is not None
             nodes.append(rewriter.scale_layer(current, target, channels, 1 / count, 0.0, node.name, dtype))
         rewriter.replace(RULE, node, nodes)
-        for part in nodes[:-1]:
-            text = f"{count} times the output's scale" if factor > 1 else "scale of the output"
-            rewriter.derive(RULE, part.outputs[0], target, part, factor=factor, note=text)
+        for number, part in enumerate(nodes[:-1], 2):
+            tensor, summands = part.outputs[0], node.inputs[:number]
+            if op == "Max":
+                rewriter.derive(RULE, tensor, target, part, note="scale of the output")
+            elif number == count:
+                rewriter.derive(RULE, tensor, target, part, factor=count, note=f"{count} times the output's scale")
+            else:
+                note = f"sum of the scales of {number} summands"
+                rewriter.derive(RULE, tensor, summands[0], part, more=summands[1:], note=note)
