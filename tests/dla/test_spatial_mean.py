@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from qdq_translator.passes.dla.spatial_mean import factors
-from tests.dla.check import BATCHES, both, graph, ints, pair, same
+from tests.dla.check import BATCHES, SCALE, both, engine, feed_of, graph, ints, pair, same
+from tests.explicit_reference import run
 
 END = pair("m", "p") + "y = Relu (p)"
 
@@ -99,10 +100,34 @@ def test_no_scale_for_the_tensors_between_where_the_result_has_none() -> None:
     assert list(found.rewritten.tensor_scales) == ["x"]
 
 
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("size", "kernels"),
+    [
+        ("13,13", [("Conv", [13, 13])]),
+        ("26,8", [("AveragePool", [2, 8]), ("Conv", [13, 1])]),
+        ("22,26", [("AveragePool", [2, 2]), ("Conv", [11, 13])]),
+        ("31,1", [("Conv", [31, 1])]),
+    ],
+)
+def test_case_4_a_prime_window(size: str, kernels: list[tuple[str, list[int]]], batch: str) -> None:
+    """All codes of the weights are 127, and the engine's means are those of the pooling within one step."""
+    found = same(mean("GlobalAveragePool (q)", size, batch), batch)
+    nodes = [n for n in found.rewritten.graph.nodes if n.op_type != "Relu"]
+    assert [(n.op_type, n.get("kernel_shape")) for n in nodes] == kernels and not found.gpu()[1]
+    weight = found.rewritten.graph.array(nodes[-1].inputs[1])
+    assert weight is not None and weight.shape[0] == 4 and np.ptp(weight) == 0
+    feed = feed_of(found.rewritten, batch, 3)
+    want, got = (run(engine(t).model, feed, ["y"])[0] for t in (found.plain, found.rewritten))
+    assert np.abs(want - got).max() <= SCALE * (len(kernels) + 1e-6)
+
+
 @pytest.mark.parametrize(
     ("op", "size", "why"),
     [
-        ("GlobalAveragePool (q)", "26,26", "prime factor"),
+        ("GlobalAveragePool (q)", "37,26", "prime factor"),
+        ("GlobalAveragePool (q)", "143,8", "prime factor"),
+        ("AveragePool <kernel_shape = [13, 13], strides = [13, 13]> (q)", "26,26", "prime factor"),
         ("GlobalAveragePool (q)", "h,w", "known"),
         ("ReduceMean <axes = [1]> (q)", "4,4", "H and W only"),
         ("AveragePool <kernel_shape = [10, 10], strides = [5, 5]> (q)", "20,20", "overlap"),

@@ -1,4 +1,4 @@
-"""`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 to D14, one module a rule).
+"""`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 to D15, one module a rule).
 
 Each module has `RULE` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
 docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D8 say what else, and why.
@@ -25,6 +25,7 @@ from qdq_translator.passes.dla import (
     depth_space,
     hard_activations,
     identities,
+    max_pool,
     pads,
     reshapes,
     resize,
@@ -54,6 +55,7 @@ RULES = (
     resize,
     conv_padding,
     average_pool,
+    max_pool,
 )
 """In the order in which they are applied, each once."""
 

@@ -8,14 +8,20 @@ Where H or W is above 8, several in a row: windows whose product is H (W), as fe
 size is the mean. The tensors between get the scale of the input if the result has one (the DLA wants one scale for input
 and output of a pooling, NvInfer.h); the pool before a Reshape that of the result.
 
-Not: where H or W is unknown or has a prime factor above 8; ReduceMean over other axes; a window that does not divide H or
-W, or with ceil_mode.
+4. Where H or W is 11, 13, ... 31 times what such windows can do, the last step of a mean over all of it is a depthwise
+   Conv with a kernel of that size and all weights 1 / (height * width) of its window: their codes are 127, so that they are
+   exact.
+
+Not: where H or W is unknown or has another prime factor above 8; ReduceMean over other axes; a window that does not divide
+H or W, or with ceil_mode.
 """
 
 from __future__ import annotations
 
 import functools
 from typing import Optional
+
+import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
@@ -43,6 +49,17 @@ def factors(size: int) -> Optional[tuple[int, ...]]:
     return best
 
 
+def _parts(size: int, whole: bool) -> Optional[tuple[tuple[int, ...], int]]:
+    """(windows of at most 8, a prime above it or 1), whose product is `size`. A prime only where the window is the whole
+    image: there the Conv makes one place and needs no stride above 8, which the DLA does not have."""
+    for prime in (11, 13, 17, 19, 23, 29, 31) if whole else ():
+        rest = factors(size // prime) if size % prime == 0 else None
+        if rest is not None:
+            return rest, prime
+    found = factors(size)
+    return None if found is None else (found, 1)
+
+
 def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes("GlobalAveragePool", "ReduceMean", "AveragePool"):
         limits = rewriter.rejected_by(node)
@@ -60,12 +77,17 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     window = _window(rewriter, node, height, width)
     if window is None:
         return
-    rows, columns = factors(window[0]), factors(window[1])
-    if rows is None or columns is None:
-        rewriter.leave(node, f"{window[0]}x{window[1]} has a prime factor above {WINDOW}")
+    parts = [_parts(size, size == whole) for size, whole in zip(window, (height, width))]
+    dtype = rewriter.dtype(source)
+    if parts[0] is None or parts[1] is None or dtype is None:
+        rewriter.leave(node, f"{window[0]}x{window[1]} has a prime factor above {WINDOW} that no Conv can take")
         return
-    count = max(len(rows), len(columns), 1)
-    windows = [(r, c) for r, c in zip(rows + (1,) * (count - len(rows)), columns + (1,) * (count - len(columns)))]
+    (rows, high), (columns, wide) = parts[0], parts[1]
+    length = max(len(rows), len(columns))
+    windows = list(zip(rows + (1,) * (length - len(rows)), columns + (1,) * (length - len(columns))))
+    if max(high, wide) > 1 or not windows:
+        windows.append((high, wide))
+    count = len(windows)
     shape = rewriter.types.shape(target)
     flat = bool(node.is_op("ReduceMean") and not node.get("keepdims", 1))
     nodes: list[Node] = []
@@ -74,7 +96,13 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         last = number == count - 1
         output = target if last and not flat else rewriter.tensor(f"{target}_mean{number}")
         name = node.name if last and not flat else rewriter.node(f"{node.name}_mean{number}")
-        nodes.append(Node("AveragePool", [current], [output], name, kernel_shape=[r, c], strides=[r, c]))
+        if max(r, c) <= WINDOW:
+            nodes.append(Node("AveragePool", [current], [output], name, kernel_shape=[r, c], strides=[r, c]))
+        else:
+            channels = image[1]
+            rewriter.afford(node.name, channels, r, c)
+            weight = rewriter.constant(f"{name}.weight", np.full((channels, 1, r, c), 1 / (r * c), dtype))
+            nodes.append(Node("Conv", [current, weight], [output], name, kernel_shape=[r, c], group=channels))
         current = output
     if flat:
         sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]

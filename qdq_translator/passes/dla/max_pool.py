@@ -1,0 +1,146 @@
+"""Rule D15: MaxPool with a window above 8 becomes several in a row, with windows of 8 at most.
+
+1. `MaxPool` with window k: windows k1, k2, ... with `k = 1 + (k1 - 1) + (k2 - 1) + ...`, as few as possible and of equal
+   size as far as they can be. The last one has the strides. The padding is shared out, at most `ki - 1` on a side each.
+2. Windows without padding that do not overlap (strides = window), and `GlobalMaxPool`: windows whose product is the window,
+   where its prime factors are 8 at most; each has its own size as strides.
+3. Several `MaxPool` of one tensor (spatial pyramid pooling: 5, 9, 13): a larger window with stride 1 continues what the next
+   smaller one has made, so that each step is computed once.
+
+The maximum of maxima is the maximum, and a padded place never holds a value that its neighbour inside does not hold too:
+bit for bit the same, in codes as well. The tensors between get the scale of the input if the result has one (the DLA wants
+one scale for input and output of a pooling, NvInfer.h).
+
+Not: an output of indices; dilation; ceil_mode where sizes are not whole multiples; unknown sizes; case 3 where the smaller
+one's output has a scale of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional, Sequence, Tuple
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
+
+RULE = "D15"
+Two = Tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pool:
+    """Window, strides and padding (begin, end) of the two axes."""
+
+    kernel: Two
+    strides: Two
+    begins: Two
+    ends: Two
+
+    def beyond(self, other: _Pool) -> Optional[_Pool]:
+        """What is left of this window behind `other`, both with stride 1; None where `other` is not a part of it."""
+        kernel = (self.kernel[0] - other.kernel[0] + 1, self.kernel[1] - other.kernel[1] + 1)
+        begins = (self.begins[0] - other.begins[0], self.begins[1] - other.begins[1])
+        ends = (self.ends[0] - other.ends[0], self.ends[1] - other.ends[1])
+        fits = all(0 <= pad < k for pads in (begins, ends) for pad, k in zip(pads, kernel))
+        if not fits or max(kernel) == 1 or self.strides != (1, 1) or other.strides != (1, 1):
+            return None
+        return _Pool(kernel, (1, 1), begins, ends)
+
+
+def apply(rewriter: Rewriter) -> None:
+    made: dict[str, list[tuple[_Pool, str]]] = {}
+    for node in rewriter.nodes("MaxPool", "GlobalMaxPool"):
+        pool = _read(rewriter, node)
+        if rewriter.rejected_by(node) & {"P2", "P3", "O5"}:
+            if pool is None:
+                continue
+            _rewrite(rewriter, node, pool, made.get(node.inputs[0], []))
+        if pool is not None:
+            made.setdefault(node.inputs[0], []).append((pool, node.outputs[0]))
+
+
+def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
+    """None, with the reason noted, where a rewrite could not be the same."""
+    image, out = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
+    if image is None or out is None:
+        rewriter.leave(node, "its sizes are not known")
+        return None
+    if node.is_op("GlobalMaxPool"):
+        return _Pool(image[2:], image[2:], (0, 0), (0, 0))
+    pads = rewriter.pads(node)
+    kernel, strides = node.get("kernel_shape"), node.get("strides", [1, 1])
+    if pads is None or len(node.outputs) > 1 or any(d != 1 for d in node.get("dilations", [])):
+        rewriter.leave(node, "it has an output of indices, is dilated, or its padding is not known")
+        return None
+    padded = [size + pads[axis] + pads[axis + 2] - int(kernel[axis]) for axis, size in enumerate(image[2:])]
+    if node.get("ceil_mode", 0) and any(rest % int(stride) for rest, stride in zip(padded, strides)):
+        rewriter.leave(node, "it rounds sizes up")
+        return None
+    one, two = int(kernel[0]), int(kernel[1])
+    return _Pool((one, two), (int(strides[0]), int(strides[1])), (pads[0], pads[1]), (pads[2], pads[3]))
+
+
+def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_Pool, str]]) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    current, rest = source, pool
+    for smaller, tensor in sorted(made, key=lambda row: row[0].kernel, reverse=True):
+        left = pool.beyond(smaller)
+        if left is not None and rewriter.scales.value(tensor) in (None, rewriter.scales.value(source)):
+            current, rest = tensor, left
+            break
+    steps = _steps(rest)
+    nodes: list[Node] = []
+    for number, step in enumerate(steps):
+        last = number == len(steps) - 1
+        output = target if last else rewriter.tensor(f"{target}_max{number}")
+        name = node.name if last else rewriter.node(f"{node.name}_max{number}")
+        nodes.append(
+            Node(
+                "MaxPool",
+                [current],
+                [output],
+                name,
+                kernel_shape=list(step.kernel),
+                strides=list(step.strides),
+                pads=[*step.begins, *step.ends],
+            )
+        )
+        current = output
+    rewriter.replace(RULE, node, nodes)
+    for step_node in nodes[:-1]:
+        rewriter.derive(
+            RULE, step_node.outputs[0], source, step_node, needs=target, note="scale of the pooling's input"
+        )
+
+
+def _steps(pool: _Pool) -> list[_Pool]:
+    """The pools in a row that do the same: cases 2 and 1."""
+    apart = pool.strides == pool.kernel and not any(pool.begins + pool.ends)
+    rows, columns = (factors(size) if apart else None for size in pool.kernel)
+    if rows is not None and columns is not None:
+        count = max(len(rows), len(columns), 1)
+        windows = zip(rows + (1,) * (count - len(rows)), columns + (1,) * (count - len(columns)))
+        return [_Pool(window, window, (0, 0), (0, 0)) for window in windows]
+    count = max(-(-(k - 1) // (WINDOW - 1)) for k in pool.kernel) or 1
+    axes = [_axis(pool.kernel[i], pool.begins[i], pool.ends[i], count) for i in range(2)]
+    return [
+        _Pool(
+            (high[0], wide[0]),
+            pool.strides if number == count - 1 else (1, 1),
+            (high[1], wide[1]),
+            (high[2], wide[2]),
+        )
+        for number, (high, wide) in enumerate(zip(*axes))
+    ]
+
+
+def _axis(kernel: int, begin: int, end: int, count: int) -> list[tuple[int, int, int]]:
+    """(window, begin, end) of each of `count` steps along one axis."""
+    steps = []
+    for number in range(count):
+        grown = (kernel - 1 + number) // count  # the shares of kernel - 1, which add up to it
+        one, two = min(begin, grown), min(end, grown)
+        begin, end = begin - one, end - two
+        steps.append((grown + 1, one, two))
+    return steps

@@ -1,0 +1,121 @@
+"""Rule D15: MaxPool with a window above 8 becomes several in a row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdq_translator.passes.dla.max_pool import _axis
+from tests.dla.check import BATCHES, SCALE, both, graph, pair, same, weights
+from tests.explicit_reference import random_inputs, run
+
+END = pair("m", "p") + "y = Relu (p)"
+
+
+def pool(op: str, batch: str = "1", size: str = "20,23"):  # type: ignore[no-untyped-def]
+    return graph(f"float[{{N}},3,{size}] x", "float[b,c,h,w] y", pair("x", "q") + f"m = {op}\n" + END, batch)
+
+
+@pytest.mark.parametrize("kernel", range(9, 60))
+def test_shares_add_up(kernel: int) -> None:
+    for begin, end in ((0, 0), (kernel // 2, kernel // 2), (kernel - 1, 0), (3, kernel - 1)):
+        count = -(-(kernel - 1) // 7)
+        steps = _axis(kernel, begin, end, count)
+        assert 1 + sum(k - 1 for k, _, _ in steps) == kernel and len(steps) == count
+        assert all(2 <= k <= 8 and max(b, e) <= min(7, k - 1) for k, b, e in steps)
+        assert (sum(b for _, b, _ in steps), sum(e for _, _, e in steps)) == (begin, end)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("attributes", "windows"),
+    [
+        ("kernel_shape = [9, 9], pads = [4, 4, 4, 4]", [[5, 5], [5, 5]]),
+        ("kernel_shape = [13, 13], pads = [6, 6, 6, 6]", [[7, 7], [7, 7]]),
+        ("kernel_shape = [17, 5], pads = [16, 0, 2, 4]", [[6, 2], [6, 2], [7, 3]]),
+        ("kernel_shape = [9, 12], strides = [2, 3], pads = [0, 5, 8, 1]", [[5, 6], [5, 7]]),
+        ('kernel_shape = [10, 10], strides = [3, 3], auto_pad = "SAME_UPPER"', [[5, 5], [6, 6]]),
+        ("kernel_shape = [11, 11], strides = [11, 11]", [[6, 6], [6, 6]]),
+        ("kernel_shape = [9, 9], strides = [11, 7], ceil_mode = 1", [[5, 5], [5, 5]]),
+    ],
+)
+def test_case_1(attributes: str, windows: list[list[int]], batch: str) -> None:
+    found = same(pool(f"MaxPool <{attributes}> (q)", batch), batch, bits=True, relative=0)
+    pools = [n for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
+    assert [n.get("kernel_shape") for n in pools] == windows and pools[-1].outputs == ["m"]
+    assert found.gpu() == (["MaxPool"], [])
+    for node in pools[:-1]:
+        scale = found.rewritten.scales[node.outputs[0]]
+        assert (scale.value, scale.origin.rule, scale.origin.source) == (SCALE, "D15", "x")
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("op", "size", "windows"),
+    [
+        ("MaxPool <kernel_shape = [16, 10], strides = [16, 10]> (q)", "32,27", [[8, 5], [2, 2]]),
+        ("GlobalMaxPool (q)", "20,20", [[5, 5], [4, 4]]),
+        ("GlobalMaxPool (q)", "7,6", [[7, 6]]),
+        ("GlobalMaxPool (q)", "11,3", [[6, 2], [6, 2]]),
+    ],
+)
+def test_case_2(op: str, size: str, windows: list[list[int]], batch: str) -> None:
+    found = same(pool(op, batch, size), batch, bits=True, relative=0)
+    pools = [n for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
+    assert [n.get("kernel_shape") for n in pools] == windows and not found.gpu()[1]
+
+
+def spp(scale: str) -> object:
+    """Spatial pyramid pooling as YOLOv3 to v7 have it; `scale`: of the smallest pool's output."""
+    sizes = (5, 9, 13)
+    pools = "".join(
+        f"m{k} = MaxPool <kernel_shape = [{k}, {k}], pads = [{k // 2}, {k // 2}, {k // 2}, {k // 2}]> (q)\n"
+        for k in sizes
+    )
+    body = pair("x", "q") + pools + pair("m5", "p5", scale) + "y = Concat <axis = 1> (q, p5, m9, m13)"
+    return graph("float[1,4,20,20] x", "float[b,c,h,w] y", body, s2=np.float32(SCALE / 2))
+
+
+def test_case_3_each_step_once() -> None:
+    found = same(spp("s"), bits=True, relative=0, infer_concat_scales=True)  # type: ignore[arg-type]
+    pools = [n for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
+    assert [(n.inputs, n.get("kernel_shape"), n.get("pads")) for n in pools] == [
+        (["x"], [5, 5], [2] * 4),
+        (["m5"], [5, 5], [2] * 4),
+        (["m9"], [5, 5], [2] * 4),
+    ]
+    apart = same(spp("s2"), bits=True, relative=0)  # type: ignore[arg-type]
+    read = [n.inputs for n in apart.rewritten.graph.nodes if n.op_type == "MaxPool"]
+    assert read == [["x"], ["x"], ["m9_max0"], ["m9"]] and not apart.gpu()[1]
+
+
+def test_in_float_with_infinities_and_negative_values() -> None:
+    """Values below zero at the border: padding must never win."""
+    body = pair("x", "q") + "m = MaxPool <kernel_shape = [13, 13], pads = [6, 6, 6, 6]> (q)"
+    found = both(graph("float[1,3,20,23] x", "float[b,c,h,w] m", body))
+    assert found.rules == ["D15"]
+    feed = random_inputs(found.plain.model, 5)
+    feed["x"] = -np.abs(feed["x"]) - 1
+    for values in (feed["x"], np.where(weights(3, *feed["x"].shape) > 0, -np.inf, feed["x"])):
+        results = [run(t.model, {"x": values.astype(np.float32)}, ["m"])[0] for t in (found.plain, found.rewritten)]
+        np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "why"),
+    [
+        ("MaxPool <kernel_shape = [9, 9], dilations = [2, 2]> (q)", "40,40", "dilated"),
+        ("MaxPool <kernel_shape = [9, 9], strides = [2, 2], ceil_mode = 1> (q)", "20,20", "rounds"),
+        ("MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known"),
+    ],
+)
+def test_not(op: str, size: str, why: str) -> None:
+    found = both(pool(op, size=size))
+    assert "D15" not in found.rules
+    assert why in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+def test_not_with_indices() -> None:
+    body = pair("x", "q") + "m, i = MaxPool <kernel_shape = [9, 9]> (q)\n" + END
+    found = both(graph("float[1,3,20,20] x", "float[b,c,h,w] y, int64[b,c,h,w] i", body))
+    assert "D15" not in found.rules and "indices" in found.reason(found.rewritten.graph.producer["m"].name)
