@@ -80,10 +80,10 @@ def test_report_maps_old_names_to_new_and_lists_the_rest() -> None:
 
 
 def test_left_says_why_no_rule_applied() -> None:
-    found = both(classifier("26,26"))
+    found = both(classifier("37,26"))
     report = found.rewritten.report["dla_rewrites"]
     row = next(row for row in report["left"] if row["op"] == "GlobalAveragePool")
-    assert row["why"] == "26x26 has a prime factor above 8"
+    assert row["why"] == "37x26 has a prime factor above 8 that no Conv can take"
 
 
 def test_every_name_in_the_files_exists(tmp_path: Path) -> None:
