@@ -92,6 +92,19 @@ WORKFLOWS = {
 """Workflow -> (modules it needs, rows of its smoke table)."""
 
 
+def test_smoke_mode_of_the_inference_flags() -> None:
+    missing = [name for name in ("sklearn", "torch", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"LOUDLY: inference_flags --smoke is not run here, for lack of {', '.join(missing)}")
+    out = run("-m", "e2e_workflow.inference_flags.run", "--smoke", seconds=600)
+    rows = [line.split(" | ") for line in out.splitlines()]
+    assert sorted({row[0] for row in rows}) == ["mobilenet_silu", "resnet"] and len(rows) == 6, out
+    counts = [[int(cell.partition("(")[2].rstrip(")")) for cell in row[4:]] for row in rows if "Top-1 %" in row]
+    assert all(len(row) == 8 and row[1::2] == sorted(row[1::2], reverse=True) for row in counts), (
+        "flags only add scales"
+    )
+
+
 LEAST_SCORES = {"detector": 10.0, "glyphs": 60.0}
 """Float scores after the few epochs of a smoke mode, where they are not over 85."""
 

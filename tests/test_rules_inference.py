@@ -92,6 +92,21 @@ def test_s2_an_explicit_graph_output_hands_its_scale_back() -> None:
     assert scales_of(t) == {"a": SCALE, "y": SCALE} and t.scales["a"].origin.source == "y"
 
 
+def test_s2_what_stands_for_a_graph_output_gets_none_either() -> None:
+    """On a DLA the Relu works on [1, 4, 1, 1], and a Reshape makes y of it: the tensor before the Reshape is withheld too."""
+    text = f"""g (float[1,3,2,2] x) => (float[1,4] y) {{ {pair("x", "d")} p = GlobalAveragePool(d)  f = Flatten(p) {pair("f", "fd")}
+        m = Gemm(fd, w) {pair("m", "e", scale="t")} y = Relu(e) }}"""
+    explicit = model(text, w=np.ones((3, 4), np.float32), **S)
+    t = same_function(explicit, target="orin-dla", dla_rewrites=True, platform="jetpack-6.2")
+    last = t.graph.producer["y"]
+    assert last.op_type == "Reshape" and t.graph.producer[last.inputs[0]].op_type == "Relu"
+    relu = t.graph.producer[last.inputs[0]]
+    assert relu.inputs[0] in t.scales and not {last.inputs[0], "y"} & set(t.scales)
+    free = Context(t.graph, t.types, t.scales.fork(), TranslateOptions())
+    infer_scales(free, Diagnostics())
+    assert last.inputs[0] in free.scales  # it is being withheld that does it
+
+
 @pytest.mark.parametrize("call, arrays", PASS, ids=IDS)
 def test_s3_forward(call: str, arrays: dict[str, np.ndarray]) -> None:
     t = forward(call.format("d"), **arrays)

@@ -428,6 +428,22 @@ def test_q8_through_movement_between_q_and_dq() -> None:
     assert scales_of(same_function(joined)) == {"x": f32(0.2), "u": f32(0.2), "c_q": f32(0.05)}
 
 
+def test_q8_codes_that_go_two_ways_keep_the_range_of_the_wider() -> None:
+    """The codes of x go through a pair in series and into a Concat of codes, which sees the wider range."""
+    text = f"""g (float[2,3] x, float[2,3] u) => (float[2,3] y, float[4,3] v) {{ a_q = QuantizeLinear(x, s, z)
+        a = DequantizeLinear(a_q, s, z) {pair("a", "b", "t")} y = Exp(b)  b_q2 = QuantizeLinear(u, s, z)
+        c_q = Concat<axis=0>(a_q, b_q2)  c = DequantizeLinear(c_q, s, z)  v = Exp(c) }}"""
+    t = same_function(model(text, s=np.float32(0.2), t=np.float32(0.05), z=np.int8(0)))
+    assert scales_of(t) == {"x": f32(0.2), "u": f32(0.2), "c_q": f32(0.2)}
+    assert [d.tensor for d in t.diagnostics.of_rule("C1")] == ["x"]
+
+
+def test_q8_a_graph_output_between_two_pairs_is_read() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] v) {{ r = Sin(x) {pair('r', 'y')} {pair('y', 'b', 't')} v = Exp(b) }}"
+    t = same_function(model(text, s=np.float32(0.2), t=np.float32(0.05), z=np.int8(0)))
+    assert scales_of(t) == {"y": f32(0.2)} and [d.tensor for d in t.diagnostics.of_rule("C1")] == ["y"]
+
+
 def test_q8_behind_an_int8_graph_input_and_before_an_int8_graph_output() -> None:
     text = f"g (int8[2,3] x) => (float[2,3] y) {{ a = DequantizeLinear(x, s, z) {pair('a', 'b', 't')} y = Exp(b) }}"
     t = translated(model(text, s=np.float32(0.2), t=np.float32(0.05), z=np.int8(0)))

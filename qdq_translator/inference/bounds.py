@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Optional
 
 from qdq_translator.graph import Node
@@ -21,12 +20,11 @@ OPS = (*WITHIN_ONE, *clip.OPS)
 
 
 def bound(node: Node, context: Context) -> Optional[float]:
-    """The largest magnitude that the output of `node` can have; None where there is none or it is not constant."""
+    """The largest magnitude that the output of `node` can have, infinite where there is none; None where it is not constant."""
     if node.is_op(*WITHIN_ONE):
         return 1.0
     limits = clip.bounds(node, context)
-    amax = None if limits is None else max(abs(limits[0]), abs(limits[1]))
-    return amax if amax is not None and math.isfinite(amax) else None
+    return None if limits is None else max(abs(limits[0]), abs(limits[1]))
 
 
 def forward(node: Node, context: Context) -> bool:

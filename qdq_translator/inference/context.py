@@ -63,7 +63,7 @@ class Context:
 
     def amax(self, tensor: str) -> Optional[float]:
         """The largest magnitude that an activation's scale, or a constant's values, allow; None where neither is known,
-        and for a constant without finite values other than 0."""
+        and for a constant of zeros."""
         value = self.scales.value(tensor)
         if value is not None:
             return value * INT8_MAX
@@ -71,14 +71,14 @@ class Context:
         return None if magnitudes is None else magnitudes[1]
 
     def magnitudes(self, constant: str) -> Optional[tuple[float, float]]:
-        """The smallest and the largest magnitude of a float constant's values; None for other tensors, and where the
-        largest is 0 or not finite."""
+        """The smallest and the largest magnitude of a float constant's values; None for other tensors, and where all are 0
+        or one is NaN."""
         values = self.graph.array(constant)
         if values is None or values.size == 0 or values.dtype.kind != "f":
             return None
         found = np.abs(values.astype(np.float64))
         largest = float(found.max())
-        return (float(found.min()), largest) if 0 < largest < np.inf else None
+        return (float(found.min()), largest) if largest > 0 else None
 
     def may_have(self, tensor: str) -> bool:
         """Rule S2: no graph output, no constant, no integer ever gets an inferred scale."""

@@ -3,7 +3,7 @@
 
 Backward, `amax_x` is the positive solution of `x * gate(x) = amax_y`: above it y would exceed its own range. Inputs below
 `-amax_x` saturate and come out as they do at `-amax_x` instead of nearly 0, which the note of the origin says. Forward,
-`amax_y` is what y reaches at `amax_x`, or the depth of its minimum where that is more. Nothing where something other than the
+`amax_y` is what y reaches at `amax_x`. Nothing where something other than the
 gate and the product reads x, and nothing for the gate of another tensor.
 """
 
@@ -23,10 +23,9 @@ NOTE = "exact; inputs below "
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A gate that rises from 0 to 1. minimum: where `x * gate(x)` is least, a positive number; the minimum lies at its negative."""
+    """A gate that rises from 0 to 1, so that the product at x is larger than at any smaller magnitude, of either sign."""
 
     value: Callable[[float], float]
-    minimum: float
 
     def product(self, x: float) -> float:
         return x * self.value(x)
@@ -39,21 +38,17 @@ class Gate:
             low, high = (middle, high) if self.product(middle) < y else (low, middle)
         return high
 
-    def largest(self, amax: float) -> float:
-        """The largest magnitude of the product for inputs up to `amax`."""
-        return max(self.product(amax), -self.product(-min(amax, self.minimum)))
-
 
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
-SIGMOID = Gate(_sigmoid, 1.2784645427610738)
+SIGMOID = Gate(_sigmoid)
 
 
 def hard_sigmoid(alpha: float, beta: float) -> Gate:
     """`clip(alpha * x + beta, 0, 1)` for alpha > 0 and 0 < beta <= 1."""
-    return Gate(lambda x: min(max(alpha * x + beta, 0.0), 1.0), beta / (2 * alpha))
+    return Gate(lambda x: min(max(alpha * x + beta, 0.0), 1.0))
 
 
 def gate_of(node: Node) -> Optional[Gate]:
@@ -87,7 +82,7 @@ def forward(node: Node, context: Context) -> bool:
     if found is None or value is None:
         return False
     x, _, gate = found
-    return context.give(node.outputs[0], gate.largest(value * INT8_MAX) / INT8_MAX, "S8", node, x, "exact")
+    return context.give(node.outputs[0], gate.product(value * INT8_MAX) / INT8_MAX, "S8", node, x, "exact")
 
 
 def backward(node: Node, context: Context) -> bool:
