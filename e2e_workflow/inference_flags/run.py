@@ -21,7 +21,7 @@ from e2e_workflow.common import evaluate, glyphs, results, shapes, tasks
 from e2e_workflow.common.translation import ENGINE
 from e2e_workflow.glyphs.run import PERCENTILE
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.emit.files import TranslationFiles
+from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.inference import self_gated
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 
