@@ -24,12 +24,12 @@ tensor names in this way is inferred from published listings.
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Tuple
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.types import FLOAT_TYPES, TensorTypes
 
-Version = tuple[int, int, int]
+Version = Tuple[int, int, int]
 
 _ONE_LAYER = frozenset(
     (

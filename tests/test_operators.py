@@ -12,7 +12,7 @@ from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.operators import OutputChannels, Slices, Unions, output_channels
 from qdq_translator.qparams import tensorrt_weight_codes
-from qdq_translator.translator import TensorTypes
+from qdq_translator.types import TensorTypes
 from tests.small_models import model
 
 
