@@ -194,7 +194,9 @@ class Constants:
 
 
 def element_name(data_type: int) -> str:
-    """NumPy's name of an ONNX element type."""
+    """NumPy's name of an ONNX element type; 'type N' of what is none."""
+    if data_type not in TensorProto.DataType.values():
+        return f"type {data_type}"
     name = TensorProto.DataType.Name(data_type).lower()
     return {"float": "float32", "double": "float64"}.get(name, name.replace("float8e", "float8_e"))
 

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 from pathlib import Path
-from typing import Iterable, Iterator, Union
+from typing import Any, Iterable, Iterator, Union
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -35,8 +35,8 @@ class Source:
     external_data: bool = False
 
 
-def load_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, Source]:
-    """Reads an ONNX file with its external data.
+def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.ModelProto, Source]:
+    """Reads an ONNX file; without `weights` those that lie in other files stay there.
 
     Raises ModelError for what is no ONNX model and for external data outside the model's folder.
     """
@@ -59,12 +59,50 @@ def load_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, Source]:
         raise ModelError(f"{path} is not an ONNX model: it holds no graph.", "Export the model again.")
     if not model.opset_import:
         raise ModelError(f"{path} names no opset.", "Export the model again.")
+    check_text(model)
     tensors = [*_tensors(model.graph), *(t for function in model.functions for t in _tensors_of(function.node))]
     external = [t for t in tensors if t.data_location == TensorProto.EXTERNAL]
     given: dict[Path, int] = {}
-    for tensor in external:
+    for tensor in external if weights else ():
         _load_external(tensor, path.parent, given)
     return model, Source(path.name, digest, bool(external))
+
+
+def check_text(model: onnx.ModelProto) -> None:
+    """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name."""
+    for text in _texts(model):
+        if isinstance(text, bytes):
+            raise ModelError(f"The name {text[:60]!r} in the model is not UTF-8 text.", "Export the model again.")
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[Union[str, bytes]]:
+    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[Union[str, bytes]]:
+        for node in nodes:
+            yield from (node.name, node.op_type, node.domain, node.doc_string, *node.input, *node.output)
+            yield from of_metadata(node)
+            for attribute in node.attribute:
+                yield attribute.name
+                for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                    yield from of_graph(graph)
+
+    def of_graph(graph: onnx.GraphProto) -> Iterator[Union[str, bytes]]:
+        yield from (graph.name, graph.doc_string)
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield from (value.name, value.doc_string, *(dim.dim_param for dim in value.type.tensor_type.shape.dim))
+            yield from of_metadata(value)
+        yield from (tensor.name for tensor in graph.initializer)
+        yield from of_nodes(graph.node)
+
+    def of_metadata(owner: Any) -> Iterator[Union[str, bytes]]:
+        for entry in getattr(owner, "metadata_props", ()):
+            yield from (entry.key, entry.value)
+
+    yield from of_metadata(model)
+    yield from (entry.domain for entry in model.opset_import)
+    yield from of_graph(model.graph)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output)
+        yield from of_nodes(function.node)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

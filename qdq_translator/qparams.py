@@ -100,7 +100,9 @@ def tensorrt_weight_codes(weight: np.ndarray, channel_axes: tuple[int, ...]) -> 
     """
     others = tuple(a for a in range(weight.ndim) if a not in channel_axes)
     weight = weight.astype(np.float32, copy=False)
-    amax = np.maximum(weight.max(axis=others, keepdims=True), -weight.min(axis=others, keepdims=True))
+    amax = np.maximum(
+        weight.max(axis=others, keepdims=True, initial=0), -weight.min(axis=others, keepdims=True, initial=0)
+    )
     scale = amax / np.float32(INT8_MAX)
     codes = weight / np.where(scale > 0, scale, np.float32(1))
     np.rint(codes, out=codes)

@@ -20,7 +20,7 @@ from qdq_translator.formats.files import TranslationFiles, model_name, plain_nam
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
 from qdq_translator.inference.unify import REFUSED_CURE, unify_scales
-from qdq_translator.io import Source, load_model
+from qdq_translator.io import Source, check_text, load_model
 from qdq_translator.kept import kept_layers
 from qdq_translator.network import Network
 from qdq_translator.options import TranslateOptions
@@ -73,6 +73,7 @@ def translate(
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         model, source = copy, Source("", "")
+        check_text(model)
         name = name or plain_name(model.graph.name)
     else:
         name = name or model_name(os.fspath(model))

@@ -28,11 +28,14 @@ _BITS: dict[int, int] = {
 """Bits of one element, for the types whose data are packed bits and nothing else."""
 _MOST_ELEMENTS = 2**48
 """Also with a 0 among the sizes: NumPy cannot hold such shapes."""
+_MOST_OPSET = 1000
 _MEND = "The file is damaged or was written by a faulty exporter; export it again."
 
 
 def validate(graph: Graph) -> None:
     """Raises ModelError naming the first node or tensor that is not what ONNX says it is."""
+    if not 0 < graph.opset() < _MOST_OPSET:
+        raise ModelError(f"The model says that its opset is {graph.opset()}.", _MEND)
     if not graph.outputs:
         raise ModelError("The model has no outputs, so nothing in it is computed.", _MEND)
     for name, value in (*graph.inputs.items(), *graph.outputs.items(), *graph.value_info.items()):
@@ -67,14 +70,38 @@ def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
             f"{schema.min_input} to {schema.max_input}.",
             _MEND,
         )
+    unknown = dict(node.attributes)
     for key, (kind, required) in _attributes(schema):
-        given = node.attributes.get(key)
+        given = unknown.pop(key, None)
         if given is None and required:
             raise ModelError(f"Node {node.label} ({node.op_type}) lacks its attribute '{key}'.", _MEND)
         if given is not None and given.type != kind:
             raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
+    for key, attribute in unknown.items():
+        kinds = _ever(node.op_type).get(key)
+        if kinds and attribute.type not in kinds:
+            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
     if schema.min_input and not node.inputs[0]:
         raise ModelError(f"Node {node.label} ({node.op_type}) lacks its first input.", _MEND)
+
+
+@functools.lru_cache(maxsize=None)
+def _ever(op_type: str) -> dict[str, set[int]]:
+    """The types that the operator's attributes have had in any version: exporters mix versions."""
+    found: dict[str, set[int]] = {}
+    for schema in _histories().get(op_type, ()):
+        for key, attribute in schema.attributes.items():
+            found.setdefault(key, set()).add(int(attribute.type.value))  # type: ignore[attr-defined]
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def _histories() -> dict[str, list[defs.OpSchema]]:
+    found: dict[str, list[defs.OpSchema]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        if not schema.domain:
+            found.setdefault(schema.name, []).append(schema)
+    return found
 
 
 _ATTRIBUTES: dict[tuple[str, int], tuple[tuple[str, tuple[int, bool]], ...]] = {}

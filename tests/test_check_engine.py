@@ -17,7 +17,9 @@ from qdq_translator.engine.inspector import PlannedLayer, check_engine, fused_na
 from qdq_translator.errors import UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.formats.schemas import REPORT
 from tests.conftest import SHARED, need_shared
+from tests.json_examples import minimal
 
 ENGINE = SHARED / "engine_info" / "mobilenet.qat.onnx.engine.graph.json"
 INT8_8 = "Thirty-two wide channel vectorized row major Int8 format"
@@ -398,7 +400,8 @@ def test_the_command_with_a_plan_from_the_report(tmp_path: Path, capsys: pytest.
         {"name": "relu", "op": "Relu", "precision": "fp16", "inputs": ["t"], "outputs": ["u"], "macs": None, "new": 1},
         {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "expected": True},
     ]
-    write_translation(tmp_path, {"plan": plan})
+    row = minimal(REPORT["properties"]["plan"]["items"])
+    write_translation(tmp_path, {**minimal(REPORT), "plan": [{**row, **given} for given in plan]})
     log = tmp_path / "log.txt"
     log.write_text("[I] [TRT] [DlaLayer] w + conv [bold] + relu\n[I] [TRT] [GpuLayer] POINTWISE: PWN(exp)\n")
     arguments = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Int8"), "--log", str(log)]

@@ -189,12 +189,12 @@ def test_page_gets_reports_and_results(
     for folder in ("a", "b"):
         assert main_translate(["-i", source, "-o", str(tmp_path / folder)]) == 0
     results = tmp_path / "verify.json"
-    results.write_text('{"per_layer": []}', encoding="utf-8")
+    results.write_text('{"per_layer": {}}', encoding="utf-8")
     page = tmp_path / "page.html"
     one = ["report", "-t", str(tmp_path / "a"), "--html", str(page)]
     assert main([*one, "--against", str(tmp_path / "b"), "--verify", str(results)]) == 0
     report, path, against, verify = calls[0]
-    assert report["model"] == against["model"] == "small" and path == page and verify == {"per_layer": []}
+    assert report["model"] == against["model"] == "small" and path == page and verify == {"per_layer": {}}
     assert main(one) == 0 and calls[1][2:] == (None, None)
     assert main([*one[:3], "--against", str(tmp_path / "b")]) == 2
     assert "Name the page with --html" in capsys.readouterr().err

@@ -37,19 +37,18 @@ def run(options: Options) -> int:
     import json
     from pathlib import Path
 
-    import onnx
-
     from qdq_translator.commands.located import locate
+    from qdq_translator.disk import read_text
     from qdq_translator.engine import inspector
     from qdq_translator.errors import UserError
-    from qdq_translator.formats.files import read_text
+    from qdq_translator.io import load_model
 
     files = locate(options.translation, options.model)
     info = inspector.read_layer_info(Path(options.layer_info))
     log = None
     if options.log:
         log = inspector.parse_log(read_text(Path(options.log), "Check the path."))
-    model = onnx.load(str(files.model), load_external_data=False)
+    model, _ = load_model(files.model, weights=False)
     plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
     plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)
     layers = files.read_layer_precisions() if files.layer_arg.exists() else {}

@@ -37,25 +37,26 @@ def run(options: Options) -> int:
 
     from qdq_translator.commands.located import locate, print_next
     from qdq_translator.errors import UsageError
-    from qdq_translator.formats.files import TranslationFiles, read_json
-    from qdq_translator.report.data import check_schema, format_report
+    from qdq_translator.formats.files import TranslationFiles
+    from qdq_translator.report.data import format_report
 
     if (options.against or options.verify) and not options.html:
         raise UsageError("--against and --verify show on a page.", "Name the page with --html FILE.")
     files = locate(options.translation, options.model)
-    report = check_schema(files.read_report(), str(files.report))
+    report = files.read_report()
     if options.html:
         from qdq_translator.disk import refuse_overwriting
+        from qdq_translator.formats.schemas import RESULTS, read_json
         from qdq_translator.report.html import write_page
 
         refuse_overwriting([Path(options.html)], [*files, *([Path(options.verify)] if options.verify else [])])
         other = None
         if options.against:
             other_files = TranslationFiles.locate(options.against)
-            other = check_schema(other_files.read_report(), str(other_files.report))
+            other = other_files.read_report()
         results = None
         if options.verify:
-            results = read_json(Path(options.verify), "Name what 'qdq-translator verify --save FILE' wrote.")
+            results = read_json(Path(options.verify), RESULTS, "Name what 'qdq-translator verify --save FILE' wrote.")
         write_page(report, Path(options.html), other, results)
     if options.json:
         print(format_report(report), end="")

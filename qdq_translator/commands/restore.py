@@ -39,7 +39,7 @@ def run(options: Options) -> int:
     from pathlib import Path
     from typing import List
 
-    from qdq_translator.disk import appear_together, refuse_overwriting
+    from qdq_translator.disk import appear_together, read_text, refuse_overwriting
     from qdq_translator.errors import UserError
     from qdq_translator.explicit.restore import (
         GIVEN,
@@ -53,7 +53,7 @@ def run(options: Options) -> int:
         restore,
     )
     from qdq_translator.formats.calibration_cache import CalibrationCache
-    from qdq_translator.formats.files import read_layer_argument, read_text
+    from qdq_translator.formats.files import read_layer_argument
     from qdq_translator.io import load_model, write_model
     from qdq_translator.words import counted
 

@@ -68,7 +68,7 @@ def run(options: Options) -> int:
             script = Path(options.script)
             refuse_overwriting([script], files)
             text = trtexec.shell_script(settings, arguments, script.parent)
-            write_file(script, text.encode("utf-8"), mode=0o777)
+            write_file(script, text.encode("utf-8", "surrogateescape"), mode=0o777)
             text = f"Wrote {script}\n"
     for note in settings.notes:
         print(f"note: {note}", file=sys.stderr)

@@ -8,13 +8,13 @@ region is one layer `{ForeignNode[first...last]}` whose inside is not reported. 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
+from qdq_translator.disk import read_text
 from qdq_translator.errors import UserError
-from qdq_translator.formats.files import read_text
+from qdq_translator.formats.schemas import LAYER_INFO, parse_json
 from qdq_translator.operators import WEIGHTED
 
 _TYPE_WORDS = {
@@ -142,10 +142,7 @@ def parse_layer_info(text: str, origin: str = "The layer information") -> LayerI
 
     Raises UserError on other JSON, and on the form that holds only names.
     """
-    try:
-        content = json.loads(text, strict=False)
-    except ValueError as error:
-        raise UserError(f"{origin} is not JSON: {error}.", "Name what trtexec --exportLayerInfo=FILE wrote.") from error
+    content = parse_json(text, LAYER_INFO, origin, "Name what trtexec --exportLayerInfo=FILE wrote.")
     rows = content.get("Layers") if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{origin} lists no layers.", "Name what trtexec --exportLayerInfo=FILE wrote.")

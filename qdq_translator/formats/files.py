@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any, Iterator, Union
 
-from qdq_translator.disk import read_file
+from qdq_translator.disk import read_text
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.formats.layer_precisions import parse_layer_precisions
+from qdq_translator.formats.schemas import CONFIG, REPORT, read_json
 
 MODEL_SUFFIX = "_noqdq.onnx"
 _AGAIN = "Translate the model again."
@@ -97,18 +97,18 @@ class TranslationFiles:
         return [p.name[: -len(MODEL_SUFFIX)] for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
 
     def read_config(self) -> dict[str, Any]:
-        return read_json(self.config)
+        return dict(read_json(self.config, CONFIG, _AGAIN))
 
     def read_report(self) -> dict[str, Any]:
-        return read_json(self.report)
+        return dict(read_json(self.report, REPORT, _AGAIN))
 
     def read_cache(self) -> CalibrationCache:
-        return CalibrationCache.from_text(read_text(self.cache), str(self.cache))
+        return CalibrationCache.from_text(read_text(self.cache, _AGAIN), str(self.cache))
 
     def read_layer_precisions(self) -> dict[str, str]:
         """Layer name -> precision. Raises UserError where the file cannot be read."""
         try:
-            return parse_layer_precisions(read_text(self.layer_arg))
+            return parse_layer_precisions(read_text(self.layer_arg, _AGAIN))
         except ValueError as error:
             raise UserError(f"{self.layer_arg}: {error}.", _AGAIN) from error
 
@@ -138,22 +138,3 @@ def _choose(folder: Path, names: list[str], model: str, only_one: bool) -> str:
         shown = ", ".join(sorted(names)[:3]) + ("" if len(names) < 4 else ", ...")
         raise UserError(f"{folder} holds no translation of '{model}', only of {shown}.", "Name one with -i or -t.")
     return model
-
-
-def read_text(path: Path, mend: str = _AGAIN) -> str:
-    """A text file; bytes that are no UTF-8 become surrogates. Raises UserError, with `mend`, where it cannot be read."""
-    try:
-        return read_file(path).decode("utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", mend) from error
-
-
-def read_json(path: Path, mend: str = _AGAIN) -> dict[str, Any]:
-    """A JSON object. Raises UserError, with `mend`, where the file cannot be read or is no such thing."""
-    try:
-        content = json.loads(read_text(path, mend))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}.", mend) from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not a JSON object.", mend)
-    return content

@@ -128,7 +128,7 @@ def _moved(node: Node, codes: Codes, outputs: list[str], pad_value: Optional[flo
 
 def _integer(node: Node, index: int, constants: Constants) -> Optional[int]:
     value = constants.value(node.input(index)) if node.input(index) else None
-    return None if value is None else int(value.reshape(-1)[0])
+    return int(value.reshape(-1)[0]) if value is not None and value.size and np.isfinite(value.reshape(-1)[0]) else None
 
 
 _OPERATORS: dict[str, _Operator] = {

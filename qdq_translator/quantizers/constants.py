@@ -227,6 +227,11 @@ class _Bakery:
         return scale.dtype
 
     def _quantized(self, data: np.ndarray, params: QuantParams) -> np.ndarray:
+        if data.dtype.kind not in "fV":
+            raise UnsupportedQuantizer(
+                f"Constant '{self.item.tensor}' is {data.dtype.name} before its quantizer '{self.item.node}'.",
+                "Quantize float weights.",
+            )
         if not np.isfinite(data.sum(dtype=np.float64)):
             raise UnsupportedQuantizer(
                 f"Constant '{self.item.tensor}' holds NaN or infinity before its quantizer '{self.item.node}'.",
@@ -276,6 +281,11 @@ class _Bakery:
             return self._quantized(data, self._parameters(node, data))
         if is_dequantize(node):
             params = self._parameters(node, data)
+            if data.dtype.name != params.dtype:
+                raise UnsupportedQuantizer(
+                    f"DequantizeLinear {node.label} reads {data.dtype.name} where {params.dtype} is meant.",
+                    "Export without a Cast of integers.",
+                )
             if self.is_weight and params.dtype == "int8" and not params.zero_point.any():
                 data = np.maximum(data, -127)
             return dequantize(data, params, self._real_type(node))
@@ -321,8 +331,8 @@ def _scale_error(weight: np.ndarray, params: QuantParams) -> tuple[float, int]:
         amax = np.asarray(max(weight.max(initial=0), -weight.min(initial=0)))
     else:
         others = tuple(a for a in range(weight.ndim) if a != params.axis)
-        amax = np.maximum(weight.max(axis=others), -weight.min(axis=others))
+        amax = np.maximum(weight.max(axis=others, initial=0), -weight.min(axis=others, initial=0))
     expected = amax.astype(np.float64) / 127
     used = params.scale.astype(np.float64)
     error = np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
-    return float(error.max()), int(np.count_nonzero(error > 1e-3))
+    return float(error.max(initial=0)), int(np.count_nonzero(error > 1e-3))

@@ -54,7 +54,7 @@ def read_parameters(
         return reject(
             f"takes its scale from {source}.", "Export with calibrated, constant scales (no dynamic quantization)."
         )
-    if scale.dtype.kind not in "fV" or scale.ndim > 1:
+    if scale.dtype.kind not in "fV" or scale.ndim > 1 or not scale.size:
         return reject(
             f"has scales of shape {list(scale.shape)} and type {scale.dtype}.",
             "Implicit INT8 needs one float scale, or one a channel for weights.",

@@ -11,7 +11,6 @@ from typing import Any, Iterable, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.cost.summary import headline
-from qdq_translator.errors import UserError
 from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.options import effective
 from qdq_translator.precision import FP16, INT8, NO_PRECISION, LayerPlan
@@ -79,16 +78,6 @@ def format_report(report: dict[str, Any]) -> str:
         else:
             parts.append(f"  {json.dumps(key)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def check_schema(report: dict[str, Any], where: str) -> dict[str, Any]:
-    """The report if this version can read it. Raises UserError otherwise."""
-    if report.get("schema_version") != REPORT_SCHEMA_VERSION:
-        raise UserError(
-            f"{where} has schema version {report.get('schema_version')}, this program reads {REPORT_SCHEMA_VERSION}.",
-            "Translate the model again.",
-        )
-    return report
 
 
 def coverage(plan: list[LayerPlan]) -> dict[str, Any]:

@@ -65,12 +65,9 @@ class Network:
     @classmethod
     def read(cls, path: Path) -> Network:
         """Reads the model without its external data. Raises UserError where it is no ONNX file."""
-        import onnx
+        from qdq_translator.io import load_model
 
-        try:
-            graph = onnx.load(str(path), load_external_data=False).graph
-        except Exception as error:
-            raise UserError(f"{path} cannot be read as ONNX: {error}.", "Translate the model again.") from error
+        graph = load_model(path, weights=False)[0].graph
         constants = [t.name for t in graph.initializer] + [n.output[0] for n in graph.node if n.op_type == "Constant"]
         known = set(constants)
         inputs = {

@@ -54,10 +54,11 @@ def apply(rewriter: Rewriter) -> None:
 def _rewrite(rewriter: Rewriter, node: Node) -> None:
     graph = rewriter.graph
     pads = rewriter.pads(node)
-    if node.input(1) not in graph.initializers or pads is None or len(pads) != 4:
+    weight = graph.initializers.get(node.input(1))
+    if weight is None or len(weight.dims) != 4 or pads is None or len(pads) != 4:
         rewriter.leave(node, "its weight is no constant, it is not two-dimensional, or its padding is not known")
         return
-    kernel = [int(d) for d in graph.initializers[node.input(1)].dims[2:]]
+    kernel = [int(d) for d in weight.dims[2:]]
     strides, dilations = node.get("strides", [1, 1]), node.get("dilations", [1, 1])
     image = rewriter.image(node.inputs[0])
     added: list[tuple[int, int]] = []
@@ -79,7 +80,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         padding.append(begin + grown[0] * d)
     before = Node(node.op_type, node.inputs, node.outputs, node.name)
     if any(a or b for a, b in added):
-        dims = graph.initializers[node.input(1)].dims
+        dims = weight.dims
         rewriter.afford(node.name, *dims[:2], *(k + a + b for k, (a, b) in zip(kernel, added)))
         grow = ((0, 0), (0, 0), *added)
         graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow)))

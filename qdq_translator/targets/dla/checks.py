@@ -313,7 +313,7 @@ def integer_scales(layer: Layer) -> Optional[str]:
         and np.all(scales == np.round(scales))
         and np.all((scales >= 1) & (scales <= highest))
     )
-    return "" if fine else f"scales {'x'.join(f'{s:g}' for s in scales)}"
+    return "" if fine else f"scales {'x'.join(f'{s:g}' for s in scales.reshape(-1))}"
 
 
 def resize_mode(layer: Layer) -> Optional[str]:
