@@ -28,7 +28,7 @@ def next_commands(files: TranslationFiles, model: str, after: str) -> List[str]:
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
-    report = files.read_report() if files.report.exists() else {}
+    report = files.read_report("inputs", "source") if files.report.exists() else {}
     shapes = _static_shapes(report.get("inputs", []))
     if after == "trtexec":
         info = shlex.quote(str(files.folder / f"{files.name}_layer_info.json"))

@@ -12,7 +12,7 @@ from qdq_translator.disk import read_text
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.formats.layer_precisions import parse_layer_precisions
-from qdq_translator.formats.schemas import CONFIG, REPORT, read_json
+from qdq_translator.formats.schemas import CONFIG, REPORT, only, read_json
 
 MODEL_SUFFIX = "_noqdq.onnx"
 _AGAIN = "Translate the model again."
@@ -99,8 +99,9 @@ class TranslationFiles:
     def read_config(self) -> dict[str, Any]:
         return dict(read_json(self.config, CONFIG, _AGAIN))
 
-    def read_report(self) -> dict[str, Any]:
-        return dict(read_json(self.report, REPORT, _AGAIN))
+    def read_report(self, *keys: str) -> dict[str, Any]:
+        """With `keys` only those are checked, which may be missing: the whole of a large report takes its time."""
+        return dict(read_json(self.report, only(REPORT, *keys) if keys else REPORT, _AGAIN))
 
     def read_cache(self) -> CalibrationCache:
         return CalibrationCache.from_text(read_text(self.cache, _AGAIN), str(self.cache))

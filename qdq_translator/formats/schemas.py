@@ -97,7 +97,8 @@ _DLA = _record(
                     "findings": _list(_FINDING),
                     "unknown": _TEXTS,
                     "subgraph": _COUNT,
-                }
+                },
+                {"wants_scale": _FLAG},
             )
         ),
     },
@@ -327,6 +328,11 @@ _WORDS = {
     "object": "an object",
     "string": "a text",
 }
+
+
+def only(schema: Schema, *keys: str) -> Schema:
+    """Some keys of an object, which may be missing; the rest is not looked at."""
+    return {"type": "object", "properties": {key: schema["properties"][key] for key in keys}}
 
 
 def read_json(path: Path, schema: Schema, mend: str) -> Any:

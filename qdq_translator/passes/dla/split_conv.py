@@ -97,7 +97,7 @@ def _split(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple
 
 def _slice(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
     cut = operators.slices(node, rewriter.graph.array)
-    if cut is None or len(cut.starts) != 1 or cut.axes not in ([1], [-3]) or cut.steps != [1]:
+    if cut is None or len(cut.starts) != 1 or len(cut.ends) != 1 or cut.axes not in ([1], [-3]) or cut.steps != [1]:
         return None
     start, end, _ = slice(cut.starts[0], cut.ends[0]).indices(channels)
     return [(node.outputs[0], start, end)]
