@@ -170,6 +170,26 @@ def with_every_scale(path: Path, folder: Path, count: int) -> tuple[dict[str, Co
     return pairs[EXPLICIT, SIMULATED], compare_layers(network, explicit, simulated, samples)
 
 
+@pytest.mark.parametrize("rounding", ["even", "away"])
+def test_half_models_add_up_codes_without_float16(rounding: str) -> None:
+    """1024 products of 127 and 127 are far beyond float16; the code that comes out is that of integers."""
+    channels = 1024
+    text = f"""net (float16[1,{channels},1,2] x) => (float16[1,1,1,2] y) {{
+        [conv] a = Conv<kernel_shape=[1,1]>(x, w, b) [relu] r = Relu(a) [neg] y = Neg(r) }}"""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(100, 128, (1, channels, 1, 2))
+    weight = rng.integers(-124, 128, (1, channels, 1, 1))
+    weight[0, 0, 0, 0] = 127
+    scales = {"x": 2.0**-3, "a": 4.0, "r": 4.0}
+    arrays = {"w": (weight * 2.0**-7).astype(np.float16), "b": np.array([0.25], np.float16)}
+    x = (codes * scales["x"]).astype(np.float16)
+    y = run(network(text, scales, **arrays), SimulationOptions(rounding=rounding), x=x)["y"]
+    total = np.abs(np.einsum("nchw,ochw->nohw", codes, weight) * 2.0**-10 + 0.25)
+    assert np.all((total > 100) & (total < 500)) and y.dtype == np.float16
+    expected = np.floor(total / 4 + 0.5) if rounding == "away" else np.rint(total / 4)
+    np.testing.assert_array_equal(y, -expected * 4)
+
+
 FULLY_QUANTIZED = (
     "ort_s8",
     "ort_s8_qdqw",

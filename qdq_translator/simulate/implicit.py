@@ -13,6 +13,8 @@ should compute, as far as the facts say (fact sheet, section 5).
 7. Bias stays float (5.7). TensorRT's quantization noise reduction (5.6), which keeps the layer before a network output from
    writing INT8, is not simulated: a scale on a graph output is applied. It is a GPU matter, and measured results on a DLA
    (rule S2) show the damage that such a scale does.
+8. In a float16 model the INT8 layers compute in float32, on codes times scale that no float16 has rounded: the engine adds
+   up products of codes in integers of 32 bits.
 """
 
 from __future__ import annotations
@@ -118,6 +120,7 @@ def simulate(
     builder.weights()
     in_half = builder.half_layers()
     builder.tensors(in_half)
+    builder.widen()
     return Simulated(graph.to_model(), builder.made, builder.read, placement)
 
 
@@ -139,6 +142,11 @@ class _Builder:
         self.made: dict[str, str] = {}
         self.read: dict[str, str] = {}
         self._constants: dict[str, str] = {}
+        self._half = {n for n in graph.producer if types.elem_type(n) == TensorProto.FLOAT16}
+        self._half.update(n for n in graph.inputs if types.elem_type(n) == TensorProto.FLOAT16)
+        self._half.update(n for n, t in graph.initializers.items() if t.data_type == TensorProto.FLOAT16)
+        self._wide: dict[str, str] = {}
+        self._widening: set[str] = set()
 
     # ---------------------------------------------------------------- weights
 
@@ -156,7 +164,7 @@ class _Builder:
                     continue
                 key = (name, channels)
                 if key not in done:
-                    rounded = rounded_weight(values, channels, self.options.rounding)
+                    rounded = rounded_weight(values.astype(np.float32), channels, self.options.rounding)
                     done[key] = graph.add_initializer(graph.unique_name(f"{name}_int8"), rounded)
                 graph.set_input(node, index, done[key])
 
@@ -229,7 +237,9 @@ class _Builder:
         else:
             made, read = name, graph.unique_name(f"{name}_held")
         readers = [n for n in graph.consumers(made) if n.name not in sigmoids]
-        half = self.types.elem_type(name) == TensorProto.FLOAT16
+        half = name in self._half
+        if half:
+            self._half.update((made, read))
         if self.options.rounding == "even":
             nodes = self._q_dq(made, read, scale, half)
         else:
@@ -250,6 +260,38 @@ class _Builder:
             target = self.graph.unique_name(f"{source}_fp16")
             self._through_half(source, target)
             self._reconnect(readers, source, target)
+
+    def widen(self) -> None:
+        """Rule 8, when all else is done."""
+        graph = self.graph
+        if not self._half:
+            return
+        for node in list(graph.nodes):
+            if node.name not in self.placement.int8:
+                continue
+            for index, name in enumerate(list(node.inputs)):
+                if name in self._half:
+                    graph.set_input(node, index, self._widened(name))
+            for name in [n for n in node.outputs if n in self._half]:
+                readers, wide = graph.consumers(name), graph.unique_name(f"{name}_wide")
+                graph.rename_output(node, name, wide)
+                graph.value_info.pop(wide, None)  # of the old type
+                cast = Node("Cast", [wide], [name], graph.unique_name(f"{name}_cast"), to=TensorProto.FLOAT16)
+                graph.insert_after(cast, node)
+                self._reconnect([r for r in readers if r.name not in self._widening], wide, name)
+
+    def _widened(self, name: str) -> str:
+        """A float16 tensor or constant in float32; what was rounded to codes, before float16 rounded it again."""
+        graph = self.graph
+        if name not in self._wide:
+            values = graph.array(name)
+            wide = self._wide[name] = graph.unique_name(f"{name}_float32")
+            if values is not None:
+                graph.add_initializer(wide, values.astype(np.float32))
+            else:
+                cast = Node("Cast", [name], [wide], graph.unique_name(f"{wide}_cast"), to=TensorProto.FLOAT)
+                graph.insert_after(cast, graph.producer.get(name))
+        return self._wide[name]
 
     def _constant(self, key: str, value: float, dtype: type = np.float32) -> str:
         if key not in self._constants:
@@ -298,6 +340,9 @@ class _Builder:
                 node.set("to", TensorProto.FLOAT if position == 0 else TensorProto.FLOAT16)
             nodes.append(node)
             current = output
+        if half:
+            self._widening.add(nodes[0].name)
+            self._wide[target] = nodes[-1].inputs[0]
         return nodes
 
 
