@@ -1,4 +1,4 @@
-"""Rule S10: scales of tensors that only TensorRT's own network has (fact sheet 4.12), under the names that the parser of
+"""Rule S10: scales of tensors that only TensorRT's own network has (fact 4.12), under the names that the parser of
 the target's TensorRT gives them (`parser_network`).
 
 | tensor | scale |

@@ -24,7 +24,7 @@ _MOST_CALLS = 100
 """Levels on which local functions may call each other; ONNX's inliner recurses."""
 _NO_FUNCTIONS = "Export it without local functions."
 PRODUCER_NAME = "qdq-translator"
-"""Never 'TensorRT': the parser would read our attributes as its own (fact sheet 4.10)."""
+"""Never 'TensorRT': the parser would read our attributes as its own (fact 4.10)."""
 
 
 def to_array(tensor: onnx.TensorProto) -> np.ndarray:
@@ -197,7 +197,7 @@ class Graph:
             raise ModelError("The model has sparse initializers.", "Export it with dense weights.")
         _check_tensors(proto)
         graph.initializers = {t.name: t for t in proto.initializer}
-        # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (4.8)
+        # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (fact 4.8)
         graph.inputs = {v.name: v for v in proto.input if v.name not in graph.initializers}
         graph.outputs = {v.name: v for v in proto.output}
         graph.value_info = {v.name: v for v in proto.value_info}

@@ -155,7 +155,7 @@ def in_training(node: Node, constant: LookUp) -> bool:
 # ---------------------------------------------------------------- weights
 
 WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-"""Inputs whose constants TensorRT quantizes per output channel (fact sheet 5.2)."""
+"""Inputs whose constants TensorRT quantizes per output channel (fact 5.2)."""
 BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
 
@@ -203,7 +203,7 @@ class OutputChannels:
 
 
 def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannels]:
-    """Of the constant at input `index`; None where TensorRT has no output channels for it (fact sheet 5.2)."""
+    """Of the constant at input `index`; None where TensorRT has no output channels for it (fact 5.2)."""
     if index not in WEIGHT_INPUTS.get(node.op_type, ()) or not node.is_standard or rank < 2:
         return None
     if node.op_type in CONVOLUTIONS:

@@ -4,7 +4,7 @@ One row an operator (`_row`), in the order in which the parser adds layers. A te
 ONNX name. TensorRT 8.x calls it `(Unnamed Layer* N) [Type]_output`, N counting every layer of the network from 0; 10.x
 calls it `<layer>_output`, and a layer name that is taken gets `_k` from one counter that layers and tensors share. So a
 name is certain only while every node before it has a row; where it is not, it is None. The rows come from what the
-open-source parsers 8.5, 8.6, 10.3, 10.7 and 10.10 made of some 140 networks (fact sheet 4.12); that the library derives
+open-source parsers 8.5, 8.6, 10.3, 10.7 and 10.10 made of some 140 networks (fact 4.12); that the library derives
 tensor names in this way is inferred from published listings.
 
 | word | layer or name that it stands for |

@@ -3,18 +3,18 @@ the scales and the layer argument. The precision plan (`precision.make_plan`) dr
 holds the two against each other on every network.
 
 1. A layer is INT8 where every float tensor that it reads or makes has a scale and the layer argument does not ask for more
-   (fact sheet 1.11, 5.5). Every other layer with float data runs higher (FP16 or FP32); so does the last layer that
-   multiplies before a graph output without scale (5.6).
-2. A tensor with a scale is rounded once, for all who read it (5.1), where an INT8 layer needs its codes. A tensor that no
+   (fact 1.11, 5.5). Every other layer with float data runs higher (FP16 or FP32); so does the last layer that
+   multiplies before a graph output without scale (fact 5.6).
+2. A tensor with a scale is rounded once, for all who read it (fact 5.1), where an INT8 layer needs its codes. A tensor that no
    INT8 layer reads stays float: its producer can write float. A Relu or data movement does not need codes where its own
    output stays float and would be rounded by the same scale. A graph output with a scale is rounded where its producer
    is INT8 (rule S2 says what that costs).
-3. Fusion (5.8): a Conv, ConvTranspose, Gemm or MatMul in INT8 fuses with the Add, and that with the Relu or Clip, that
+3. Fusion (fact 5.8): a Conv, ConvTranspose, Gemm or MatMul in INT8 fuses with the Add, and that with the Relu or Clip, that
    alone reads its output. Whether a scale on the tensor between them is then applied is not settled. `fuse` True: it is
    not, the tensor passes unrounded (documented for NVIDIA's DLA software); False: it is. The Add of a constant is a bias
-   (5.7), which passes unrounded either way. Where two such layers meet in an Add, only one of them fuses: the one with
+   (fact 5.7), which passes unrounded either way. Where two such layers meet in an Add, only one of them fuses: the one with
    the unary marker (rule S9), else the later one.
-4. Weights are rounded by TensorRT's rule (5.1, 5.2) in INT8 layers only.
+4. Weights are rounded by TensorRT's rule (fact 5.1, 5.2) in INT8 layers only.
 
 `explicit` is the same question for a Q/DQ model, which `restore` writes: there the pairs at a layer's inputs alone decide,
 and every pair rounds but those that only layers of the layer argument would read.

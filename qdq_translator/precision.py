@@ -22,7 +22,7 @@ class LayerPlan:
 
     precision: 'int8'; 'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers).
     inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
-    expected: higher precision that nobody should be surprised by (producers of graph outputs, fact sheet 5.6).
+    expected: higher precision that nobody should be surprised by (producers of graph outputs, fact 5.6).
     cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown.
     """
 
@@ -70,7 +70,7 @@ _TAIL_OPS = frozenset(
         *("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid", "Resize", "Upsample", "Relu", "Clip"),
     )
 )
-"""Between the last layer that multiplies and a graph output these do not count as a layer of their own (5.6)."""
+"""Between the last layer that multiplies and a graph output these do not count as a layer of their own (fact 5.6)."""
 
 
 def float_activations(names: list[str], graph: Graph, types: TensorTypes) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def float_ends(node: Node, graph: Graph, types: TensorTypes) -> tuple[tuple[str,
 def make_plan(
     graph: Graph, types: TensorTypes, scales: ScaleTable, kept: frozenset[str] = frozenset()
 ) -> list[LayerPlan]:
-    """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact sheet 5.5), and that the
+    """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
     user did not keep the layer in FP16 (`kept`)."""
     tails = _tails(graph, types, scales)
     rows = (_plan_layer(node, graph, types, scales, tails) for node in graph.nodes)
@@ -104,7 +104,7 @@ def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, st
     """Tensors without scale that lead to graph outputs and nowhere else -> the first such output.
 
     Only through data movement and final activations: TensorRT gives the last multiplying layer in front of them a
-    float output whatever the scales say (fact sheet 5.6), and a graph output gets no scale by inference (rule S2).
+    float output whatever the scales say (fact 5.6), and a graph output gets no scale by inference (rule S2).
     """
     tails: dict[str, str] = {}
     for node in graph.nodes_reversed:

@@ -93,7 +93,7 @@ def dequantize(codes: np.ndarray, params: QuantParams, dtype: np.dtype) -> np.nd
 
 def tensorrt_weight_codes(weight: np.ndarray, channel_axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Codes and scales that TensorRT's implicit mode computes from float weights: per output channel
-    `scale = max|w| / 127`, round, range [-127, 127] (fact sheet 5.1, 5.2). All-zero channels get scale 0 and codes 0.
+    `scale = max|w| / 127`, round, range [-127, 127] (fact 5.1, 5.2). All-zero channels get scale 0 and codes 0.
 
     `channel_axes`: the axes that tell output channels apart. Returns codes (int8, shape of weight) and scales
     (float32, shape of weight with 1 on every other axis).

@@ -33,7 +33,6 @@ NODE_KEYS = {"node", "nodes", "fp16_nodes", "float_readers", "rewritten", "layer
 TENSOR_KEYS = {
     "tensor",
     "tensors",
-    "source",
     "inputs",
     "outputs",
     "missing",
@@ -64,9 +63,12 @@ def mentions(value: Any, kind: str = "") -> Iterator[tuple[str, str]]:
                 for name in item:
                     yield "tensor", name
                 yield from mentions(list(item.values()))
+            elif key == "layers" and isinstance(item, dict):  # layer -> what it lacks, in words
+                for name in item:
+                    yield "node", name
             elif key in NODE_KEYS:
                 yield from mentions(became(item), "node")
-            elif key in TENSOR_KEYS:
+            elif key in TENSOR_KEYS or (key == "source" and "rule" in value):
                 yield from mentions(became(item), "tensor")
             elif key not in WORDS:
                 yield from mentions(item)

@@ -1,7 +1,7 @@
 """A model of what trtexec 8.6, 10.3 and 10.16 make of a command line, a layer list and a calibration cache.
 
 Written from the recorded behaviour in `shared/trtexec/vectors.json` (test_trtexec_vectors.py holds it against every
-entry) and fact sheet 3.1 to 3.19; the tests of our own commands then ask it what trtexec would read.
+entry) and fact 3.1 to 3.19; the tests of our own commands then ask it what trtexec would read.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ ESTIMATE = "estimate from published figures, ±20% INT8, ±35% FP16"
 NO_FIGURE = "no published figure"
 COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
 _UNIT = 32
-"""Bytes of channels that lie together in memory: 32 channels in INT8, 16 in FP16 (CHW32, CHW16: fact sheet 2.9)."""
+"""Bytes of channels that lie together in memory: 32 channels in INT8, 16 in FP16 (CHW32, CHW16: fact 2.9)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What TensorRT built, held against the plan: layer information JSON and build log (fact sheet 3.8, 3.14, 4.3 to 5.13, 6.3c).
+"""What TensorRT built, held against the plan: layer information JSON and build log (fact 3.8, 3.14, 4.3 to 5.13, 6.3c).
 
 TensorRT's own account of an engine names fused layers, regions and precisions in several spellings: 8.x writes
 `a + PWN(b, c)` and formats in words, 10.x single words and the ONNX nodes under `Metadata`; a DLA loadable or a Myelin
@@ -254,7 +254,7 @@ class PlannedLayer:
     """One node of the stripped model.
 
     `listed`: its precision was asked for with --layerPrecisions. `expected`: nobody should be surprised if TensorRT
-    chooses otherwise (producers of graph outputs, fact sheet 5.6).
+    chooses otherwise (producers of graph outputs, fact 5.6).
     """
 
     name: str

@@ -8,7 +8,7 @@
 | node of a parser error | number | number, name, operator | as 10.x |
 | types, formats, pools | fewer | more, by name (2.5: never by number) | |
 | parser flags for DLA | none | from 10.15 | yes |
-| INT8, FP16, calibrators, ranges, layer precisions | yes | yes, deprecated (2.11) | gone (0.1) |
+| INT8, FP16, calibrators, ranges, layer precisions | yes | yes, deprecated (fact 2.11) | gone (fact 0.1) |
 
 What 8.6 and 10.x both have (memory pools, `build_serialized_network`, tensor names instead of bindings) is used plainly.
 """

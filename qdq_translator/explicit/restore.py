@@ -2,7 +2,7 @@
 
 1. Every tensor that `placement` holds as codes gets one QuantizeLinear -> DequantizeLinear pair that all its consumers
    read; a graph output keeps its name (the pair stands in front of it).
-2. Weights of INT8 layers get a pair per output channel: `scale = max|w| / 127`, codes [-127, 127] (fact sheet 5.1, 5.2).
+2. Weights of INT8 layers get a pair per output channel: `scale = max|w| / 127`, codes [-127, 127] (fact 5.1, 5.2).
    The float weights stay as they are in front of it.
    - Weights that lie on an int8 grid already (baked ones) and reach +-127 in a channel come back bit for bit:
      `max|w| / 127` in float32 can miss the grid's own scale s by one unit in the last place (the product 127*s errs by at
@@ -97,7 +97,7 @@ def restore(
                 f"The model holds Q/DQ nodes already ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
             )
         if not node.name and node.outputs:
-            node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact sheet 4.3)
+            node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact 4.3)
     names.name_nodes(graph, Diagnostics())
     cleanup.constants_to_initializers(graph)
     types = TensorTypes(graph)

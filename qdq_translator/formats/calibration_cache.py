@@ -1,8 +1,8 @@
 """TensorRT calibration caches: written exactly, read as they come.
 
 A cache is text: a header `TRT-<number>-<algorithm>`, then `<tensor>: <hex>` lines. The hex digits are the IEEE-754
-binary32 of the SCALE (amax / 127), most significant digit first (fact sheet 1.1). Names may hold ':' and spaces,
-so a line is split at its last ':' (1.8).
+binary32 of the SCALE (amax / 127), most significant digit first (fact 1.1). Names may hold ':' and spaces,
+so a line is split at its last ':' (fact 1.8).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Iterable, Mapping
 from qdq_translator.errors import UserError
 
 ENTROPY_CALIBRATION_2 = "EntropyCalibration2"
-"""What trtexec's own calibrator and the DLA want (fact sheet 1.5)."""
+"""What trtexec's own calibrator and the DLA want (fact 1.5)."""
 
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)\s*$")
 _SMALLEST_NORMAL = struct.unpack(">f", bytes.fromhex("00800000"))[0]
@@ -28,7 +28,7 @@ def scale_to_hex(scale: float) -> str:
 
 
 def hex_to_scale(digits: str) -> float:
-    """The float32 behind 1 to 8 hex digits; missing leading digits are zeros (fact sheet 1.7).
+    """The float32 behind 1 to 8 hex digits; missing leading digits are zeros (fact 1.7).
 
     Raises ValueError on anything else.
     """
@@ -39,7 +39,7 @@ def hex_to_scale(digits: str) -> float:
 
 
 def is_usable(scale: float) -> bool:
-    """True for positive normal float32 numbers; never emit anything else (fact sheet 1.12)."""
+    """True for positive normal float32 numbers; never emit anything else (fact 1.12)."""
     return math.isfinite(scale) and scale >= _SMALLEST_NORMAL
 
 

@@ -1,4 +1,4 @@
-"""The value of trtexec's `--layerPrecisions`: `name:fp16,name:fp16` (fact sheet 3.6, 3.7, 3.19)."""
+"""The value of trtexec's `--layerPrecisions`: `name:fp16,name:fp16` (fact 3.6, 3.7, 3.19)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Rule S7, with `--infer_concat_scales`: a missing output takes the largest input scale, missing inputs take the output's
-scale; scales that exist stay (what the DLA makes of unequal ones: fact sheet 5.9, `--unify_scales`).
+scale; scales that exist stay (what the DLA makes of unequal ones: fact 5.9, `--unify_scales`).
 
 Where some inputs have none, the largest *known* scale is only a lower bound of the output's (`partly_forward`): it is given
 last, after every other rule had its turn at those inputs.

@@ -1,6 +1,6 @@
 """Rule S9, with `--add_unary_ew_scales_for_dla`: scale 1.0 on a Conv output that only feeds a two-input Add whose other
 input has a real scale. The DLA fuses the two and never applies it; without it TensorRT would raise both to FP16
-(fact sheet 5.8). It is given last, so that no other rule builds on it."""
+(fact 5.8). It is given last, so that no other rule builds on it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Names that every file can express (rules F5, F6 and the naming part of section 3).
 
-1. Every node gets a unique, non-empty name without what `--layerPrecisions` cannot say (fact sheet 3.6, 3.7, 4.3).
+1. Every node gets a unique, non-empty name without what `--layerPrecisions` cannot say (fact 3.6, 3.7, 4.3).
 2. Tensor names lose line breaks, which a calibration cache cannot hold; graph inputs and outputs keep theirs.
-3. What would collide with a name that TensorRT's parser makes up is renamed (fact sheet 4.12): an initializer called
+3. What would collide with a name that TensorRT's parser makes up is renamed (fact 4.12): an initializer called
    like a node, a node or an initializer `n` beside a tensor `n_output`.
 """
 

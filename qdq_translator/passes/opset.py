@@ -1,4 +1,4 @@
-"""Rule F6 for TensorRT 8.x: no opset above 17, whose axes inputs its parser silently ignores (fact sheet 4.11, 4.12).
+"""Rule F6 for TensorRT 8.x: no opset above 17, whose axes inputs its parser silently ignores (fact 4.11, 4.12).
 
 A node may stay as it is where ONNX's own schemas say that the newer form it is written in is also valid in opset 17
 (same inputs, attributes absent or at their default); otherwise one of the rewrites below applies, or none:

@@ -78,7 +78,7 @@ _OTHER_QUANTIZED_OPS = (
     "FixNeuron",
     "MatMulNBits",
 )
-"""Quantized operators that are no Q/DQ of ONNX: refused (fact sheet 8, 8.3)."""
+"""Quantized operators that are no Q/DQ of ONNX: refused (fact 8, 8.3)."""
 
 
 def strip(network: Network, options: TranslateOptions, float_model: bool = False) -> None:
@@ -435,7 +435,7 @@ class _Stripper:
                 self.clamped[key] = gone
 
     def _identity(self, source: str, output: str, origin: Origin, scale: float) -> None:
-        """A graph output that is a graph input or another output: both names stay (fact sheet 4.2). The output has the
+        """A graph output that is a graph input or another output: both names stay (fact 4.2). The output has the
         scale of this pair alone, whatever else quantizes the source."""
         node = Node("Identity", [source], [output], self.graph.node_name(f"{output}_identity"))
         self.graph.insert_after(node, self.graph.producer.get(source))

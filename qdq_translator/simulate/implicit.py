@@ -1,16 +1,16 @@
 """The implicit engine, simulated: the files of a translation become an ONNX model whose numbers are those an INT8 engine
-should compute, as far as the facts say (fact sheet, section 5).
+should compute, as far as the facts say (fact 5).
 
 1. What is held as codes, and which layers compute on them: `placement`. The scales are those of the cache file. Entries
    of tensors that only TensorRT's own network has (rule S10: constants, a Gemm before its bias) are not applied, because
    TensorRT fuses them.
-2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact sheet 5.4); codes [-128, 127].
-3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), codes [-127, 127] (5.1, 5.2).
+2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact 5.4); codes [-128, 127].
+3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), codes [-127, 127] (fact 5.1, 5.2).
 4. Layers above INT8 compute in float32; with `fp16` their inputs, weights and outputs pass through float16.
 5. `fuse`: whether the tensor between a Conv and the Add or activation that it fuses with passes unrounded (see `placement`).
    Unary scales (rule S9) are among the scales that are not applied then.
-6. `sigmoid_fp16`: inputs and outputs of Sigmoid and Tanh pass in float16 instead of codes, as on Orin's DLA (5.12b, 6.3).
-7. Bias stays float (5.7). TensorRT's quantization noise reduction (5.6), which keeps the layer before a network output from
+6. `sigmoid_fp16`: inputs and outputs of Sigmoid and Tanh pass in float16 instead of codes, as on Orin's DLA (fact 5.12b, 6.3).
+7. Bias stays float (fact 5.7). TensorRT's quantization noise reduction (fact 5.6), which keeps the layer before a network output from
    writing INT8, is not simulated: a scale on a graph output is applied. It is a GPU matter, and measured results on a DLA
    (rule S2) show the damage that such a scale does.
 8. In a float16 model the INT8 layers compute in float32, on codes times scale that no float16 has rounded: the engine adds
@@ -67,7 +67,7 @@ class ImplicitNetwork:
         model, _ = load_model(files.model)
         for node in model.graph.node:
             if not node.name and node.output:
-                node.name = f"node_of_{node.output[0]}"  # what TensorRT calls it (fact sheet 4.3)
+                node.name = f"node_of_{node.output[0]}"  # what TensorRT calls it (fact 4.3)
         scales = files.read_cache().scales
         config = files.read_config() if files.config.is_file() else {}
         report = files.read_report() if files.report.is_file() else {}

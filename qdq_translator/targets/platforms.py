@@ -1,4 +1,4 @@
-"""Platforms and their TensorRT: data, each row with its source (fact sheet, section 7)."""
+"""Platforms and their TensorRT: data, each row with its source (fact 7)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Platform:
 
     @property
     def has_implicit_int8(self) -> bool:
-        """TensorRT 11 removed implicit quantization (fact sheet 0.1)."""
+        """TensorRT 11 removed implicit quantization (fact 0.1)."""
         return self.tensorrt[0] < 11
 
 
 def cache_version(tensorrt: tuple[int, int, int]) -> str:
-    """NV_TENSORRT_VERSION (fact sheet 1.2): 8.x major*1000+minor*100+patch, 10.x major*10000+minor*100+patch."""
+    """NV_TENSORRT_VERSION (fact 1.2): 8.x major*1000+minor*100+patch, 10.x major*10000+minor*100+patch."""
     major, minor, patch = tensorrt
     return str(major * (1000 if major < 10 else 10000) + minor * 100 + patch)
 
 
 def tensorrt_version(number: str) -> tuple[int, int, int]:
-    """(8, 6, 12) of '8612', (10, 3, 0) of '100300': the inverse of the cache number (fact sheet 1.2)."""
+    """(8, 6, 12) of '8612', (10, 3, 0) of '100300': the inverse of the cache number (fact 1.2)."""
     value = int(number)
     unit = 10000 if value >= 100000 else 1000
     return value // unit, value % unit // 100, value % 100

@@ -1,4 +1,4 @@
-"""The trtexec (or Polygraphy) command that builds a translation, and a script that runs it (fact sheet, section 3).
+"""The trtexec (or Polygraphy) command that builds a translation, and a script that runs it (fact 3).
 
 Pure functions over the files of a translation: `prepare` checks a request against the network, the cache and the
 grammar of that TensorRT version; `trtexec_arguments` and `polygraphy_arguments` spell it; `trtexec_command`,

@@ -1,4 +1,4 @@
-"""A request held against the network, the cache and what trtexec of that version accepts (fact sheet, section 3).
+"""A request held against the network, the cache and what trtexec of that version accepts (fact 3).
 
 trtexec is silent about most mistakes, so they are found here.
 """

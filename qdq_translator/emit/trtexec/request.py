@@ -131,7 +131,7 @@ def parse_pools(items: Iterable[str]) -> dict[str, float]:
 
 
 def parse_formats(text: str, option: str, version: Version, notes: list[str]) -> list[str]:
-    """`int8:dla_hwc4,fp16:chw16+chw` to one entry per tensor; `hwc4`, which trtexec does not know, is corrected (3.3).
+    """`int8:dla_hwc4,fp16:chw16+chw` to one entry per tensor; `hwc4`, which trtexec does not know, is corrected (fact 3.3).
 
     Raises UsageError on unknown types and formats.
     """

@@ -210,7 +210,7 @@ def buffer_banks(layer: Layer, fp16: bool) -> Optional[tuple[int, int]]:
 
 
 def fits_buffer(documented: bool) -> Check:
-    """The guides of 8.4 and 8.5 have the formula (`documented`); later versions say 'heuristic' (6.7). How groups share the
+    """The guides of 8.4 and 8.5 have the formula (`documented`); later versions say 'heuristic' (fact 6.7). How groups share the
     buffer is not known: they are not checked."""
 
     def check(layer: Layer) -> Optional[str]:

@@ -2,7 +2,7 @@
 
 Each row of `LIMITS` is one limit: the operators it is for, what follows where it is not kept (the layer goes to the GPU,
 or runs in FP16), its source, and whether the source states the limit ('documented') or we read it out of other evidence
-('inferred'). Numbers like 6.3 are those of the fact sheet. Nothing here was run on a DLA.
+('inferred'). Facts stand in docs/facts.md. Nothing here was run on a DLA.
 
 Not in the table: the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build asks for, and how
 the groups of a convolution share its buffer, which no public source says.
@@ -55,10 +55,10 @@ from qdq_translator.targets.dla.checks import (
 
 DLA_INT8, DLA_FP16, GPU, FOLDED = "dla-int8", "dla-fp16", "gpu", "folded"
 
-_GUIDE = "TensorRT 8.5.3 Developer Guide, 12.2 (6.3)"
-_PAGE = "DLA layer restrictions page, TensorRT 11.4.1 (6.3b)"
-_HEADER = "NvInfer.h of TensorRT 8.6 (6.3)"
-_TABLE = "Deep-Learning-Accelerator-SW operators table (6.5)"
+_GUIDE = "TensorRT 8.5.3 Developer Guide, 12.2 (fact 6.3)"
+_PAGE = "DLA layer restrictions page, TensorRT 11.4.1 (fact 6.3b)"
+_HEADER = "NvInfer.h of TensorRT 8.6 (fact 6.3)"
+_TABLE = "Deep-Learning-Accelerator-SW operators table (fact 6.5)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +136,10 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit("O8", ("Cast",), "only the Cast behind a comparison is native", cast_of_comparison, status="inferred"),
     # every layer
-    Limit("G1", ("*",), "batch at most 4096", sizes_up_to("batch", 4096, slice(0, 1)), source="6.2, " + _PAGE),
-    Limit("G2", ("*",), "dimensions at most 8192", sizes_up_to("size", 8192, slice(1, None)), source="6.2, " + _PAGE),
+    Limit("G1", ("*",), "batch at most 4096", sizes_up_to("batch", 4096, slice(0, 1)), source="fact 6.2, " + _PAGE),
+    Limit(
+        "G2", ("*",), "dimensions at most 8192", sizes_up_to("size", 8192, slice(1, None)), source="fact 6.2, " + _PAGE
+    ),
     # convolution
     Limit("C1", _CONV, "two spatial dimensions", two_spatial),
     Limit("C2", _CONV, "kernel 1 to 32", within("kernel", 1, 32, kernel_of)),
@@ -148,23 +150,27 @@ LIMITS: tuple[Limit, ...] = (
         _CONV,
         "the same padding on both sides",
         symmetric_pad,
-        source="the guide names one padding an axis (6.3)",
+        source="the guide names one padding an axis (fact 6.3)",
         status="inferred",
     ),
     Limit("C6", _CONV, "stride 1 to 8", within("stride", 1, 8, spatial("strides", 1))),
     Limit("C7", _CONV, "dilation 1 to 32", within("dilation", 1, 32, spatial("dilations", 1))),
     Limit("C8", _CONV, "channels 1 to 8192", within("channels", 1, 8192, channels)),
     Limit("C9", _CONV, "groups 1 to 8192", within("groups", 1, 8192, groups)),
-    Limit("C10", (*_CONV, *_DECONV), "constant weights", constant_weight, source="4.7", status="inferred"),
+    Limit("C10", (*_CONV, *_DECONV), "constant weights", constant_weight, source="fact 4.7", status="inferred"),
     Limit(
-        "C11", _CONV, _BUFFER, fits_buffer(documented=True), source="TensorRT 8.4 and 8.5 Developer Guides, 12.2 (6.3)"
+        "C11",
+        _CONV,
+        _BUFFER,
+        fits_buffer(documented=True),
+        source="TensorRT 8.4 and 8.5 Developer Guides, 12.2 (fact 6.3)",
     ),
     Limit(
         "C12",
         _CONV,
         _BUFFER,
         fits_buffer(documented=False),
-        source="that formula, for later versions (6.3, 6.7)",
+        source="that formula, for later versions (fact 6.3, 6.7)",
         status="inferred",
     ),
     # deconvolution
@@ -234,7 +240,7 @@ NO_SCALE = Limit(
     "a tensor without scale makes the layer run in FP16",
     always,
     effect=DLA_FP16,
-    source="DLA-SW FAQ (6.6)",
+    source="DLA-SW FAQ (fact 6.6)",
 )
 
 

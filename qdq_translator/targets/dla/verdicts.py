@@ -24,7 +24,7 @@ from qdq_translator.targets.dla.limits import (
 from qdq_translator.targets.platforms import Hardware, Platform
 
 MAX_LOADABLES = 16
-"""On one core at once (6.2)."""
+"""On one core at once (fact 6.2)."""
 
 
 @dataclasses.dataclass(frozen=True)

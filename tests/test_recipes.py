@@ -1,0 +1,99 @@
+"""The recipes of CONTRIBUTING.md: whatever was added stands in every file that its recipe names."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from qdq_translator.cli import main
+from qdq_translator.commands import COMMANDS
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.passes import dla
+from qdq_translator.pipeline import PIPELINE
+from qdq_translator.rules import RULES
+from qdq_translator.targets.dla.limits import LIMITS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def text(*paths: str) -> str:
+    return "\n".join((ROOT / path).read_text(encoding="utf-8") for path in paths)
+
+
+def all_tests() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("test_*.py")))
+
+
+def mentioned(word: str, where: str) -> bool:
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", where, re.IGNORECASE) is not None
+
+
+def test_the_files_of_the_recipes_exist() -> None:
+    page = text("CONTRIBUTING.md")
+    recipes = page.split("## Recipes")[1]
+    named = {path for path in re.findall(r"`([\w./]+(?:\.py|\.md|\.txt|/))`", recipes) if "NAME" not in path}
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    assert len(re.findall(r"^### ", recipes, re.M)) == 6
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule[0] in "SBKU" and rule not in ("S1", "S2", "S4")])
+def test_scale_rule(rule: str) -> None:
+    folder = [*sorted((ROOT / "qdq_translator" / "inference").glob("*.py")), ROOT / "qdq_translator" / "auto_names.py"]
+    folder += sorted((ROOT / "qdq_translator" / "calibration").glob("*.py"))
+    assert any(mentioned(rule, path.read_text(encoding="utf-8")) for path in folder), f"no module for {rule}"
+    assert mentioned(rule, text("docs/rules.md")), f"docs/rules.md lacks {rule}"
+    assert mentioned(rule, all_tests()), f"no test names {rule}"
+
+
+@pytest.mark.parametrize("limit", [limit.id for limit in LIMITS])
+def test_limit_of_the_dla(limit: str) -> None:
+    assert mentioned(limit, text("tests/test_dla.py")), f"tests/test_dla.py has no case for {limit}"
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule[0] == "Q"])
+def test_dialect_of_quantizers(rule: str) -> None:
+    assert mentioned(rule, text("docs/rules.md")), f"docs/rules.md lacks {rule}"
+    assert mentioned(rule, all_tests()), f"no test names {rule}"
+    assert any(rule in step.rules for step in PIPELINE), f"no pass carries out {rule}"
+
+
+def rewrites() -> list[ModuleType]:
+    folder = Path(dla.__file__).parent
+    found = [importlib.import_module(f"{dla.__name__}.{path.stem}") for path in sorted(folder.glob("*.py"))]
+    return [module for module in found if hasattr(module, "apply")]
+
+
+@pytest.mark.parametrize("module", rewrites(), ids=lambda module: module.__name__.rpartition(".")[2])
+def test_rewrite_for_the_dla(module: ModuleType) -> None:
+    name = module.__name__.rpartition(".")[2]
+    assert module in dla.RULES, f"passes/dla/__init__.py does not apply {name}"
+    assert module.RULE in RULES, f"rules.py lacks {module.RULE}"
+    assert f"### {module.RULE}" in text("docs/dla_rewrites.md"), f"docs/dla_rewrites.md lacks {module.RULE}"
+    assert (ROOT / "tests" / "dla" / f"test_{name}.py").exists(), f"tests/dla/test_{name}.py is missing"
+    assert any(module.RULE in step.rules for step in PIPELINE), f"PIPELINE does not name {module.RULE}"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_option_stands_on_the_page_of_commands(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The site's page of commands (`docs/site.py`) is what the commands say of themselves."""
+    assert "commands.md" in text("mkdocs.yml")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    said = capsys.readouterr().out
+    module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[command][0]}")
+    for field in dataclasses.fields(module.Options):
+        for flag in field.metadata["args"]:
+            assert flag in said, f"{command} --help lacks {flag}"
+        assert field.metadata["help"], f"{field.name} has no help"
+
+
+@pytest.mark.parametrize("file", ["model", "config", "cache", "layer_arg", "report"])
+def test_output_file(file: str) -> None:
+    name = getattr(TranslationFiles(Path("out"), "NAME"), file).name
+    assert name.replace("NAME", "") in text("docs/files.md"), f"docs/files.md lacks {name}"
+    assert f"temporary.{file}" in text("qdq_translator/emit/write.py"), f"emit/write.py does not write {name}"
