@@ -21,6 +21,7 @@ from qdq_translator.passes.fold_pad import fold_pads
 from qdq_translator.passes.kernel_shape import complete_convolutions
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.strip import strip
+from qdq_translator.rules import RULES
 from qdq_translator.settings import Settings
 
 CHECK = "QDQ_TRANSLATOR_CHECK_PASSES"
@@ -199,7 +200,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("dead nodes", ("F3",), _dead),
     Pass(
         "DLA rewrites",
-        tuple(f"D{number}" for number in range(15)),
+        tuple(rule for rule in RULES if rule.startswith("D")),
         rewrite_for_dla,
         (*_STRIPPED, opset_is_the_exporters),
         (mentions_exist,),
