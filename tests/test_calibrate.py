@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,29 @@ def test_a_model_that_onnxruntime_cannot_run_names_the_operator(data: Path) -> N
     explicit.opset_import.append(onnx.helper.make_opsetid("nobody", 1))
     with pytest.raises(UserError, match="Unheard"):
         calibrated(explicit, data)
+
+
+def test_ctrl_c_stops_the_threads_and_leaves_nothing(data: Path) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        translate(block(), TranslateOptions(calibrate=str(data)), progress=interrupt)
+    assert threading.active_count() == before
+
+
+def test_progress_ends_at_the_total(data: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    options = TranslateOptions(calibrate=str(data))
+    translate(block(), options, progress=lambda what, done, total: seen.append((done, total)))
+    assert seen[-1] == (32, 32) and seen == sorted(seen)
+
+
+def test_without_onnxruntime_a_sentence_says_what_to_install(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match="ONNX Runtime, which is not installed"):
+        calibrated(block(), data)
 
 
 def test_nothing_to_observe_is_said(tmp_path: Path) -> None:

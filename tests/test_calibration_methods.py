@@ -13,6 +13,7 @@ from qdq_translator.calibration.histogram import BINS, Histogram
 from qdq_translator.calibration.methods import (
     LEVELS,
     METHODS,
+    MOST_CLIPPED,
     PERCENTILE,
     clipped,
     energy,
@@ -85,6 +86,7 @@ def test_half_and_double_precision_count_like_single(method: str) -> None:
 def brute_force_entropy(counts: np.ndarray, width: float, amax: float) -> float:
     """The published loop, one number of bins after the other."""
     counts = counts[: np.flatnonzero(counts)[-1] + 1].astype(np.float64)
+    total = counts.sum()
     counts[0] = counts[1]
     best, best_bins = math.inf, 0
     for bins in range(LEVELS, len(counts) + 1):
@@ -96,7 +98,7 @@ def brute_force_entropy(counts: np.ndarray, width: float, amax: float) -> float:
             spread = np.bincount(level, inside, LEVELS) / np.bincount(level, p > 0, LEVELS)
         q = np.where(p > 0, spread[level], 0.0)
         used = p > 0
-        if (q[used] == 0).any():
+        if (q[used] == 0).any() or outliers > MOST_CLIPPED * total:
             continue
         divergence = float((p[used] / p.sum() * np.log((p[used] / p.sum()) / (q[used] / q.sum()))).sum())
         if divergence < best - 1e-12:
@@ -109,6 +111,13 @@ def test_entropy_is_the_published_loop(seed: int) -> None:
     values = np.maximum(heavy_tailed(4000, seed), 0)
     histogram = histogram_of(values)
     assert entropy(histogram) == brute_force_entropy(histogram.counts, histogram.width, histogram.amax)
+
+
+def test_entropy_of_a_gate_covers_it() -> None:
+    """All values far from zero but one: a range below them would have all mass in one bin, before and after."""
+    values = np.random.default_rng(0).uniform(0.3, 0.9, 50_000).astype(np.float32)
+    values[7] = 0.04
+    assert 0.85 < entropy(histogram_of(values)) <= 0.9
 
 
 def test_entropy_leaves_an_outlier_out() -> None:

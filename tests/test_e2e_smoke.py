@@ -105,6 +105,19 @@ def test_smoke_mode_of_the_inference_flags() -> None:
     )
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="LOUDLY: no PyTorch, calibration --smoke is not run"
+)
+def test_calibration_smoke_mode() -> None:
+    """`--smoke` asserts on its scores itself; here the table is held to more layers in INT8 with data than with rules."""
+    out = run("-m", "e2e_workflow.calibration.run", "--smoke", seconds=600)
+    rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in out.splitlines() if line[:1] == "|"]
+    assert len(rows) == 2 + 4, out
+    for row in rows[2:5]:
+        plain, *_, data, layers = (int(number) for number in re.findall(r"\d+", row[-1]))
+        assert plain < data == layers - 1
+
+
 LEAST_SCORES = {"detector": 10.0, "glyphs": 60.0}
 """Float scores after the few epochs of a smoke mode, where they are not over 85."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,13 +43,18 @@ class Outcome:
         return [f"{self.int8_layers}/{self.layers}", f"{self.score:.2f}"]
 
 
-def outcomes(model: Path, score: Callable[[onnx.ModelProto], float], asymmetric: str = "error") -> list[Outcome]:
-    """Translate with each of OPTIONS into a folder of its own beside the model; the engine is simulated from its files.
+def outcomes(
+    model: Path,
+    score: Callable[[onnx.ModelProto], float],
+    asymmetric: str = "error",
+    choices: Mapping[str, TranslateOptions] = OPTIONS,
+) -> list[Outcome]:
+    """Translate with each of the choices into a folder of its own beside the model; the engine is simulated from its files.
 
     `score` of an ONNX model is what the workflow measures. Raises UserError where the translation fails.
     """
     found = []
-    for name, options in OPTIONS.items():
+    for name, options in choices.items():
         folder = model.parent / f"{model.stem}_{name.replace(', ', '_')}"
         translation = translate(model, replace(options, asymmetric=asymmetric))
         translation.save(folder)

@@ -17,6 +17,8 @@ PERCENTILE = 99.99
 """Share of the values, in percent, that the method `percentile` keeps: the default of NVIDIA pytorch-quantization."""
 LEVELS = 128
 """Of the quantized distribution of `entropy`; also the fewest bins that are kept."""
+MOST_CLIPPED = 0.01
+"""Share of the values that `entropy` may clip."""
 MSE_STEPS = 96
 MSE_STEPS_PER_OCTAVE = 16
 
@@ -40,7 +42,9 @@ def entropy(histogram: Histogram) -> float:
     the distribution of the first m bins with all larger values added to the last of them, Q the one that is left when
     those bins are merged into 128 levels and each level is spread evenly over its bins that are not empty. The smallest
     divergence of P and Q wins; the range ends in the middle of bin m. Two details follow NVIDIA pytorch-quantization: the
-    first bin, where zeros are, counts as much as the second, and bin j belongs to level floor(128 j / m).
+    first bin, where zeros are, counts as much as the second, and bin j belongs to level floor(128 j / m). One is ours: m that
+    clip more than MOST_CLIPPED of the values do not count. Where nearly all values are larger (the output of a gate's
+    Sigmoid), P and Q both have all their mass in the last bin and would look the same.
 
     All m at once, by prefix sums: with S and N the count and the number of bins that are not empty of each level,
     `sum P log Q = sum over levels of S_P log(S_Q / N)`.
@@ -71,7 +75,7 @@ def entropy(histogram: Histogram) -> float:
         log_q = np.log(merged / bins)
         log_q[reference == 0] = 0.0
         divergence = p_log_p / total - np.log(total) - ((reference * log_q).sum(1) / total - np.log(kept))
-    divergence[~np.isfinite(divergence)] = np.inf
+    divergence[~np.isfinite(divergence) | (outliers > MOST_CLIPPED * histogram.total)] = np.inf
     best = int(sizes[int(np.argmin(divergence))])
     return min((best + 0.5) * histogram.width, histogram.amax)
 

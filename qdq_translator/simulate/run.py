@@ -21,7 +21,8 @@ def _onnxruntime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingDependency(
-            "verify runs models in ONNX Runtime, which is not installed.", "pip install 'qdq-translator[verify]'"
+            "verify and --calibrate run models in ONNX Runtime, which is not installed.",
+            "pip install 'qdq-translator[verify]'",
         ) from error
     return onnxruntime
 
