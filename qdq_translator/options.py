@@ -4,7 +4,7 @@ No `from __future__ import annotations` here nor in `commands/`: argparse-datacl
 """
 
 import dataclasses
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 _NOT_GIVEN = object()
 
@@ -49,6 +49,13 @@ def model_option() -> Any:
 
 
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
+_SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales")
+PRESETS: Dict[str, Dict[str, Any]] = {
+    "gpu": dict.fromkeys(_SOUND, True),
+    "dla": {"target": "orin-dla", **dict.fromkeys(_SOUND, True), "dla_rewrites": True},
+}
+"""What `--preset` stands for: everything that costs no accuracy by the rules. Not among them: S6, whose backward half is only a
+lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
 
 
 @dataclasses.dataclass
@@ -221,6 +228,14 @@ class TranslateOptions:
         "too; list: print the rules)",
         group="Target",
     )
+    preset: Optional[str] = option(
+        "--preset",
+        default=None,
+        choices=tuple(PRESETS),
+        help="everything that costs no accuracy by the rules: scale inference, and for dla the rewrites with orin-dla as target; "
+        "single flags override it",
+        group="Essential",
+    )
     power_mode: Optional[str] = option(
         "--power_mode",
         default=None,
@@ -328,6 +343,9 @@ class TranslateOptions:
         """The flag alone (argparse: None) and 'on' mean True."""
         if self.dla_rewrites in (None, "on"):
             self.dla_rewrites = True
+        for name, value in PRESETS.get(self.preset or "", {}).items():
+            if getattr(self, name) == self.__dataclass_fields__[name].default:
+                setattr(self, name, value)
 
 
 @dataclasses.dataclass
@@ -400,6 +418,11 @@ class TranslateCommand(TranslateOptions):
 def effective(options: TranslateOptions) -> "dict[str, Any]":
     """The translation options as plain values, for the precision config (files and `--jobs` left out)."""
     return {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
+
+
+def flags_of(values: "Dict[str, Any]") -> List[str]:
+    """Options as a user types them: `--infer_bounds`, `--target orin-dla`."""
+    return [f"--{name}" if value is True else f"--{name} {value}" for name, value in values.items()]
 
 
 def same_option(name: str, **changes: Any) -> Any:

@@ -85,12 +85,16 @@ class CauseGroup:
 
 @dataclasses.dataclass(frozen=True)
 class WhatIf:
-    """The plan with further options: layers and MACs (None: unknown) in INT8, tensors with a scale."""
+    """The plan with further options: layers and MACs (None: unknown) in INT8, tensors with a scale. With a DLA as target
+    what runs there, layers on the GPU, the estimated time, and the most bits of resolution that a tensor loses."""
 
     options: tuple[str, ...]
     int8_layers: int
     int8_macs: Optional[int]
     scales: int
+    gpu_layers: Optional[int] = None
+    milliseconds: Optional[float] = None
+    bits_lost: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)

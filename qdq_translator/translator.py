@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from functools import cached_property
 from pathlib import Path
@@ -11,32 +12,31 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 import onnx
 
 from qdq_translator.auto_names import Automatic, automatic_scales, report_without
-from qdq_translator.cost.estimate import estimate_costs
 from qdq_translator.cost.gains import with_milliseconds
+from qdq_translator.decision import Decision, context_of, decide
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.write import write_translation
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.formats.files import TranslationFiles, model_name, plain_name
 from qdq_translator.graph import Graph
-from qdq_translator.inference import Context, infer_scales
-from qdq_translator.inference.unify import REFUSED_CURE, unify_scales
+from qdq_translator.inference import Context
 from qdq_translator.io import Source, check_text, load_model
-from qdq_translator.kept import kept_layers
 from qdq_translator.network import Network
 from qdq_translator.options import TranslateOptions
 from qdq_translator.parser_network import supports
 from qdq_translator.passes.annotate import annotate
-from qdq_translator.passes.dla import Rewrites, report_left
+from qdq_translator.passes.dla import report_left
 from qdq_translator.pipeline import run_passes
-from qdq_translator.precision import make_plan, stay_higher
 from qdq_translator.progress import Progress, silent
 from qdq_translator.report.data import make_report
 from qdq_translator.root_causes import explain, find_root_causes
-from qdq_translator.settings import resolve
-from qdq_translator.targets.dla.verdicts import judge, with_reasons
+from qdq_translator.scales import ScaleTable
+from qdq_translator.settings import Settings, resolve
+from qdq_translator.targets.dla.verdicts import with_reasons
 from qdq_translator.translation import Translated
 from qdq_translator.validate import validate
 from qdq_translator.weight_check import WeightCheck, check_weights
+from qdq_translator.what_if import what_if_on_dla
 
 if TYPE_CHECKING:
     from qdq_translator.calibration.data_scales import DataScales
@@ -69,57 +69,41 @@ def translate(
     had one and the same scale (`qdq-translator plan`). Raises UserError, always with a way to mend it.
     """
     options = options or TranslateOptions()
-    if isinstance(model, onnx.ModelProto):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        model, source = copy, Source("", "")
-        check_text(model)
-        name = name or plain_name(model.graph.name)
-    else:
-        name = name or model_name(os.fspath(model))
-        model, source = load_model(model)
     diagnostics = Diagnostics()
     settings = dataclasses.replace(resolve(options, diagnostics), assume_scales=assume_scales)
     hardware = settings.hardware
-    graph = Graph.from_model(model)
-    del model
-    validate(graph)
-    network = Network(graph, diagnostics, settings.input_shapes)
-    run_passes(network, settings)
+    network, source, own_name = _read(model, settings, diagnostics)
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
         scales.assume(name for name in graph.tensors() if types.is_float(name))
+    given = scales.fork()
 
-    context = Context(graph, types, scales, options, tuple(network.derived), frozenset(network.withheld))
+    context = context_of(network, scales, options)
     data = _data_scales(context, settings.input_shapes, diagnostics, progress)
     if data is not None:
         data.recalibrate(context)
-    infer_scales(context, diagnostics, data)
-    shared = unify_scales(context, diagnostics)
+    decision = decide(network, context, settings, diagnostics, data)
+    dla, costs, rewrites = decision.dla, decision.costs, decision.rewrites
     automatic = Automatic()
     if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
         automatic = automatic_scales(graph, types, scales, hardware.tensorrt)
-    rewrites = Rewrites(tuple(network.applied), network.reasons)
-    kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), rewrites.nodes)
-    refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
-    plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
-    plan = report_without(plan, automatic, hardware.tensorrt, diagnostics)
-    dla = costs = None
-    if options.target != "gpu":
-        dla = judge(context, plan, hardware)
+    plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
+    if dla is not None:
         plan = with_reasons(plan, dla)
         report_left(rewrites, dla, diagnostics)
     causes = find_root_causes(context, plan)
     plan = explain(plan, causes)
-    if dla is not None:
-        costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
+    if dla is not None and costs is not None:
         causes = with_milliseconds(causes, plan, dla, costs)
+        if not assume_scales and data is None:
+            tried = _Tried(model, network, given, settings)
+            causes = dataclasses.replace(causes, what_if=what_if_on_dla(options, decision, tried, tried.may_rewrite))
     weights = check_weights(graph, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate:
         annotate(graph, types, scales, plan, dla, diagnostics)
     translation = Translation(
-        name,
+        name or own_name,
         graph,
         types,
         scales,
@@ -131,7 +115,7 @@ def translate(
         source,
         hardware,
         causes,
-        shared,
+        decision.shared,
         dla,
         costs,
         rewrites,
@@ -143,6 +127,56 @@ def translate(
             "" if first.mend else "Translate without --strict to see them all.",
         )
     return translation
+
+
+def _read(
+    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
+) -> tuple[Network, Source, str]:
+    """The network behind all passes, where it comes from, and what its files are called."""
+    if isinstance(model, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        check_text(copy)
+        model, source, name = copy, Source("", ""), plain_name(model.graph.name)
+    else:
+        name = model_name(os.fspath(model))
+        model, source = load_model(model)
+    graph = Graph.from_model(model)
+    del model
+    validate(graph)
+    network = Network(graph, diagnostics, settings.input_shapes)
+    run_passes(network, settings)
+    return network, source, name
+
+
+_LARGEST_TRIED = 1 << 27
+"""Weights of a network that is read a second time to see what `--dla_rewrites` would do (512 MiB in float32)."""
+
+
+class _Tried:
+    """What becomes of the model with other options: on the same network, or read once more where it is to be rewritten."""
+
+    def __init__(
+        self, model: Union[str, Path, onnx.ModelProto], network: Network, given: ScaleTable, settings: Settings
+    ) -> None:
+        self._model, self._network, self._given, self._settings = model, network, given, settings
+        self._rewritten: Optional[Network] = None
+
+    def __call__(self, options: TranslateOptions) -> Decision:
+        """Raises UserError as `translate` does."""
+        settings = dataclasses.replace(self._settings, options=options)
+        network, given = self._network, self._given
+        if options.dla_rewrites and not self._settings.options.dla_rewrites:
+            if self._rewritten is None:
+                self._rewritten = _read(self._model, settings, Diagnostics())[0]
+            network, given = self._rewritten, self._rewritten.scales
+        return decide(network, context_of(network, given.fork(), options), settings, Diagnostics())
+
+    @property
+    def may_rewrite(self) -> bool:
+        """Reading the model once more costs little enough."""
+        sizes = (math.prod(tensor.dims) for tensor in self._network.graph.initializers.values())
+        return sum(sizes) <= _LARGEST_TRIED
 
 
 def _data_scales(

@@ -473,5 +473,5 @@ def test_what_nobody_foresaw_is_no_traceback(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("qdq_translator.translator.make_plan", broken)
+    monkeypatch.setattr("qdq_translator.decision.make_plan", broken)
     assert "unexpected ZeroDivisionError: oops" in fails(capsys, tmp_path / "o", "-i", str(model))

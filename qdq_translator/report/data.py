@@ -166,6 +166,9 @@ def _root_causes(causes: RootCauses) -> dict[str, Any]:
                 "int8_layers": row.int8_layers,
                 "int8_macs": row.int8_macs,
                 "scales": row.scales,
+                "gpu_layers": row.gpu_layers,
+                "milliseconds": row.milliseconds,
+                "bits_lost": None if row.bits_lost is None else round(row.bits_lost, 3),
             }
             for row in causes.what_if
         ],

@@ -70,7 +70,13 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
             if not macs["total"] or best["int8_macs"] is None
             else f", {percent(best['int8_macs'], macs['total'])} of MACs"
         )
-        rows.add_row("try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}")
+        time = f", {milliseconds(best['milliseconds'])}" if best["milliseconds"] is not None else ""
+        lost = f", {best['bits_lost']:.1f} bits lost at most" if best["bits_lost"] else ""
+        rows.add_row(
+            "try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}"
+        )
+    if summary["preset"]:
+        rows.add_row("preset", " ".join(summary["preset"]))
     for note in summary["dla"]["notes"] if summary["dla"] else ():
         rows.add_row("", note)
     if summary["dla_rewrites"]:
@@ -309,6 +315,19 @@ def _print_what_if(console: Console, report: dict[str, Any]) -> None:
         return
     _title(console, "What further options would do")
     total = report["coverage"]["macs"]["total"]
+    if report["dla"]:
+        table = _table("translate with", "INT8 layers", "MACs", "GPU", "ms", "bits lost", right=(1, 2, 3, 4, 5))
+        told = report["dla"]["shares"]
+        time = report["cost"]["milliseconds"]
+        now = {"int8_layers": told["dla-int8"]["layers"], "int8_macs": told["dla-int8"]["macs"], "bits_lost": 0.0}
+        now.update(options=["(as it is)"], gpu_layers=told["gpu"]["layers"], milliseconds=time)
+        for row in (now, *rows):
+            ms = "?" if row["milliseconds"] is None else f"{row['milliseconds']:.3f}"
+            lost = f"{row['bits_lost']:.1f}" if row["bits_lost"] else "-"
+            cells = (str(row["int8_layers"]), _part(row["int8_macs"], total), str(row["gpu_layers"]), ms, lost)
+            table.add_row("\n".join(row["options"]), *cells)
+        console.print(table)
+        return
     table = _table("translate with", "INT8 layers", "INT8 MACs", "scales", right=(1, 2, 3))
     table.add_row(
         "(as it is)",

@@ -1,0 +1,62 @@
+"""From a network without quantizers to what runs where: scales inferred, the plan, the DLA's verdict, the estimated time.
+
+A pure function of the finished network and the options, so that other options can be tried on the same network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+from qdq_translator.cost.estimate import CostPlan, estimate_costs
+from qdq_translator.diagnostics import Diagnostics
+from qdq_translator.inference import Context, Observe, infer_scales
+from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
+from qdq_translator.kept import kept_layers
+from qdq_translator.network import Network
+from qdq_translator.options import TranslateOptions
+from qdq_translator.passes.dla import Rewrites
+from qdq_translator.precision import LayerPlan, make_plan, stay_higher
+from qdq_translator.scales import ScaleTable
+from qdq_translator.settings import Settings
+from qdq_translator.targets.dla.verdicts import DlaPlan, judge
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """context: with the scales as they came out. plan: without causes and reasons of the verdict."""
+
+    context: Context
+    shared: list[SharedRange]
+    plan: list[LayerPlan]
+    rewrites: Rewrites
+    dla: Optional[DlaPlan]
+    costs: Optional[CostPlan]
+
+
+def context_of(network: Network, scales: ScaleTable, options: TranslateOptions) -> Context:
+    """What scale rules work with."""
+    derived, withheld = tuple(network.derived), frozenset(network.withheld)
+    return Context(network.graph, network.types, scales, options, derived, withheld)
+
+
+def decide(
+    network: Network,
+    context: Context,
+    settings: Settings,
+    diagnostics: Diagnostics,
+    observe: Optional[Observe] = None,
+) -> Decision:
+    """Fills the scale table of `context`, and reads the rest of the network only. observe: scales from data (K1)."""
+    graph, types, scales, options = network.graph, network.types, context.scales, context.options
+    infer_scales(context, diagnostics, observe)
+    shared = unify_scales(context, diagnostics)
+    rewrites = Rewrites(tuple(network.applied), network.reasons)
+    kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), rewrites.nodes)
+    refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
+    plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
+    dla = costs = None
+    if options.target != "gpu":
+        dla = judge(context, plan, settings.hardware)
+        costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
+    return Decision(context, shared, plan, rewrites, dla, costs)

@@ -1,0 +1,87 @@
+"""What further options would do on a DLA: every promise is what the translation with these options then holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.networks import residual
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.options import PRESETS
+from qdq_translator.root_causes import WhatIf
+from qdq_translator.translator import Translation
+from tests.conftest import ZOO, need_shared
+from tests.small_models import model, pair
+
+
+def asked(row: WhatIf) -> dict[str, Any]:
+    """The options that a row names, as fields."""
+    found: dict[str, Any] = {}
+    for flag in row.options:
+        name, _, value = flag[2:].partition(" ")
+        found[name] = value or True
+    return found
+
+
+def what_it_is(made: Translation) -> tuple[int, int, float]:
+    assert made.dla is not None and made.costs is not None and made.costs.milliseconds is not None
+    return made.dla.count("dla-int8"), made.dla.count("gpu"), made.costs.milliseconds
+
+
+def mixed() -> onnx.ModelProto:
+    """A Concat without scale of its own, an Add of unequal ranges, and a GlobalAveragePool that the DLA does not run."""
+    text = "g (float[1,4,8,8] x) => (float[1,8,1,1] y) {" + pair("x", "xq") + "a = Conv (xq, w)" + pair("a", "aq")
+    text += "b = Relu (xq) k = Concat <axis=1> (aq, b) r = Relu (k)" + pair("r", "rq", "t")
+    text += "u = Relu (rq)" + pair("u", "uq") + "v = Add (rq, uq)" + pair("v", "vq") + "y = GlobalAveragePool (vq) }"
+    arrays = {"w": np.ones((4, 4, 1, 1), np.float32), "s": np.float32(0.05), "t": np.float32(0.1), "z": np.int8(0)}
+    return model(text, 17, 8, **arrays)
+
+
+@pytest.mark.parametrize("name", ["residual", "mixed", "yolov8n__nvpq13", "resnet18__nvpq13", "unet__nvpq13"])
+def test_every_row_holds_what_it_promises(name: str) -> None:
+    made_here = {"residual": lambda: residual(8), "mixed": mixed}
+    read = made_here[name]() if name in made_here else onnx.load(need_shared(ZOO / "mini" / f"{name}.onnx"))
+    options = TranslateOptions(target="orin-dla")
+    made = translate(read, options, "m")
+    now = what_it_is(made)
+    assert made.causes.what_if
+    for row in made.causes.what_if:
+        other = translate(read, dataclasses.replace(options, **asked(row)), "m")
+        assert (row.int8_layers, row.gpu_layers, row.milliseconds) == what_it_is(other), row.options
+        assert row.gpu_layers is not None and row.milliseconds is not None
+        assert (row.gpu_layers, row.milliseconds, -row.int8_layers) < (now[1], now[2], -now[0])
+        raised = [ranges.bits_lost(ranges.worst) for ranges in other.shared_ranges if ranges.raised]
+        assert row.bits_lost == pytest.approx(max(raised, default=0.0))
+
+
+def test_rewrites_and_shared_ranges_are_tried_too() -> None:
+    made = translate(mixed(), TranslateOptions(target="orin-dla"), "m")
+    singles = {row.options for row in made.causes.what_if}
+    assert {("--dla_rewrites",), ("--unify_scales max",), ("--infer_concat_scales",)} <= singles
+    together = made.causes.what_if[-1]
+    assert len(together.options) > 2 and together.bits_lost and together.gpu_layers == 0
+    done = translate(mixed(), TranslateOptions(target="orin-dla", **asked(together)), "m")
+    assert [row for row in done.causes.what_if if row.gpu_layers != 0 or row.int8_layers <= together.int8_layers] == []
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_presets(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(mixed(), path)
+    assert main(["translate", "-i", str(path), "-o", str(tmp_path / "out"), "--preset", preset]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    options = TranslateOptions(preset=preset)
+    for name, value in PRESETS[preset].items():
+        assert getattr(options, name) == value
+        assert f"--{name}" in said
+    assert not options.infer_average_pool_scales and options.unify_scales == "warn"
+    mine = TranslateOptions(preset=preset, target="xavier-dla", inference="reference")
+    assert (mine.target, mine.inference) == ("xavier-dla", "reference")
+    plain = translate(mixed(), TranslateOptions(**PRESETS[preset]), "m")
+    assert translate(mixed(), options, "m").tensor_scales == plain.tensor_scales
