@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import shlex
 import subprocess
@@ -90,3 +91,10 @@ def test_the_hook_stops_a_model_that_does_not_translate(runner: Path) -> None:
     for model, status in ((EXAMPLE_MODEL, 0), (runner / "bad.onnx", 1)):
         done = subprocess.run([*command, str(model)], cwd=runner, capture_output=True, text=True)
         assert (done.returncode, bool(done.stderr)) == (status, bool(status)), done.stderr
+
+
+def test_requirements_are_those_of_the_package() -> None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "setup.cfg")
+    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert lines == parser["options"]["install_requires"].split("\n")[1:]

@@ -24,9 +24,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from qdq_translator.disk import write_file
 from qdq_translator.emit.trtexec import BuildRequest
 from qdq_translator.engine import versions
-from qdq_translator.engine.builder import BuildJob, BuildResult, build, write_atomically
+from qdq_translator.engine.builder import BuildJob, BuildResult, build
 from qdq_translator.engine.callbacks import make_logger
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
@@ -258,8 +259,8 @@ def measure(
     """Builds, runs and times one engine; writes engine, layer information and outputs; returns its part of the JSON."""
     folder = Path(options.output_dir)
     result = build(job, api, options.verbose)
-    write_atomically(folder / f"{name}.engine", result.engine)
-    write_atomically(folder / f"{name}_layer_info.json", (result.layer_info or "").encode())
+    write_file(folder / f"{name}.engine", result.engine)
+    write_file(folder / f"{name}_layer_info.json", (result.layer_info or "").encode())
     core = job.request.dla_core if job.request.on_dla else None
     run = run_engine(api, result.engine, inputs, cuda, options.iterations, options.warmup, core)
     with open(folder / f"{name}_outputs.npz", "wb") as file:
@@ -323,7 +324,7 @@ def run(options: argparse.Namespace, api: versions.Api, cuda: Cuda) -> dict[str,
         "engines": engines,
     }
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(Path(options.output_dir) / "device_results.json", text.encode())
+    write_file(Path(options.output_dir) / "device_results.json", text.encode())
     return results
 
 
