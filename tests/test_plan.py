@@ -56,6 +56,30 @@ def test_layers_that_only_lead_to_a_graph_output_are_expected() -> None:
     assert made.fp16_nodes == [layer.name for layer in made.plan if layer.op != "Conv"]
 
 
+@pytest.mark.parametrize(
+    "tail",
+    [
+        'y = Resize <mode = "linear"> (c, , f)',
+        "y = Softmax <axis = 1> (c)",
+        "y = Tanh (c)",
+        "y = HardSigmoid (c)",
+        "y = Clip (c)",
+        "t = Transpose (c)  y = Transpose (t)",
+    ],
+)
+def test_what_may_stand_between_the_last_product_and_the_output(tail: str) -> None:
+    """Fact sheet 5.6."""
+    text = "g (float[1,4,8,8] x) => (float[n,k,h,w] y) {" + pair("x", "xq") + f"c = Conv (xq, w)  {tail} }}"
+    made = translated(model(text, **conv_weights(), f=np.array([1, 1, 2, 2], np.float32)))
+    assert all(layer.expected and not layer.surprise for layer in made.plan) and made.causes.causes == []
+
+
+def test_what_computes_may_not() -> None:
+    text = "g (float[1,4,8,8] x) => (float[n,k,h,w] y) {" + pair("x", "xq") + "c = Conv (xq, w)  y = Exp (c) }"
+    conv, exp = translated(model(text, **conv_weights())).plan
+    assert conv.surprise and exp.listed
+
+
 def test_shape_arithmetic_has_no_precision() -> None:
     text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) {" + pair("x", "xq") + "t = Shape (xq)  r = Reshape (xq, t)"
     made = translated(model(text + pair("r", "rq") + "y = Relu (rq) }", **conv_weights()))

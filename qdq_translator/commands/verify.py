@@ -7,6 +7,8 @@ from qdq_translator.options import option, translation_option
 
 Real = float
 """`float` is the name of an option below."""
+MOST_SENTENCES = 20
+"""That go to stderr without --verbose: a model of another translation makes one for every layer."""
 
 
 @dataclasses.dataclass
@@ -96,7 +98,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints the comparison; 1 where a threshold is missed."""
+    """Prints the comparison; 1 where a threshold is missed or the files are not those that the translation wrote."""
     import json
     import sys
     from pathlib import Path
@@ -122,8 +124,11 @@ def run(options: Options) -> int:
     else:
         print_results(results, options.verbose)
         print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")
-    for sentence in results["failed"]:
+    shown = results["failed"] if options.verbose else results["failed"][:MOST_SENTENCES]
+    for sentence in shown:
         print(f"qdq-translator verify: {sentence}", file=sys.stderr)
+    if len(shown) < len(results["failed"]):
+        print(f"qdq-translator verify: and {len(results['failed']) - len(shown)} more (--verbose)", file=sys.stderr)
     return 1 if results["failed"] else 0
 
 
