@@ -15,7 +15,7 @@ from qdq_translator.graph import Graph, Node
 
 LAYOUT_OPS = ("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
-_FOLDED = frozenset(
+FOLDABLE = frozenset(
     (
         *(
             "Constant",
@@ -89,7 +89,7 @@ class Constants:
             reads = node.reads()
             if node.captured or not (reads or node.is_op("Constant")):
                 continue
-            if not (node.is_op(*_FOLDED) or is_quantize(node) or is_dequantize(node)):
+            if not (node.is_op(*FOLDABLE) or is_quantize(node) or is_dequantize(node)):
                 continue
             if any(name not in self._constant for name in reads):
                 continue

@@ -113,6 +113,22 @@ class Network:
         self._renamed_tensors[old] = new
         self._renamed_tensors.pop(new, None)
 
+    def merge_tensor(self, gone: str, kept: str) -> None:
+        """What reads `gone`, which nothing makes any more, reads `kept`, which holds the same values. The scale of `gone`
+        goes to `kept`, unless that has one or is constant."""
+        self.graph.replace_uses(gone, kept)
+        self.graph.value_info.pop(gone, None)
+        constant = self.graph.is_constant(kept)
+        if constant:
+            self.scales.drop(gone)
+        else:
+            self.scales.rename(gone, kept)
+        if gone in self.withheld:
+            self.withheld.remove(gone)
+            self.withheld.update([] if constant else [kept])
+        self._renamed_tensors[gone] = kept
+        self._renamed_tensors.pop(kept, None)
+
     def rename_node(self, node: Node, new: str) -> None:
         """`new` as `Graph.node_name` gives it."""
         self._renamed_nodes[node.name] = new

@@ -18,7 +18,9 @@ from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.dla import rewrite_for_dla
 from qdq_translator.passes.fold_batchnorm import fold_batchnorm
 from qdq_translator.passes.fold_pad import fold_pads
+from qdq_translator.passes.half_precision import to_float32
 from qdq_translator.passes.kernel_shape import complete_convolutions
+from qdq_translator.passes.no_ops import remove_no_ops
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.strip import strip
 from qdq_translator.rules import RULES
@@ -145,6 +147,15 @@ def _settle(network: Network, settings: Settings) -> None:
 
 def _constants(network: Network, settings: Settings) -> None:
     cleanup.constants_to_initializers(network.graph)
+    cleanup.fold_constants(network.graph, network.trained)
+
+
+def _to_float32(network: Network, settings: Settings) -> None:
+    to_float32(network)
+
+
+def _remove_no_ops(network: Network, settings: Settings) -> None:
+    remove_no_ops(network)
 
 
 def _onnxoptimizer(network: Network, settings: Settings) -> None:
@@ -194,6 +205,8 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,)),
     Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,)),
+    Pass("float32", ("F9",), _to_float32, _STRIPPED),
+    Pass("no-ops", ("F7",), _remove_no_ops, _STRIPPED),
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
     Pass("BatchNormalization", ("F1",), _fold_batchnorm, _STRIPPED),
     Pass("Pad", ("F2",), _fold_pads, _STRIPPED),

@@ -104,7 +104,7 @@ _ROWS = (
         "Q12",
         "half precision",
         "half precision models",
-        "translated as they are; scales in float32, computed in float32 or wider",
+        "become float32 (F9); scales in float32, computed in float32 or wider",
     ),
     # ---------------------------------------------------------------- weights
     Rule(
@@ -131,7 +131,8 @@ _ROWS = (
     Rule(
         "F3",
         "constants and dead nodes",
-        "`Constant` nodes become initializers; dead nodes and unused initializers go.",
+        "`Constant` nodes and constant expressions become initializers; dead nodes, unused initializers, and shapes in the "
+        "file that contradict the network go.",
     ),
     Rule(
         "F4",
@@ -144,6 +145,20 @@ _ROWS = (
         "fitted to TensorRT's parser",
         "What TensorRT's parser needs: weights as initializers, `kernel_shape`, opset 17 at most for 8.x, unique layer names "
         "without `,` `'` `*`, no collisions with names that the parser makes up.",
+    ),
+    Rule(
+        "F7",
+        "changes nothing",
+        "Nodes that change nothing go, on every target: Cast to the type that the tensor has, Identity, Dropout, Reshape, "
+        "Transpose, Slice, Pad, Expand, Concat, Split and their like where they hand on all as it is, Mul and Div by 1, Add and "
+        "Sub of 0. Graph outputs and tensors with scales keep their names. Not between two different scales (a "
+        "requantization).",
+    ),
+    Rule(
+        "F9",
+        "float32 instead of half precision",
+        "A network in float16 or bfloat16 becomes one in float32: weights exactly, Casts between float types go. Graph inputs "
+        "and outputs keep their types, with a Cast beside them. float64, which TensorRT does not have, is rounded.",
     ),
     # ---------------------------------------------------------------- scale inference
     Rule(
@@ -273,7 +288,7 @@ _ROWS = (
         for identity, what in (
             ("D0", "what is still left for the GPU, or that the target has no DLA"),
             ("D1", "shape arithmetic and constant expressions become constants"),
-            ("D2", "Identity, Dropout and one-input Sum, Mean, Max, Min, Concat go"),
+            ("D2", "what changes nothing now that shapes are constant goes (as by F7)"),
             ("D3", "Conv (with its activation) before a channel Split or Slice becomes one Conv a part"),
             (
                 "D4",

@@ -38,9 +38,17 @@ def to_float(digits: str) -> float:
     return float(struct.unpack(">f", bytes.fromhex(digits))[0])
 
 
+def no_ops(t: Translation) -> dict[str, list[str]]:
+    """Nodes and tensors that rule F7 took out."""
+    found = t.diagnostics.of_rule("F7")
+    return found[0].data if found else {"nodes": [], "tensors": []}
+
+
 def missing_rule(t: Translation, name: str, digits: str) -> str:
     """Why a tensor of the reference is not in our cache."""
     graph = t.graph
+    if name in no_ops(t)["tensors"]:
+        return "F7 changes nothing"
     if name not in graph.producer and name not in graph.inputs:
         return "5 stale name"  # section 5: every name in every emitted file exists
     if name in graph.outputs:
@@ -108,6 +116,8 @@ def fp16_rule(t: Translation, name: str, theirs: bool) -> str:
     """Why a node is in only one of the two fp16 lists."""
     plan = {layer.name: layer for layer in t.plan}
     if theirs:
+        if name in no_ops(t)["nodes"]:
+            return "F7 changes nothing"
         if name not in plan:
             return "5 no such layer"
         layer = plan[name]

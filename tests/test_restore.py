@@ -329,8 +329,9 @@ def random_graphs(draw: st.DrawFn) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def round_trip(model: object, options: TranslateOptions) -> None:
-    """The cache byte for byte; every code; the weights bit for bit where no BatchNormalization was folded into them."""
+def round_trip(model: object, options: TranslateOptions, half: bool = False) -> None:
+    """The cache byte for byte; every code; the weights bit for bit where no BatchNormalization was folded into them.
+    half: the model's weights were rounded to float16, which the restored pairs no longer do (rule F9)."""
     first = translate(model, options)  # type: ignore[arg-type]
     if not first.tensor_scales:  # only weights, or only dead ends, were quantized: there is nothing to restore from
         return
@@ -345,7 +346,7 @@ def round_trip(model: object, options: TranslateOptions) -> None:
         assert set(before) == set(after)
         for name, value in before.items():
             if name in exact or name not in restored.weights:
-                np.testing.assert_allclose(after[name], value, rtol=3e-7, atol=0, err_msg=name)
+                np.testing.assert_allclose(after[name], value, rtol=1e-3 if half else 3e-7, atol=0, err_msg=name)
         third = translate(restore(copy(second.model), second.cache.scales, precisions).model, options)
         for name, value in weights_of(third.model).items():
             assert np.array_equal(value, after[name]), name
@@ -364,7 +365,7 @@ def test_round_trip_of_the_zoo(zoo: Path) -> None:
     refused = []
     for path in sorted((zoo / "mini").glob("*.onnx")) + sorted((zoo / "edge").glob("*.onnx")):
         try:
-            round_trip(path, OPTIONS)
+            round_trip(path, OPTIONS, half="fp16" in path.stem)
         except UnsupportedQuantizer:
             refused.append(path.stem)
     assert len(refused) < 10 and not any("__" in name for name in refused if name != "mlp__mo_fp32"), refused

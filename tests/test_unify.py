@@ -157,7 +157,7 @@ def test_ranges_that_s7_handed_on_follow() -> None:
 
 def test_scales_that_were_handed_on_follow() -> None:
     """A Reshape in front of the Concat must not end between two scales."""
-    text = HEAD + "(float[1,8,8,8] y) { f = Reshape (x, r)  t = Transpose <perm=[0,1,2,3]> (f)" + pair("t", "tq", "a")
+    text = HEAD + "(float[1,8,8,8] y) { f = Relu (x)  t = Transpose <perm=[0,1,3,2]> (f)" + pair("t", "tq", "a")
     text += pair("u", "uq", "b") + "c = Concat <axis=1> (tq, uq)" + pair("c", "cq", "b") + "y = Relu (cq) }"
     explicit = model(text, **scale(a=0.02, b=0.05), r=np.array([1, 4, 8, 8]))
     made = translated(explicit, target="orin-dla", unify_scales="max")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Container, Optional
+
+import numpy as np
 from onnx import helper
 
+from qdq_translator.budget import Budget
+from qdq_translator.constants import FOLDABLE, evaluate
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.graph import Graph, constant_value
+from qdq_translator.errors import ModelError
+from qdq_translator.graph import Graph, Node, constant_value
 from qdq_translator.types import TensorTypes
 
 
@@ -18,6 +24,53 @@ def constants_to_initializers(graph: Graph) -> None:
                 graph.remove(node)
                 graph.add_initializer(node.outputs[0], values)
                 graph.value_info.pop(node.outputs[0], None)
+
+
+def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
+    """Nodes that compute constants from initializers become initializers, and so on behind them; returns those nodes.
+
+    A graph output stays a node's, but who else reads it reads an initializer. Not: weights that were trained, whose codes
+    would be lost, and what would cost too much (budget.py): that is left to TensorRT.
+    """
+    folded: list[Node] = []
+    budget: Optional[Budget] = None
+    for node in graph.nodes:
+        reads = node.reads()
+        if not reads or node.captured or not node.is_op(*FOLDABLE) or any(n not in graph.initializers for n in reads):
+            continue
+        if node.is_op("Identity"):  # another name for the same values: no copy
+            values: dict[str, Optional[np.ndarray]] = {}
+            graph.replace_uses(node.outputs[0], reads[0])
+        elif any(name in trained for name in reads):
+            continue
+        else:
+            budget = budget or Budget(sum(tensor.ByteSize() for tensor in graph.initializers.values()))
+            values = _computed(graph, node, budget)
+            if any(array is None for array in values.values()):
+                continue
+        if not any(name in graph.outputs for name in node.outputs):
+            graph.remove(node)
+            folded.append(node)
+        for name, array in values.items():
+            if array is not None and name in graph.outputs:
+                graph.replace_uses(name, graph.add_initializer(graph.unique_name(f"{name}_value"), array))
+            elif array is not None and name not in graph.producer:
+                graph.add_initializer(name, array)
+                graph.value_info.pop(name, None)
+        for name in dict.fromkeys(reads):
+            if not graph.consumer_count(name) and name not in graph.outputs:
+                graph.drop_initializer(name)
+    return folded
+
+
+def _computed(graph: Graph, node: Node, budget: Budget) -> dict[str, Optional[np.ndarray]]:
+    """The values of each output that is read; None for what cannot be computed, or not at that price."""
+    inputs = [graph.array(name) if name else None for name in node.inputs]
+    wanted = [(i, name) for i, name in enumerate(node.outputs) if name and graph.consumer_count(name)]
+    try:
+        return {name: evaluate(node, inputs, i, graph.opset(), budget) for i, name in wanted}
+    except ModelError:
+        return {name: None for _, name in wanted}
 
 
 def remove_dead_nodes(graph: Graph) -> None:

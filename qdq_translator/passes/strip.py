@@ -10,7 +10,7 @@ from collections import deque
 from typing import Optional
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from qdq_translator import operators
 from qdq_translator.constants import QUANTIZER_DOMAINS, Constants, is_dequantize, is_quantize
@@ -40,13 +40,6 @@ from qdq_translator.quantizers.steps import (
 )
 from qdq_translator.scales import Origin
 
-PARAMETER_INPUTS = {
-    **{
-        op: (*indices, *((operators.BIAS_INPUT[op],) if op in operators.BIAS_INPUT else ()))
-        for op, indices in operators.WEIGHT_INPUTS.items()
-    },
-    "BatchNormalization": (1, 2, 3, 4),
-}
 _OTHER_QUANTIZED_OPS = (
     "QLinearConv",
     "QLinearMatMul",
@@ -136,7 +129,6 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
             tensor=stripper.name_now(tensor),
             data={"float_readers": readers},
         )
-    _fold_parameters(graph, constants)
     _remove_leftovers(graph)
     for node, quantizer in stripper.clamps:
         if graph.producer.get(node.outputs[0]) is node:
@@ -277,24 +269,6 @@ def _report_weight(
         )
 
 
-def _fold_parameters(graph: Graph, constants: Constants) -> None:
-    """Rules F1, F6: parameters that are other constant expressions (an Identity that exporters share equal tensors
-    through) become initializers too."""
-    for node in graph.nodes:
-        for index in PARAMETER_INPUTS.get(node.op_type, ()) if node.is_standard else ():
-            name = node.input(index)
-            if not name or name in graph.initializers or not constants.is_constant(name) or name not in graph.producer:
-                continue
-            values = constants.value(name)
-            if values is None:
-                continue
-            if name in graph.outputs:
-                graph.set_input(node, index, graph.add_initializer(graph.unique_name(f"{name}_value"), values))
-            else:
-                graph.detach(name)
-                graph.add_initializer(name, values)
-
-
 # -------------------------------------------------------------------- activations
 
 
@@ -319,7 +293,9 @@ class _Stripper:
             elif isinstance(step, Dequantize):
                 self._dequantize(step)
             elif isinstance(step, QuantizedInput):
-                self.graph.inputs[step.name].type.tensor_type.elem_type = _element(step.real)
+                self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
+                if step.real != np.float32:  # the network behind it has that type (rule F9)
+                    self.real[step.name] = self._as_float(step.name, step.real)
                 self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
             else:
                 self._output(step)
@@ -443,8 +419,14 @@ class _Stripper:
         del self.real[output]
 
     def _output(self, step: QuantizedOutput) -> None:
-        value = self.graph.outputs[step.name]
-        value.type.tensor_type.elem_type = _element(step.real)
+        graph = self.graph
+        graph.outputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
+        producer = graph.producer.get(step.name)
+        if step.real != np.float32 and producer is not None:
+            inside = graph.unique_name(f"{step.name}_float")
+            graph.rename_output(producer, step.name, inside)
+            cast = Node("Cast", [inside], [step.name], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
+            graph.insert_after(cast, producer)
 
 
 def _element(real: np.dtype) -> int:

@@ -91,7 +91,7 @@ class Dequantize:
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedInput:
-    """A graph input that arrives as codes (rule Q6); `real`: the float type that it becomes."""
+    """A graph input that arrives as codes (rule Q6); `real`: the float type of what it is dequantized to."""
 
     name: str
     scale: float
@@ -100,7 +100,7 @@ class QuantizedInput:
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedOutput:
-    """A graph output that leaves as codes (rule Q7); `real`: the float type that it becomes."""
+    """A graph output that leaves as codes (rule Q7); `real`: the float type of what it is quantized from."""
 
     name: str
     real: np.dtype

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import onnx
+import pytest
+
+from benchmarks import no_ops
 from benchmarks.dla_rewrites import PAGE, models_of, page, rules, table
+from qdq_translator import translate
 from qdq_translator.passes.dla import RULES
 from tests.conftest import ZOO, need_shared
 
@@ -18,3 +23,21 @@ def test_table_is_up_to_date() -> None:
     need_shared(ZOO)
     text = PAGE.read_text(encoding="utf-8")
     assert page(text, "table", table(models_of(ZOO / "mini"))) == text
+
+
+@pytest.mark.parametrize("stem", no_ops.WITH_CASTS)
+def test_f7_a_cast_in_every_quantizer_costs_nothing(stem: str) -> None:
+    """As ModelOpt's PyTorch exports have it: the translation is that of the network without them."""
+    explicit = onnx.load(need_shared(ZOO / "mini" / f"{stem}.onnx"))
+    plain, made = (translate(m, no_ops.OPTIONS) for m in (explicit, no_ops.with_casts(explicit)))
+    before = no_ops.without(no_ops.with_casts(explicit))
+    assert plain.dla is not None and made.dla is not None and before.dla is not None
+    assert [n.op_type for n in made.graph.nodes] == [n.op_type for n in plain.graph.nodes]
+    assert sorted(made.tensor_scales.values()) == sorted(plain.tensor_scales.values())
+    assert made.dla.subgraphs == plain.dla.subgraphs < before.dla.subgraphs - 40
+
+
+def test_f7_f9_no_cast_is_left_in_the_zoo() -> None:
+    rows = no_ops.table(need_shared(ZOO) / "mini").splitlines()[2:]
+    casts = [row.split(" | ")[3] for row in rows]
+    assert sum(cell != "0" for cell in casts) >= 7 and all(cell.endswith("0") for cell in casts)

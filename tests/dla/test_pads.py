@@ -38,12 +38,6 @@ def test_case_2_and_3(batch: str) -> None:
     assert found.rewritten.tensor_scales["m_spatial"] == SCALE
 
 
-def test_case_4() -> None:
-    found = same(padded([0] * 8), bits=True)
-    assert found.ops == ["Relu"]
-    assert found.rewritten.rewrites.tensors == {"m": ["x"]}
-
-
 def test_scales_pass_as_before() -> None:
     """Rule S3 took a Pad's scale on; the Conv in its place hands it on too, both ways."""
     body = pair("x", "q") + "m = Pad (q, pads)\nn = Relu (m)\no = Pad (n, pads)\n" + pair("o", "p") + "y = Relu (p)"

@@ -36,7 +36,7 @@ def test_case_2(divisor: np.ndarray, batch: str) -> None:
     "op", ["Div (k, q)", "Div (q, wide)", "Div (q, zero)"], ids=["constant / x", "one value a column", "zero"]
 )
 def test_case_2_not(op: str) -> None:
-    arrays = {"k": np.float32(2), "wide": np.ones(5, np.float32), "zero": np.zeros((3, 1, 1), np.float32)}
+    arrays = {"k": np.float32(2), "wide": np.arange(1, 6, dtype=np.float32), "zero": np.zeros((3, 1, 1), np.float32)}
     found = both(graph(X, "float[b,c,h,w] y", pair("x", "q") + f"m = {op}\n" + END, **arrays))
     assert "Div" in found.ops and found.reason(found.rewritten.graph.producer["m"].name)
 

@@ -5,7 +5,6 @@
    likewise.
 2. `Pad(0)` of channels -> a 1x1 Conv whose weight is the identity matrix with rows of zeros for the new channels.
 3. `Pad` of H, W and channels -> both, one after the other.
-4. `Pad` by nothing goes (rule D2's case 1).
 
 A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3), and so has the tensor
 between the two Convs. The Conv multiplies (C * (t + b + 1) * (l + r + 1) * H * W), which the report counts as MACs.
@@ -26,7 +25,7 @@ RULE = "D10"
 
 def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes("Pad"):
-        source, target = node.inputs[0], node.outputs[0]
+        source = node.inputs[0]
         if not rewriter.rejected(node):
             continue
         channels, dtype = rewriter.channels(source), rewriter.dtype(source)
@@ -42,17 +41,13 @@ def apply(rewriter: Rewriter) -> None:
             rewriter.leave(node, "more than 31 rows or columns together")
         else:
             nodes = _convolutions(rewriter, node, pads, channels, dtype)
-            if not nodes and target in rewriter.graph.outputs:
-                rewriter.leave(node, "it pads by nothing and makes a graph output")
-            elif not nodes:
-                rewriter.graph.replace_uses(target, source)
-                rewriter.graph.remove(node)
-                rewriter.note(RULE, [node], [], {target: [source]})
-            else:
-                rewriter.replace(RULE, node, nodes)
-                tensors = [source, *(n.outputs[0] for n in nodes)]
-                for layer, one, other in zip(nodes, tensors, tensors[1:]):
-                    rewriter.same_scale(RULE, one, other, layer)
+            if not nodes:
+                rewriter.leave(node, "it pads by nothing, and rule F7 leaves it")
+                continue
+            rewriter.replace(RULE, node, nodes)
+            tensors = [source, *(n.outputs[0] for n in nodes)]
+            for layer, one, other in zip(nodes, tensors, tensors[1:]):
+                rewriter.same_scale(RULE, one, other, layer)
 
 
 def _convolutions(rewriter: Rewriter, node: Node, pads: list[int], channels: int, dtype: type) -> list[Node]:

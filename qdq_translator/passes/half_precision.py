@@ -1,0 +1,197 @@
+"""Rule F9: a network in half (or double) precision becomes one in float32: in implicit mode types are the builder's business.
+
+1. Weights and constants: float16 and bfloat16 exactly; float64, which TensorRT does not have, rounded as its parser rounds.
+2. `Cast` to such a type becomes a Cast to float32, which rule F7 takes out where it changes nothing.
+3. Graph inputs and outputs keep their types, which are the user's: a Cast stays at that border and says why.
+
+Codes that weights were trained with are the same, because their values are. Bodies of If, Loop and Scan are converted too.
+Not: a network with operators outside ONNX, or with inputs or outputs that are no tensors: nobody knows their types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable, Iterator
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
+
+from qdq_translator.constants import element_name
+from qdq_translator.graph import Graph, Node, tensor_from_array
+from qdq_translator.network import Network
+
+RULE = "F9"
+_OTHERS = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
+_TYPE_ATTRIBUTES = ("to", "dtype")
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def to_float32(network: Network) -> None:
+    graph = network.graph
+    if not any(_kinds(graph)):
+        return
+    foreign = next((node for node in graph.nodes if not node.is_standard), None)
+    if foreign is not None or not all(v.type.HasField("tensor_type") for v in _ends(graph)):
+        who = (
+            f"{foreign.op_type} {foreign.label} is not an operator of ONNX"
+            if foreign
+            else "an input or output is no tensor"
+        )
+        network.diagnostics.info(RULE, f"The network stays in its precision, because {who}, whose types are not known.")
+        return
+    done = _Done()
+    for name in [n for n, v in graph.outputs.items() if n in graph.initializers and _other(v)]:
+        network.rename_tensor(name, graph.unique_name(f"{name}_value"))
+    borders = [_behind_input(graph, v) for v in graph.inputs.values() if _other(v)]
+    borders += [_before_output(network, v) for v in graph.outputs.values() if _other(v) and v.name in graph.producer]
+    for name, tensor in list(graph.initializers.items()):
+        if tensor.data_type in _OTHERS:
+            graph.add_initializer(name, done.converted(tensor))
+    stay = {id(border.cast) for border in borders}
+    for node in graph.nodes:
+        if id(node) not in stay:
+            done.convert_attributes(node.attributes.values())
+    for value in graph.value_info.values():
+        _convert_type(value.type)
+    for border in borders:
+        network.leave(border.cast, border.why)
+    network.changed()
+    _report(network, done, borders)
+
+
+@dataclasses.dataclass
+class _Done:
+    """constants: how many of each type were converted; error: largest relative one of those in double precision."""
+
+    constants: dict[str, int] = dataclasses.field(default_factory=dict)
+    error: float = 0.0
+
+    def converted(self, tensor: TensorProto) -> np.ndarray:
+        """The values in float32; those of float64 beyond its range become the largest that it has."""
+        kind = element_name(tensor.data_type)
+        self.constants[kind] = self.constants.get(kind, 0) + 1
+        values = numpy_helper.to_array(tensor)
+        if kind != "float64":
+            return values.astype(np.float32)
+        finite = np.isfinite(values)
+        single = np.where(finite, np.clip(values, -_LARGEST, _LARGEST), values).astype(np.float32)
+        told = finite & (np.abs(values) >= np.finfo(np.float32).tiny)
+        if told.any():
+            self.error = max(self.error, float(np.max(np.abs(single[told] / values[told] - 1))))
+        return single
+
+    def convert_attributes(self, attributes: Iterable[AttributeProto]) -> None:
+        for attribute in attributes:
+            if attribute.type == AttributeProto.INT and attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS:
+                attribute.i = TensorProto.FLOAT
+            for tensor in [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors:
+                if tensor.data_type in _OTHERS:
+                    tensor.CopyFrom(tensor_from_array(self.converted(tensor), tensor.name))
+            for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                self._convert_body(body)
+
+    def _convert_body(self, body: onnx.GraphProto) -> None:
+        for tensor in body.initializer:
+            if tensor.data_type in _OTHERS:
+                tensor.CopyFrom(tensor_from_array(self.converted(tensor), tensor.name))
+        for value in (*body.input, *body.output, *body.value_info):
+            _convert_type(value.type)
+        for node in body.node:
+            self.convert_attributes(node.attribute)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Border:
+    """The Cast that stays between a graph input or output and the network."""
+
+    cast: Node
+    tensor: str
+    kind: str
+    why: str
+
+
+def _behind_input(graph: Graph, value: ValueInfoProto) -> _Border:
+    inside = graph.unique_name(f"{value.name}_float32")
+    graph.replace_uses(value.name, inside)
+    cast = Node("Cast", [value.name], [inside], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
+    graph.insert_after(cast, None)
+    return _border(cast, value, "input")
+
+
+def _before_output(network: Network, value: ValueInfoProto) -> _Border:
+    """What makes the output makes a new tensor, which has no scale where the output has none (rule S2)."""
+    graph, name = network.graph, value.name
+    inside = graph.unique_name(f"{name}_float32")
+    producer = graph.producer[name]
+    graph.rename_output(producer, name, inside)
+    cast = Node("Cast", [inside], [name], graph.node_name(f"{inside}_cast"), to=value.type.tensor_type.elem_type)
+    graph.insert_after(cast, producer)
+    if name not in network.scales:
+        network.withheld.add(inside)
+    return _border(cast, value, "output")
+
+
+def _border(cast: Node, value: ValueInfoProto, what: str) -> _Border:
+    kind = element_name(value.type.tensor_type.elem_type)
+    return _Border(cast, value.name, kind, f"the graph {what} '{value.name}' is {kind} in your model and stays so")
+
+
+def _ends(graph: Graph) -> list[ValueInfoProto]:
+    return [*graph.inputs.values(), *graph.outputs.values()]
+
+
+def _other(value: ValueInfoProto) -> bool:
+    return value.type.tensor_type.elem_type in _OTHERS
+
+
+def _kinds(graph: Graph) -> Iterator[bool]:
+    """True for everything in the network that is of another float type."""
+    for tensor in graph.initializers.values():
+        yield tensor.data_type in _OTHERS
+    for value in _ends(graph):
+        yield _other(value)
+    for node in graph.nodes:
+        yield from _attribute_kinds(node.attributes.values())
+
+
+def _attribute_kinds(attributes: Iterable[AttributeProto]) -> Iterator[bool]:
+    for attribute in attributes:
+        yield attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS
+        yield attribute.type == AttributeProto.TENSOR and attribute.t.data_type in _OTHERS
+        for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+            for tensor in body.initializer:
+                yield tensor.data_type in _OTHERS
+            for node in body.node:
+                yield from _attribute_kinds(node.attribute)
+
+
+def _convert_type(kind: TypeProto) -> None:
+    if kind.HasField("sequence_type"):
+        _convert_type(kind.sequence_type.elem_type)
+    elif kind.HasField("optional_type"):
+        _convert_type(kind.optional_type.elem_type)
+    elif kind.tensor_type.elem_type in _OTHERS:
+        kind.tensor_type.elem_type = TensorProto.FLOAT
+
+
+def _report(network: Network, done: _Done, borders: list[_Border]) -> None:
+    kinds = sorted({*done.constants, *(border.kind for border in borders)}) or ["another float type"]
+    message = f"The network has {' and '.join(kinds)} in it and became float32"
+    if "float64" in done.constants:
+        message += f"; constants in float64 were rounded as TensorRT's parser rounds them (at most {done.error:.2g} of their value)"
+    if borders:
+        message += "; " + ", and ".join(f"a Cast stays because {border.why}" for border in borders)
+    doubles = [border.tensor for border in borders if border.kind == "float64"]
+    note = network.diagnostics.warning if doubles else network.diagnostics.info
+    note(
+        RULE,
+        f"{message}.",
+        tensor=borders[0].tensor if borders else "",
+        mend="TensorRT has no inputs or outputs in float64; export them in float32."
+        if doubles
+        else "Export inputs and outputs in float32; TensorRT takes their types and formats from its builder."
+        if borders
+        else "",
+        data={"constants": done.constants, "casts": {border.cast.name: border.tensor for border in borders}},
+    )

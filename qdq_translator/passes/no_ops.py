@@ -1,0 +1,218 @@
+"""Rule F7: nodes that change nothing go, on every target: each is a layer to TensorRT, and one that its DLA does not have.
+
+`_WHEN` says for every operator when it changes nothing. A node that does goes like this:
+1. its readers read its input; the input keeps its name, unless only the node's output has a scale (or is a graph output),
+   which keeps its name then
+2. where it makes a graph output, the node before it makes that instead
+Not: between two tensors with different scales, which it requantizes; a graph output that is a graph input, a constant, or
+a tensor that others read (it would lose its scale by rule S2, fact sheet 4.2); a Dropout whose mask is in use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Callable, Union
+
+from qdq_translator.graph import Graph, Node
+from qdq_translator.network import Network
+from qdq_translator.operators import VIEWS, in_training, integers, slices
+
+RULE = "F7"
+_Condition = Callable[[Network, Node], bool]
+
+
+def remove_no_ops(network: Network) -> None:
+    """Takes every such node out and says once what went: operators, nodes, and what holds the values of each tensor."""
+    nodes: list[Node] = []
+    tensors: dict[str, list[str]] = {}
+    for node in network.graph.nodes:
+        if changes_nothing(network, node):
+            gone = take_out(network, node)
+            if isinstance(gone, str):
+                network.leave(node, gone)
+                continue
+            nodes.append(node)
+            tensors.update(gone)
+    if nodes:
+        counts = Counter(node.op_type for node in nodes)
+        counted = ", ".join(f"{count} {op}" for op, count in counts.most_common())
+        network.diagnostics.info(
+            RULE,
+            f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} that change{'' if len(nodes) > 1 else 's'} nothing went: {counted}.",
+            data={"operators": dict(counts), "nodes": [n.name for n in nodes], "tensors": _followed(tensors)},
+        )
+
+
+def changes_nothing(network: Network, node: Node) -> bool:
+    """Whether the first output holds the values of `kept_input` for every input of the network."""
+    condition = _WHEN.get(node.op_type) if node.is_standard else None
+    return condition is not None and condition(network, node)
+
+
+def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
+    """Removes a node that changes nothing: the tensor that is gone -> what holds its values; or why it stays."""
+    graph, scales = network.graph, network.scales
+    source, target = node.inputs[kept_input(graph, node)], node.outputs[0]
+    own, before = scales.value(target), scales.value(source)
+    if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
+        return "its mask is in use"
+    if own is not None and before is not None and own != before:
+        return "its input and its output have different scales of their own"
+    producer = graph.producer.get(source)
+    if target in graph.outputs:
+        if producer is None or graph.only_consumer(source) is not node or (own is None and before is not None):
+            return "it makes a graph output from a tensor that others read, or that no node makes"
+    elif own is None or before is not None or graph.is_constant(source):
+        graph.remove(node)
+        network.merge_tensor(target, source)
+        return {target: [source]}
+    elif source in graph.outputs:
+        return "its input is a graph output without scale, its output has one"
+    elif producer is None:
+        graph.remove(node)
+        network.merge_tensor(target, source)
+        return {target: [source]}
+    graph.remove(node)
+    graph.replace_uses(target, source)
+    graph.value_info.pop(source, None)
+    network.rename_tensor(source, target)
+    return {source: [target]}
+
+
+def kept_input(graph: Graph, node: Node) -> int:
+    """The input that the output is equal to: of Mul and Add the one that is not the neutral constant."""
+    return 1 if node.is_op("Mul", "Add") and graph.is_constant(node.inputs[0]) else 0
+
+
+def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
+    """old -> new through several nodes in a row."""
+    ends = {}
+    for old in steps:
+        new = old
+        while new in steps:
+            new = steps[new][0]
+        ends[old] = [new]
+    return ends
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def _always(network: Network, node: Node) -> bool:
+    return True
+
+
+def _one_input(network: Network, node: Node) -> bool:
+    return len(node.inputs) == 1
+
+
+def _one_output(network: Network, node: Node) -> bool:
+    return len(node.outputs) == 1
+
+
+def _at_inference(network: Network, node: Node) -> bool:
+    return not in_training(node, network.graph.array) and bool(node.get("is_test", 1))
+
+
+def _same_type(network: Network, node: Node) -> bool:
+    wanted = node.get("to") if node.is_op("Cast") else network.types.elem_type(node.inputs[1])
+    return bool(wanted) and network.types.elem_type(node.inputs[0]) == wanted
+
+
+def _same_shape(network: Network, node: Node) -> bool:
+    """Equal shapes hold equal elements in equal order; one size that is not known follows from the others."""
+    before, after = (network.types.shape(name) for name in (node.inputs[0], node.outputs[0]))
+    if before is None or after is None or len(before) != len(after) or 0 in after:
+        return False
+    unknown = [(a, b) for a, b in zip(before, after) if not (isinstance(a, int) and a == b)]
+    return not unknown or (len(unknown) == 1 and not any(isinstance(size, int) for size in unknown[0]))
+
+
+def _same_order(network: Network, node: Node) -> bool:
+    permutation = node.get("perm")
+    return permutation is not None and list(permutation) == sorted(permutation)
+
+
+def _keeps_all(network: Network, node: Node) -> bool:
+    """A Slice from the first to the last element of every axis that it names, in steps of 1."""
+    found = slices(node, network.graph.array)
+    if found is None:
+        return False
+    shape = network.types.shape(node.inputs[0])
+    for start, end, axis, step in zip(found.starts, found.ends, found.axes, found.steps):
+        size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+        last = end >= (size if isinstance(size, int) else _BEHIND_EVERYTHING)
+        if step != 1 or not last or not (start == 0 or (isinstance(size, int) and start <= -size)):
+            return False
+    return True
+
+
+_BEHIND_EVERYTHING = 2**31 - 1
+"""What exporters write for an end that is not known."""
+
+
+def _to_itself(network: Network, node: Node) -> bool:
+    """Expand to the shape that the tensor has, or to ones only."""
+    before = network.types.static_shape(node.inputs[0])
+    if before is not None and before == network.types.static_shape(node.outputs[0]):
+        return True
+    shape, rank = network.graph.array(node.inputs[1]), network.types.rank(node.inputs[0])
+    return shape is not None and rank is not None and shape.size <= rank and bool((shape == 1).all())
+
+
+def _nothing_is_padded(network: Network, node: Node) -> bool:
+    pads = integers(node, "pads", 1, network.graph.array)
+    return pads is not None and not any(pads)
+
+
+def _once(network: Network, node: Node) -> bool:
+    return set(integers(node, "repeats", 1, network.graph.array) or [0]) == {1}
+
+
+def _blocks_of_one(network: Network, node: Node) -> bool:
+    return bool(node.get("blocksize") == 1)
+
+
+def _neutral(value: int, commutes: bool) -> _Condition:
+    """One operand is constant and `value` everywhere, and does not make the other larger."""
+
+    def condition(network: Network, node: Node) -> bool:
+        graph = network.graph
+        kept = kept_input(graph, node)
+        constant = node.inputs[1 - kept]
+        dims = graph.initializers[constant].dims if constant in graph.initializers else None
+        if (kept == 1 and not commutes) or dims is None or graph.is_constant(node.inputs[kept]):
+            return False
+        sizes = list(dims)
+        if sizes:
+            shape = network.types.shape(node.inputs[kept])
+            if shape is None or len(sizes) > len(shape):
+                return False
+            if any(size not in (1, other) for size, other in zip(sizes[::-1], shape[::-1])):
+                return False
+        values = graph.array(constant)
+        return values is not None and bool((values == value).all())
+
+    return condition
+
+
+_WHEN: dict[str, _Condition] = {
+    "Identity": _always,
+    "Dropout": _at_inference,
+    **dict.fromkeys(("Cast", "CastLike"), _same_type),
+    **dict.fromkeys(VIEWS, _same_shape),
+    "Transpose": _same_order,
+    "Slice": _keeps_all,
+    "Expand": _to_itself,
+    "Pad": _nothing_is_padded,
+    "Tile": _once,
+    "Split": _one_output,
+    **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), _one_input),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks_of_one),
+    "Mul": _neutral(1, commutes=True),
+    "Div": _neutral(1, commutes=False),
+    "Add": _neutral(0, commutes=True),
+    "Sub": _neutral(0, commutes=False),
+}
+NO_OPS = tuple(_WHEN)
+"""Operators that may change nothing."""

@@ -1,0 +1,311 @@
+"""Rules F7 (nodes that change nothing), F9 (half precision) and the constant expressions of F3: the function before and
+after in ONNX Runtime, names, scales, and what stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_translator.translator import Translation
+from tests.explicit_reference import random_inputs, run
+from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
+
+S = {"s": np.float32(0.05), "t": np.float32(0.2), "z": np.int8(0)}
+SCALE = f32(0.05)
+X = "float[2,3,4,4] x"
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def around(call: str, given: str = X, opset: int = 17, **arrays: np.ndarray) -> Translation:
+    """`call` reads `a`, which a node makes, and nothing has a scale there."""
+    text = f"g ({given}) => (float[p,q,u,v] y, float[p,q,u,v] w) {{ {pair('x', 'd')} a = Sin(d)  b = {call}  y = Exp(b)  w = Cos(a) }}"
+    return same_function(model(text, opset, **arrays, **S))
+
+
+NOTHING: list[tuple[str, dict[str, np.ndarray]]] = [
+    ("Identity(a)", {}),
+    ("Dropout(a)", {}),
+    ("Cast<to=1>(a)", {}),
+    ("CastLike(a, d)", {}),
+    ("Reshape(a, k)", {"k": ints(2, 3, 4, 4)}),
+    ("Reshape(a, k)", {"k": ints(0, 3, -1, 4)}),
+    ("Squeeze(a)", {}),
+    ("Transpose<perm=[0,1,2,3]>(a)", {}),
+    ("Slice(a, k, l)", {"k": ints(0), "l": ints(2)}),
+    ("Slice(a, k, l, m)", {"k": ints(0, -4), "l": ints(2**62, 9), "m": ints(1, -1)}),
+    ("Expand(a, k)", {"k": ints(2, 3, 4, 4)}),
+    ("Expand(a, k)", {"k": ints(4, 1)}),
+    ("Pad(a, k)", {"k": ints(*[0] * 8)}),
+    ('Pad<mode="reflect">(a, k)', {"k": ints(*[0] * 8)}),
+    ("Tile(a, k)", {"k": ints(1, 1, 1, 1)}),
+    ("Split<axis=1>(a)", {}),
+    ("Concat<axis=1>(a)", {}),
+    ("Sum(a)", {}),
+    ("Max(a)", {}),
+    ("DepthToSpace<blocksize=1>(a)", {}),
+    ("Mul(a, k)", {"k": np.float32(1)}),
+    ("Mul(k, a)", {"k": np.ones((1, 3, 1, 1), np.float32)}),
+    ("Div(a, k)", {"k": np.ones(4, np.float32)}),
+    ("Add(k, a)", {"k": np.zeros((4, 4), np.float32)}),
+    ("Sub(a, k)", {"k": -np.zeros((2, 3, 4, 4), np.float32)}),
+]
+
+
+@pytest.mark.parametrize("call, arrays", NOTHING, ids=[f"{c.split('(')[0]}{i}" for i, (c, _) in enumerate(NOTHING)])
+def test_f7_goes(call: str, arrays: dict[str, np.ndarray]) -> None:
+    t = around(call, **arrays)
+    assert ops(t) == ["Sin", "Exp", "Cos"]
+    (told,) = t.diagnostics.of_rule("F7")
+    assert told.data["operators"] == {call.split("(")[0].split("<")[0]: 1} and told.data["tensors"] == {"b": ["a"]}
+    assert len(told.data["nodes"]) == 1 and told.severity == "info"
+
+
+@pytest.mark.parametrize(
+    "call, arrays",
+    [
+        ("Cast<to=7>(a)", {}),
+        ("Reshape(a, k)", {"k": ints(2, 4, 3, 4)}),
+        ("Transpose<perm=[0,1,3,2]>(a)", {}),  # the same shape, other places
+        ("Slice(a, k, l)", {"k": ints(1), "l": ints(2)}),
+        ("Slice(a, k, l, m, n)", {"k": ints(-1), "l": ints(-(2**62)), "m": ints(2), "n": ints(-1)}),  # backwards
+        ("Expand(a, k)", {"k": ints(5, 1, 1, 1, 1)}),
+        ("Pad(a, k)", {"k": ints(0, 0, 1, 0, 0, 0, -1, 0)}),  # the same shape, shifted
+        ("Tile(a, k)", {"k": ints(1, 1, 1, 2)}),
+        ("Concat<axis=1>(a, a)", {}),
+        ("Sum(a, a)", {}),
+        ("SpaceToDepth<blocksize=2>(a)", {}),
+        ("Mul(a, k)", {"k": np.array([1, 1, 1, 2], np.float32)}),
+        ("Mul(a, k)", {"k": np.ones((5, 1, 1, 1, 1), np.float32)}),  # broadcasting makes it larger
+        ("Add(a, k)", {"k": np.zeros((5, 2, 3, 4, 4), np.float32)}),
+        ("Div(k, a)", {"k": np.float32(1)}),
+        ("Sub(k, a)", {"k": np.float32(0)}),
+        ("Dropout(a, half, yes)", {"half": np.float32(0.5), "yes": np.array(True)}),
+    ],
+)  # fmt: skip
+def test_f7_what_changes_something_stays(call: str, arrays: dict[str, np.ndarray]) -> None:
+    to_float = "b = Cast<to=1>(c)" if "Cast" in call else "b = Identity(c)"
+    text = f"g ({X}) => (float y) {{ {pair('x', 'd')} a = Sin(d)  c = {call}  {to_float}  e = Exp(b)  y = ReduceSum<keepdims=0>(e) }}"
+    explicit = model(text, **arrays, **S)
+    t = translated(explicit) if "Dropout" in call else same_function(explicit)
+    assert call.split("(")[0].split("<")[0] in ops(t)
+
+
+def test_f7_mul_by_one_that_enlarges_a_dynamic_batch_stays() -> None:
+    """Shapes that are not known may be 1, which a constant of four rows makes 4."""
+    text = f"g (float[N,3] x) => (float[M,3] y) {{ {pair('x', 'd')} a = Sin(d)  b = Mul(a, k)  y = Exp(b) }}"
+    t = same_function(model(text, k=np.ones((4, 1), np.float32), **S))
+    assert ops(t) == ["Sin", "Mul", "Exp"]
+    t = same_function(model(text, k=np.ones((1, 3), np.float32), **S))
+    assert ops(t) == ["Sin", "Exp"]
+
+
+@pytest.mark.parametrize("shape, goes", [("N,12", True), ("N,M", False)])
+def test_f7_reshape_of_one_unknown_size(shape: str, goes: bool) -> None:
+    text = f"g (float[{shape}] x) => (float[p,q] y) {{ {pair('x', 'd')} a = Sin(d)  b = Reshape(a, k)  y = Exp(b) }}"
+    feed = {"x": np.random.default_rng(0).standard_normal((3, 12)).astype(np.float32)}
+    t = same_function(model(text, k=ints(-1, 12), **S), feed)
+    assert ("Reshape" not in ops(t)) == goes
+
+
+def test_f7_a_tensor_with_a_scale_keeps_its_name() -> None:
+    """As ModelOpt's torch exports have it: a Cast of float to float inside each quantizer."""
+    text = f"""g ({X}) => (float[2,3,4,4] y, float[2,3,4,4] v) {{ a = Sin(x)  b = Cast<to=1>(a) {pair("b", "c")}
+        e = Cast<to=1>(a) {pair("e", "f")} y = Exp(c)  v = Cos(f) }}"""
+    t = same_function(model(text, **S))
+    assert ops(t) == ["Sin", "Exp", "Cos"] and scales_of(t) == {"b": SCALE}
+    assert t.scales["b"].explicit and t.diagnostics.of_rule("F7")[0].data["tensors"] == {"a": ["b"], "e": ["b"]}
+
+
+def test_f7_between_two_scales_it_requantizes_and_stays() -> None:
+    text = f"g ({X}) => (float[2,3,4,4] y) {{ a = Sin(x) {pair('a', 'b')} c = Identity(b) {pair('c', 'd', 't')} y = Exp(d) }}"
+    t = same_function(model(text, **S))
+    assert ops(t) == ["Sin", "Identity", "Exp"] and scales_of(t) == {"a": SCALE, "c": f32(0.2)}
+
+
+def test_f7_a_graph_input_takes_the_scale() -> None:
+    text = f"g ({X}) => (float[2,3,4,4] y) {{ a = Identity(x) {pair('a', 'b')} y = Exp(b) }}"
+    t = same_function(model(text, **S))
+    assert ops(t) == ["Exp"] and scales_of(t) == {"x": SCALE} and t.scales["x"].explicit
+
+
+@pytest.mark.parametrize(
+    "body, outputs, left, scales",
+    [
+        ("a = Sin(x)  y = Identity(a)", "y", ["Sin"], {}),  # the node before makes the output
+        (f"a = Sin(x)  b = Identity(a) {pair('b', 'y')}", "y", ["Sin"], {"y": SCALE}),
+        ("y = Identity(x)", "y", ["Identity"], {}),  # TensorRT's parser wants a node there
+        ("a = Sin(x)  y = Identity(a)  v = Exp(a)", "y v", ["Sin", "Identity", "Exp"], {}),
+        ("a = Sin(x)  y = Identity(a)  v = Identity(a)", "y v", ["Sin", "Identity", "Identity"], {}),
+        (f"a = Sin(x) {pair('a', 'b')} y = Identity(b)  v = Exp(b)", "y v", ["Sin", "Identity", "Exp"], {"a": SCALE}),
+        (f"y = Sin(x)  a = Identity(y) {pair('a', 'b')} v = Exp(b)", "y v", ["Sin", "Identity", "Exp"], {"y": None, "a": SCALE}),
+    ],
+)  # fmt: skip
+def test_f7_graph_outputs_keep_name_and_scale(
+    body: str, outputs: str, left: list[str], scales: dict[str, float]
+) -> None:
+    listed = ", ".join(f"float[2,3,4,4] {name}" for name in [*outputs.split(), "o"])
+    t = same_function(model(f"g ({X}) => ({listed}) {{ {body} {pair('x', 'xq', 't')} o = Tan(xq) }}", **S))
+    assert [op for op in ops(t) if op != "Tan"] == left
+    assert {n: v for n, v in scales_of(t).items() if n != "x"} == {n: v for n, v in scales.items() if v is not None}
+
+
+def test_f7_several_in_a_row_and_reported_once() -> None:
+    text = f"""g ({X}) => (float[2,3,4,4] y) {{ {pair("x", "d")} a = Sin(d)  b = Identity(a)  c = Cast<to=1>(b)
+        e = Reshape(c, k)  f = Mul(e, one)  h = Identity(f)  y = Exp(h) }}"""
+    t = same_function(model(text, k=ints(2, 3, 4, 4), one=np.float32(1), **S))
+    (told,) = t.diagnostics.of_rule("F7")
+    assert ops(t) == ["Sin", "Exp"] and told.data["tensors"] == {gone: ["a"] for gone in "bcefh"}
+    assert told.data["operators"] == {"Identity": 2, "Cast": 1, "Reshape": 1, "Mul": 1}
+
+
+def test_f7_a_body_reads_the_kept_tensor() -> None:
+    text = f"""g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair("x", "d")} a = Sin(d)  b = Identity(a)
+        y = If<then_branch = g1 () => (float[2,3] o1) {{ o1 = Exp(b) }}, else_branch = g2 () => (float[2,3] o2) {{ o2 = Neg(b) }}>(c) }}"""
+    for flag in (True, False):
+        feed = {"x": np.ones((2, 3), np.float32), "c": np.array(flag)}
+        assert ops(same_function(model(text, **S), feed)) == ["Sin", "If"]
+
+
+def test_f7_batchnorm_behind_it_is_folded() -> None:
+    text = f"g (float[1,3,4,4] x) => (float[1,2,4,4] y) {{ {pair('x', 'd')} c = Conv(d, w)  i = Identity(c)  y = BatchNormalization(i, g1, g1, g1, g1) }}"
+    t = same_function(model(text, w=np.ones((2, 3, 1, 1), np.float32), g1=np.ones(2, np.float32), **S))
+    assert ops(t) == ["Conv"]
+
+
+# ------------------------------------------------------------------ F3: constant expressions
+
+
+def test_f3_constant_expressions_become_initializers() -> None:
+    """ConvNeXt's and DeiT's exporters share equal weights through Identity; others leave Unsqueeze, Cast and arithmetic."""
+    k = np.arange(3, dtype=np.float64)
+    text = f"""g (float[1,3,4,4] x) => (float[1,3,4,4] y, float[3,1,1] u) {{ {pair("x", "d")}
+        i = Identity(k)  c = Cast<to=1>(i)  u = Unsqueeze(c, ax)  h = Mul(u, two)  r = Sqrt(two)  q = Div(h, r)
+        w1 = Identity(w)  w2 = Identity(w)  a = Mul(d, q)  b = Conv(a, w1)  y = Conv(b, w2) }}"""
+    arrays = {"k": k, "ax": ints(1, 2), "two": np.float32(2), "w": np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1)}
+    t = same_function(model(text, **arrays, **S))
+    assert ops(t) == ["Unsqueeze", "Mul", "Conv", "Conv"]  # the graph output 'u' is still a node's
+    assert {c.tensor for c in t.causes.causes} <= {"a", "b"}
+    np.testing.assert_allclose(initializer(t, "q").reshape(-1), k * np.sqrt(2), rtol=1e-6)
+    assert [n.input[1] for n in t.model.graph.node if n.op_type == "Conv"] == ["w", "w"]
+
+
+# ------------------------------------------------------------------ F9: half precision
+
+
+def half(values: np.ndarray, kind: str) -> onnx.TensorProto:
+    types = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16, "double": TensorProto.DOUBLE}
+    if kind == "bfloat16":
+        return helper.make_tensor("", types[kind], values.shape, values.astype(np.float32).reshape(-1).tolist())
+    return numpy_helper.from_array(values.astype({"float16": np.float16, "double": np.float64}[kind]))
+
+
+def network(kind: str, ends: str, body: str, **arrays: np.ndarray) -> onnx.ModelProto:
+    explicit = model(f"g ({ends}) {{ {body} }}", opset=21, ir=10, **S)
+    for name, values in arrays.items():
+        tensor = half(values, kind)
+        tensor.name = name
+        explicit.graph.initializer.append(tensor)
+    return explicit
+
+
+TO = {"float16": 10, "bfloat16": 16, "double": 11}
+W = np.random.default_rng(4).standard_normal((4, 3, 1, 1))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "double"])
+def test_f9_a_network_becomes_float32(kind: str) -> None:
+    """As ModelOpt writes it: float32 outside, Casts at both ends, half precision between."""
+    body = f"{pair('x', 'q')} c = Cast<to={TO[kind]}>(q)  v = Conv(c, w, b)  r = Relu(v)  y = Cast<to=1>(r)"
+    explicit = network(kind, "float[1,3,4,4] x) => (float[1,4,4,4] y", body, w=W, b=np.full(4, 1 / 3))
+    t = translated(explicit)
+    assert ops(t) == ["Conv", "Relu"] and scales_of(t) == {"x": SCALE}
+    for name in ("w", "b"):
+        stored = next(i for i in explicit.graph.initializer if i.name == name)
+        np.testing.assert_array_equal(initializer(t, name), numpy_helper.to_array(stored).astype(np.float32))
+        assert initializer(t, name).dtype == np.float32
+    x = random_inputs(t.model, 1)
+    expected = np.einsum("oi,nihw->nohw", initializer(t, "w")[:, :, 0, 0], x["x"]) + initializer(t, "b")[:, None, None]
+    np.testing.assert_allclose(run(t.model, x)[0], expected.clip(0), rtol=1e-5, atol=1e-6)
+    (told,) = t.diagnostics.of_rule("F9")
+    assert told.severity == "info" and told.data["casts"] == {} and sum(told.data["constants"].values()) == 2
+
+
+@pytest.mark.parametrize("kind", ["float16", "double"])
+def test_f9_graph_inputs_and_outputs_keep_their_types(kind: str) -> None:
+    body = f"c = Cast<to=1>(x)  {pair('c', 'q')} h = Cast<to={TO[kind]}>(q)  r = Mul(h, k)  y = Relu(r)  v = Exp(y)"
+    explicit = network(kind, f"{kind}[2,3] x) => ({kind}[2,3] y, {kind}[2,3] v", body, k=np.full(3, 0.5))
+    t = translated(explicit)
+    kinds = [v.type.tensor_type.elem_type for v in (*t.model.graph.input, *t.model.graph.output)]
+    assert kinds == [TO[kind]] * 3
+    assert sorted(ops(t)) == ["Cast", "Cast", "Cast", "Exp", "Mul", "Relu"]
+    (told,) = t.diagnostics.of_rule("F9")
+    assert set(told.data["casts"].values()) == {"x", "y", "v"} and told.mend
+    assert told.severity == ("warning" if kind == "double" else "info")
+    assert "y" not in scales_of(t) and "y_float32" not in scales_of(t)  # rule S2: it stands for a graph output
+    feed = random_inputs(explicit, 3)
+    for want, got in zip(run(explicit, feed), run(t.model, feed)):
+        assert want.dtype == got.dtype
+        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=2e-2, atol=2e-2)
+
+
+def test_f9_double_constants_are_rounded_and_the_error_is_told() -> None:
+    body = f"{pair('x', 'q')} c = Cast<to=11>(q)  r = Mul(c, k)  y = Cast<to=1>(r)"
+    explicit = network("double", "float[2,3] x) => (float[2,3] y", body, k=np.array([1 / 3, 1e300, -np.inf]))
+    t = translated(explicit)
+    largest = np.finfo(np.float32).max
+    np.testing.assert_array_equal(initializer(t, "k"), np.array([1 / 3, largest, -np.inf], np.float32))
+    assert t.diagnostics.of_rule("F9")[0].data["constants"] == {"float64": 1}
+
+
+@pytest.mark.parametrize("baked", ["baked", "float"])
+def test_f9_trained_codes_stay(baked: str) -> None:
+    """Rule W1 on half precision weights: every code of channels that reach 127, as before."""
+    codes = np.random.default_rng(1).integers(-127, 128, (4, 3, 1, 1)).astype(np.int8)
+    codes[:, 0] = 127
+    body = f"{pair('x', 'q', 'hs', 'z')} wq = DequantizeLinear<axis=0>(codes, ws, wz)  y = Conv(q, wq)"
+    explicit = network(
+        "float16",
+        "float16[1,3,4,4] x) => (float16[1,4,4,4] y",
+        body,
+        hs=np.float64(0.05),
+        ws=np.array([0.01, 0.02, 0.003, 0.5]),
+    )
+    for name, values in (("codes", codes), ("wz", np.zeros(4, np.int8))):
+        explicit.graph.initializer.append(numpy_helper.from_array(values, name))
+    t = translated(explicit, weights=baked)
+    assert [row.exact for row in t.weights] == [True]
+
+
+def test_f9_bodies_are_converted_too() -> None:
+    text = f"""g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair("x", "d")} h = Cast<to=10>(d)  v = If<
+        then_branch = g1 () => (float16[2,3] o1) {{ o1 = Mul(h, k) }},
+        else_branch = g2 () => (float16[2,3] o2) {{ f = Cast<to=1>(h)  n = Neg(f)  o2 = Cast<to=10>(n) }}>(c)
+        y = Cast<to=1>(v) }}"""
+    t = translated(model(text, k=np.float16(2), **S))
+    assert ops(t) == ["If"]
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    np.testing.assert_allclose(run(t.model, {"x": x, "c": np.array(True)})[0], 2 * x, rtol=1e-6)
+    np.testing.assert_allclose(run(t.model, {"x": x, "c": np.array(False)})[0], -x, rtol=1e-6)
+
+
+def test_f9_operators_outside_onnx_keep_the_network_as_it_is() -> None:
+    body = f"{pair('x', 'q')} c = Cast<to=10>(q)  m = custom.Magic(c)  r = Mul(m, k)  y = Cast<to=1>(r)"
+    explicit = network("float16", "float[2,3] x) => (float[2,3] y", body, k=np.ones(3))
+    explicit.opset_import.append(helper.make_opsetid("custom", 1))
+    t = translated(explicit)
+    assert ops(t)[0] == "Cast" and initializer(t, "k").dtype == np.float16
+    assert "Magic" in t.diagnostics.of_rule("F9")[0].message
+
+
+def test_f9_a_half_precision_initializer_as_graph_output() -> None:
+    body = f"{pair('x', 'q')} c = Cast<to=10>(q)  r = Mul(c, k)  y = Cast<to=1>(r)"
+    explicit = network("float16", "float[2,3] x) => (float[2,3] y, float16[3] k", body, k=np.arange(3) / 3)
+    t = translated(explicit)
+    outputs = run(t.model, {"x": np.ones((2, 3), np.float32)}, ["k"])
+    assert outputs[0].dtype == np.float16
+    np.testing.assert_array_equal(outputs[0], (np.arange(3) / 3).astype(np.float16))
