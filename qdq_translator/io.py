@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional, Union
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -164,9 +164,11 @@ def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) ->
     del tensor.external_data[:]
 
 
-def write_graph(graph: Graph, path: Path, data_name: str, external: bool) -> None:
+def write_graph(
+    graph: Graph, path: Path, data_name: str, external: bool, metadata: Optional[Mapping[str, str]] = None
+) -> None:
     """Writes a graph to `path`; with `external`, or where protobuf's 2 GiB do not hold it, the weights to `data_name`
-    beside it. Deterministic: tensors in graph order, external ones each at a multiple of 4096 bytes.
+    beside it. `metadata`: of the model, besides the graph's own; it stands in front of the graph. Deterministic: tensors in graph order, external ones each at a multiple of 4096 bytes.
 
     Weights are written one after the other, so that no second copy of them is ever in memory.
     """
@@ -178,6 +180,10 @@ def write_graph(graph: Graph, path: Path, data_name: str, external: bool) -> Non
     model = graph.to_model(initializers=())
     body = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
+    entries = {**{entry.key: entry.value for entry in model.metadata_props}, **(metadata or {})}
+    del model.metadata_props[:]
+    for key, value in entries.items():
+        model.metadata_props.add(key=key, value=value)
     total = len(body) + sum(len(_INITIALIZER_TAG) + len(_varint(size)) + size for size in sizes)
     with open(path, "wb") as file:
         file.write(model.SerializeToString(deterministic=True))

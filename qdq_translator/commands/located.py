@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.formats.sets import refuse_mixture
 
 
 def locate(path: str, model: str) -> TranslationFiles:
-    """`TranslationFiles.locate`, with a note on stderr where the newest of several was taken."""
+    """`TranslationFiles.locate`, with a note on stderr where the newest of several was taken.
+
+    Raises UserError where its files do not belong together.
+    """
     files = TranslationFiles.locate(path, model)
     if not model and Path(path).is_dir():
         number = len(TranslationFiles.names_in(files.folder))
@@ -18,6 +22,7 @@ def locate(path: str, model: str) -> TranslationFiles:
                 f"note: {path} holds {number} translations; this is the newest, '{files.name}'. -i MODEL chooses another.",
                 file=sys.stderr,
             )
+    refuse_mixture(files)
     return files
 
 

@@ -37,7 +37,6 @@ def run(options: Options) -> int:
 
     from qdq_translator.commands.located import locate, print_next
     from qdq_translator.errors import UsageError
-    from qdq_translator.formats.files import TranslationFiles
     from qdq_translator.report.data import format_report
 
     if (options.against or options.verify) and not options.html:
@@ -52,8 +51,7 @@ def run(options: Options) -> int:
         refuse_overwriting([Path(options.html)], [*files, *([Path(options.verify)] if options.verify else [])])
         other = None
         if options.against:
-            other_files = TranslationFiles.locate(options.against)
-            other = other_files.read_report()
+            other = locate(options.against, "").read_report()
         results = None
         if options.verify:
             results = read_json(Path(options.verify), RESULTS, "Name what 'qdq-translator verify --save FILE' wrote.")

@@ -2,7 +2,7 @@
 
 `contents` says at writing time what the set holds: a digest of every node, every initializer and every end of the stripped
 model (external data included), of cache, layer argument and precision config, and one digest over all, the set's id, which
-the precision config carries too. `disagreements` holds the files against that, and cache, config and layer argument against
+the precision config and the model's metadata carry too. `disagreements` holds the files against that, and cache, config and layer argument against
 the report entry by entry, so that whatever was changed, dropped or added since is named.
 
 Digests are the first 64 bits of SHA-256 (the set's id: 128); the values of an initializer enter them as a CRC-32, which
@@ -12,10 +12,8 @@ an attacker.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import zlib
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -24,25 +22,10 @@ from onnx import numpy_helper
 from qdq_translator.formats.calibration_cache import CalibrationCache, is_usable, scale_to_hex
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.layer_precisions import fp16_layers
+from qdq_translator.formats.sets import SET_DIGITS, SET_KEY, digest, digest_of_json
 from qdq_translator.graph import Graph, Node
 
-SET_KEY = "set"
-"""Of the precision config and of the report's `integrity`."""
-_DIGITS, _SET_DIGITS = 16, 32
 _MODEL_PARTS = {"ends": "graph input, output or opset", "nodes": "node", "initializers": "initializer"}
-
-
-def _digest(parts: Iterable[bytes], digits: int = _DIGITS) -> str:
-    """Hex digits over byte strings whose borders count."""
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(len(part).to_bytes(8, "little"))
-        found.update(part)
-    return found.hexdigest()[:digits]
-
-
-def _of_json(value: Any, digits: int = _DIGITS) -> str:
-    return _digest([json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")], digits)
 
 
 def _of_tensor(tensor: onnx.TensorProto) -> str:
@@ -51,20 +34,20 @@ def _of_tensor(tensor: onnx.TensorProto) -> str:
         values = b"\0".join(tensor.string_data)
     else:
         values = tensor.raw_data or np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes()
-    return _digest([repr((tensor.data_type, *tensor.dims)).encode(), zlib.crc32(values).to_bytes(4, "little")])
+    return digest([repr((tensor.data_type, *tensor.dims)).encode(), zlib.crc32(values).to_bytes(4, "little")])
 
 
 def _of_node(node: Node) -> str:
     """Two digests: what the node is and what it reads and makes; its attributes."""
     wiring = [node.domain, node.op_type, *node.inputs, "", *node.outputs]
     attributes = (node.attributes[key].SerializeToString(deterministic=True) for key in sorted(node.attributes))
-    return f"{_digest(text.encode('utf-8', 'surrogateescape') for text in wiring)} {_digest(attributes)}"
+    return f"{digest(text.encode('utf-8', 'surrogateescape') for text in wiring)} {digest(attributes)}"
 
 
 def model_contents(graph: Graph) -> dict[str, dict[str, str]]:
     """`ends` (inputs, outputs, opsets), `nodes` and `initializers`, each: name -> digest."""
     ends = {
-        f"{kind} '{name}'": _digest([value.type.SerializeToString(deterministic=True)])
+        f"{kind} '{name}'": digest([value.type.SerializeToString(deterministic=True)])
         for kind, values in (("input", graph.inputs), ("output", graph.outputs))
         for name, value in values.items()
     }
@@ -82,11 +65,11 @@ def contents(graph: Graph, cache: str, layer_argument: str, config: Mapping[str,
     (without its `SET_KEY`)."""
     found: dict[str, Any] = {
         "model": model_contents(graph),
-        "cache": _of_json(cache),
-        "layer_arg": _of_json(layer_argument),
-        "config": _of_json(config),
+        "cache": digest_of_json(cache),
+        "layer_arg": digest_of_json(layer_argument),
+        "config": digest_of_json(config),
     }
-    return {SET_KEY: _of_json(found, _SET_DIGITS), **found}
+    return {SET_KEY: digest_of_json(found, SET_DIGITS), **found}
 
 
 # -------------------------------------------------------------------- what has become of it
@@ -129,9 +112,9 @@ def _rest(files: TranslationFiles, config: Mapping[str, Any], wrote: Mapping[str
     """What no entry shows: comments and order in a file, other keys of the config, files of another set."""
     if config.get(SET_KEY) != wrote.get(SET_KEY):
         return ["The precision config and the report are of different translations (their set ids differ)."]
-    now = {"config": _of_json({key: value for key, value in config.items() if key != SET_KEY})}
+    now = {"config": digest_of_json({key: value for key, value in config.items() if key != SET_KEY})}
     for key, path in (("cache", files.cache), ("layer_arg", files.layer_arg)):
-        now[key] = _of_json(path.read_bytes().decode("utf-8", "surrogateescape") if path.is_file() else "")
+        now[key] = digest_of_json(path.read_bytes().decode("utf-8", "surrogateescape") if path.is_file() else "")
     paths = {"cache": files.cache, "layer_arg": files.layer_arg, "config": files.config}
     return [
         f"{paths[key].name} was changed after the translation, in none of its entries."

@@ -12,6 +12,7 @@ from qdq_translator.disk import appear_together
 from qdq_translator.emit import integrity
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
+from qdq_translator.formats.sets import MODEL_KEY, SET_KEY
 from qdq_translator.io import write_graph
 from qdq_translator.options import PRESETS, effective, flags_of
 from qdq_translator.report.data import format_report, is_dynamic
@@ -42,11 +43,12 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
     files = TranslationFiles(folder, translation.name)
     with appear_together(folder) as scratch:
         temporary = TranslationFiles(scratch, translation.name)
-        write_graph(translation.graph, temporary.model, files.model_data.name, translation.source.external_data)
         config, cache = precision_config(translation), translation.cache.to_text()
         layer_argument = format_layer_precisions(fp16_layers(translation.fp16_nodes))
         wrote = integrity.contents(translation.graph, cache, layer_argument, config)
-        config[integrity.SET_KEY] = wrote[integrity.SET_KEY]
+        config[SET_KEY] = wrote[SET_KEY]
+        graph, source, metadata = translation.graph, translation.source, {MODEL_KEY: wrote[SET_KEY]}
+        write_graph(graph, temporary.model, files.model_data.name, source.external_data, metadata)
         _write(temporary.config, json.dumps(config, indent=4) + "\n")
         _write(temporary.cache, cache)
         _write(temporary.layer_arg, layer_argument)

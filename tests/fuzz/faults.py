@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import errno
+import functools
 import io
 import os
 import random
@@ -17,7 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
+from qdq_translator.translator import Translation
 
 CALLS = ("replace", "rename", "link", "fsync", "mkdir", "rmdir", "unlink", "remove", "open")
 KILLED = 137
@@ -125,16 +129,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()}
 
 
+@functools.lru_cache(maxsize=None)
+def _two() -> tuple[Translation, Translation]:
+    """Two translations of one model that differ in every file."""
+    other = TranslateOptions(platform="drive-os-6.0.9", keep_fp16=["*onv*"], weights="float")
+    return translate(EXAMPLE_MODEL, TranslateOptions(platform="jetpack-6.2")), translate(EXAMPLE_MODEL, other)
+
+
 def interrupted(rng: random.Random) -> str:
     """Writes a second translation over a first one, interrupted somewhere; '' where the folder holds either of them, or a
     mixture that readers refuse, and the next run leaves the second one and nothing else."""
-    from qdq_translator.translator import TranslateOptions, translate
-    from tests.fuzz.readers import EXAMPLE_MODEL
-
-    first = translate(EXAMPLE_MODEL, TranslateOptions(platform="jetpack-6.2"))
-    second = translate(
-        EXAMPLE_MODEL, TranslateOptions(platform="drive-os-6.0.9", infer_mul_scales=True, weights="float")
-    )
+    first, second = _two()
     with tempfile.TemporaryDirectory() as name:
         places = [Path(name) / place for place in ("first", "second", "out")]
         for translation, place in zip((first, second, first), places):
