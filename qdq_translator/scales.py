@@ -50,19 +50,18 @@ class ScaleTable:
 
     def __init__(self) -> None:
         self._scales: dict[str, TensorScale] = {}
-        self._observed: dict[str, list[TensorScale]] = {}
+        self._observed: dict[str, dict[float, TensorScale]] = {}
+        """Tensor -> each value that some quantizer gives it, the first one's word, in order."""
         self.settled = False
 
     def observe(self, tensor: str, value: float, origin: Origin) -> None:
         """One quantizer's word about a tensor; several may differ until `settle`."""
-        seen = self._observed.setdefault(tensor, [])
         value = float(np.float32(value))
-        if all(value != s.value for s in seen):
-            seen.append(TensorScale(value, origin))
+        self._observed.setdefault(tensor, {}).setdefault(value, TensorScale(value, origin))
 
     def rename(self, old: str, new: str) -> None:
         """Moves what was observed of `old`, and its scale, to `new`, which keeps a scale that it has."""
-        for scale in self._observed.pop(old, ()):
+        for scale in self._observed.pop(old, {}).values():
             self.observe(new, scale.value, scale.origin)
         settled = self._scales.pop(old, None)
         if settled is not None:
@@ -79,14 +78,15 @@ class ScaleTable:
             return TensorScale(scale.value, dataclasses.replace(origin, node=node, source=source))
 
         self._scales = {tensor: now(scale) for tensor, scale in self._scales.items()}
-        self._observed = {tensor: [now(scale) for scale in seen] for tensor, seen in self._observed.items()}
+        self._observed = {t: {value: now(scale) for value, scale in s.items()} for t, s in self._observed.items()}
 
     def settle(self, policy: str, diagnostics: Diagnostics) -> None:
         """Rule C1: one scale per tensor by `policy` (max, min, first, error); each conflict is reported.
 
         Raises UnsupportedQuantizer for a conflict under `error`.
         """
-        for tensor, seen in self._observed.items():
+        for tensor, values_seen in self._observed.items():
+            seen = list(values_seen.values())
             usable = [s for s in seen if is_usable(s.value)]
             for scale in seen:
                 if not is_usable(scale.value):

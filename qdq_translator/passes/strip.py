@@ -186,13 +186,9 @@ def _report_series(series: list[Link], stripper: _Stripper, diagnostics: Diagnos
 def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
     """Rule C2: tensors that some consumers read quantized and others, whose names are given, as float."""
     dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, Dequantize)}
-    mixed: dict[str, list[str]] = {}
-    for step in found.steps:
-        if isinstance(step, Quantize) and step.source not in dequantized:
-            readers = [n.name for n in graph.consumers(step.source) if not is_quantize(n)]
-            if readers:
-                mixed[step.source] = readers
-    return mixed
+    sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, Quantize))
+    mixed = {s: [n.name for n in graph.consumers(s) if not is_quantize(n)] for s in sources if s not in dequantized}
+    return {source: readers for source, readers in mixed.items() if readers}
 
 
 def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
