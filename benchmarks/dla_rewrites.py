@@ -34,6 +34,8 @@ OPTIONS = TranslateOptions(
     infer_average_pool_scales=True,
     infer_concat_scales=True,
     infer_mul_scales=True,
+    infer_bounds=True,
+    infer_add_scales=True,
     add_unary_ew_scales_for_dla=True,
     unify_scales="max",
 )

@@ -189,7 +189,8 @@ _ROWS = (
     Rule(
         "S6",
         "through average pooling",
-        "average pools and spatial means as pass-through; backward that is a lower bound, so it comes last (`W-S6`)",
+        "the output of average pools and spatial means the input's scale; backward, which can only clip, with "
+        "`--inference reference` alone",
         "`--infer_average_pool_scales`",
         options=("infer_average_pool_scales",),
         same_value=True,

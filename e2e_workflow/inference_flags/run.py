@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from benchmarks.inference_flags import MODES, SETS, Coverage
 from e2e_workflow.common import evaluate, glyphs, results, shapes, tasks
+from e2e_workflow.common.glyph_network import Gate
 from e2e_workflow.common.translation import ENGINE
 from e2e_workflow.glyphs.run import PERCENTILE
 from qdq_translator import TranslateOptions, translate
@@ -27,7 +29,9 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 
 COMMAND = "python -m e2e_workflow.inference_flags.run"
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "scikit-learn", "pillow"]
-NETWORKS = ("glyphs", "detector", "mobilenet_silu", "resnet")
+BARE = "glyphs_bare_pools"
+NETWORKS = (BARE, "glyphs", "detector", "mobilenet_silu", "resnet")
+"""BARE: the same trained network, its gates' pools without quantizers, as exporters often leave them."""
 RANGES = {"max": None, "histogram": PERCENTILE}
 LIMIT = 0.3
 DETECTOR_IMAGES = 1600
@@ -41,7 +45,7 @@ FLOOR_HEADER = ["network", "ranges", "smallest SiLU output amax", *(f"floor {flo
 
 
 def make_task(name: str, smoke: bool) -> tasks.Task:
-    if name == "glyphs":
+    if name in ("glyphs", BARE):
         glyphs.TEST_SHARE = TEST_SHARE
         return tasks.GlyphTask(smoke)
     task = tasks.make(name, smoke)
@@ -110,13 +114,16 @@ def main() -> int:
     smoke = arguments.smoke
     folder = tasks.WORK / ("inference_flags_smoke" if smoke else "inference_flags")
     folder.mkdir(parents=True, exist_ok=True)
-    names = (arguments.only,) if arguments.only else NETWORKS[2:] if smoke else NETWORKS
+    names = (arguments.only,) if arguments.only else NETWORKS[3:] if smoke else NETWORKS
     rows: list[list[str]] = []
     floor_rows: list[list[str]] = []
     failed: list[str] = []
     for name in names:
         task = make_task(name, smoke)
         network = tasks.float_network(task, smoke)
+        if name == BARE:
+            for gate in [module for module in network.modules() if isinstance(module, Gate)]:
+                gate.pool = nn.AvgPool2d(gate.pool.kernel_size)
         for ranges, percentile in RANGES.items():
             tasks.calibrate(task, network, percentile)
             model = task.export(network, folder / f"{name}_{ranges}.onnx", quantized=True)

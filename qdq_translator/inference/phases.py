@@ -44,7 +44,8 @@ SIGMOID = ScaleRule("infer_mul_scales", sigmoid.OPS, sigmoid.forward)
 BOUNDS = ScaleRule("infer_bounds", bounds.OPS, bounds.forward)
 SUMS = ScaleRule("infer_add_scales", sums.OPS, sums.forward, sums.backward)
 PRODUCTS = ScaleRule("infer_mul_scales", mul.OPS, mul.product_forward)
-MEANS = ScaleRule("infer_average_pool_scales", average_pool.OPS, average_pool.forward, average_pool.backward)
+MEANS = ScaleRule("infer_average_pool_scales", average_pool.OPS, average_pool.forward)
+AVERAGED = ScaleRule("infer_average_pool_scales", average_pool.OPS, backward=average_pool.reference_backward)
 QUOTIENTS = ScaleRule("infer_mul_scales", mul.OPS, backward=mul.reference_backward)
 INVERSE_SIGMOID = ScaleRule("", sigmoid.OPS, backward=sigmoid.reference_backward)
 
@@ -54,10 +55,11 @@ PHASES: dict[str, tuple[tuple[ScaleRule, ...], ...]] = {
         (SIGMOID, BOUNDS),
         (SUMS,),
         (PRODUCTS,),
-        (CONCAT_PARTLY, MEANS),
+        (MEANS,),
+        (CONCAT_PARTLY,),
     ),
     "reference": (
-        (HANDED_ON, CLIP, CONCAT_PARTLY, SIGMOID, INVERSE_SIGMOID, PRODUCTS, QUOTIENTS, MEANS),
+        (HANDED_ON, CLIP, CONCAT_PARTLY, SIGMOID, INVERSE_SIGMOID, PRODUCTS, QUOTIENTS, MEANS, AVERAGED),
         (BOUNDS,),
         (SUMS,),
     ),
