@@ -16,9 +16,13 @@ from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.report import html
-from qdq_translator.report.html import Network, comparison_page, draw, report_page, roofline, shares, write_page
+from qdq_translator.report import changes, figures
+from qdq_translator.report import model as page_model
+from qdq_translator.report.charts import roofline, shares
+from qdq_translator.report.html import comparison_page, report_page, write_page
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
+from qdq_translator.report.model import Network
+from qdq_translator.report.picture import draw
 
 MARKUP = (
     """<script>window.hacked=1</script>"><img src=x onerror="window.hacked=2"></script><script>window.hacked=3//'"""
@@ -172,7 +176,7 @@ def test_rewrites_lead_to_what_came(report: dict[str, Any]) -> None:
 
 
 def test_percentages_round_without_claiming_all_or_nothing() -> None:
-    assert [html.percent(x) for x in (0.0, 0.01, 49.96, 99.97, 100.0, None)] == [
+    assert [figures.percent(x) for x in (0.0, 0.01, 49.96, 99.97, 100.0, None)] == [
         "0.0%", "<0.1%", "50.0%", ">99.9%", "100.0%", "",
     ]  # fmt: skip
 
@@ -203,7 +207,7 @@ def test_nothing_is_loaded_and_only_our_script_runs(report: dict[str, Any]) -> N
 
 
 def test_every_precision_has_a_mark_of_its_own() -> None:
-    marks = [mark for mark, _ in html.KINDS.values()]
+    marks = [mark for mark, _ in page_model.KINDS.values()]
     assert len(set(marks)) == len(marks)
 
 
@@ -534,7 +538,7 @@ def test_comparison(browser: Any, tmp_path: Path, report: dict[str, Any], cured:
     assert "--add_unary_ew_scales_for_dla" in page.text("#options") and "no" in page.text("#options")
     assert report["root_causes"]["causes"][0]["tensor"] in page.text("#causes")
     for macs in (report["coverage"]["macs"], cured["coverage"]["macs"]):
-        assert html.percent(macs["int8"], macs["total"]) in page.text(".changes")
+        assert figures.percent(macs["int8"], macs["total"]) in page.text(".changes")
     assert page.js("return document.querySelectorAll('#graph .ch').length") == len(rows)
 
 
@@ -542,7 +546,7 @@ def test_changed_scales_show_their_ratio(report: dict[str, Any]) -> None:
     first = report["scales"][0]
     other = {**report, "scales": [{**first, "scale": first["scale"] * 2}, *report["scales"][1:]]}
     text = comparison_page(other, report)
-    rows = html._changed_scales(Network(report), Network(other))
+    rows = changes.changed_scales(Network(report), Network(other))
     assert [row["name"] for row in rows] == [first["tensor"]]
     assert rows[0]["ratio"] == pytest.approx(2)
     assert "None: every layer runs as before." in text
