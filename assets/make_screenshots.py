@@ -54,10 +54,18 @@ def browser() -> Any:
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
 
 
-def take(window: Any, page: Path, name: str, theme: str = "light", section: str = "", script: str = "") -> None:
+def take(
+    window: Any,
+    page: Path,
+    name: str,
+    theme: str = "light",
+    section: str = "",
+    script: str = "",
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+) -> None:
     window.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
-        {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False},
+        {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False},
     )
     window.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]}
@@ -104,6 +112,8 @@ def main() -> int:
         )
         take(window, pages["comparison"], "comparison.png")
         take(window, pages["deep"], "report_deep.png", section="#network")
+        take(window, pages["plain"], "report_cost.png", section="#layers", size=(1400, 1500))
+        take(window, pages["plain"], "report_cost_narrow.png", section="#layers", size=(400, 1500))
     return 0
 
 

@@ -1,10 +1,11 @@
 """The cost model against every published time of Orin's DLA that we know: the fit, leave-one-network-out, docs/cost.md.
 
-    python -m benchmarks.cost [--fit] [--write]
+    python -m benchmarks.cost [--fit] [--write] [--zoo FOLDER]
 
 Prints the table of docs/cost.md (`--write` puts it there); `--fit` fits the parameters of `qdq_translator/cost/orin.json`
 again and prints them. The points are other people's measurements (`data/dla_points.json`, each with its source), the layers
-of their networks are written down in `data/dla_networks.json`. Takes about ten seconds.
+of their networks are written down in `data/dla_networks.json`. Takes about ten seconds. `--zoo`: also the verdict for every
+model of a folder, as it is and with `--preset dla --unify_scales max`, below the first table.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from qdq_translator import TranslateOptions, translate
 from qdq_translator.cost.fit import fit
 from qdq_translator.cost.model import CostModel, Parameters, Surface, Work, published
+from qdq_translator.errors import UserError
 
 DATA = Path(__file__).with_name("data")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cost.md"
 BEGIN, END = "<!-- benchmarks/cost.py -->\n", "<!-- end -->\n"
+ZOO_BEGIN = "<!-- benchmarks/cost.py --zoo -->\n"
 FITTED = {"int8": ("int8_rate", "bytes_per_second", "seconds_per_layer"), "fp16": ("fp16_rate",)}
 """What is fitted, INT8 first: FP16 takes bandwidth and fixed part from it."""
 GOALS = {"int8": 0.25, "fp16": 0.35}
@@ -159,19 +163,58 @@ def table(every: Sequence[Point], parameters: Parameters, without: dict[str, Par
     return "\n".join(lines) + "\n"
 
 
-def with_table(page: str, text: str) -> str:
-    """`page` with its generated part replaced. Raises ValueError where the marks are missing."""
-    before, begin, rest = page.partition(BEGIN)
+ZOO_HEAD = (
+    "| model | MACs in INT8 | layers: INT8 | FP16 | GPU | subgraphs | estimated ms |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+)
+
+
+def zoo_table(models: Sequence[Path]) -> str:
+    """The DLA's verdict for each model, as it is and with the preset and shared ranges: `before -> after` in each cell."""
+    rows = []
+    for path in models:
+        before, after = (
+            _verdict(path, options)
+            for options in (
+                TranslateOptions(target="orin-dla"),
+                TranslateOptions(preset="dla", unify_scales="max"),
+            )
+        )
+        cells = [a if a == b else f"{a} &rarr; {b}" for a, b in zip(before, after)]
+        rows.append(f"| {path.stem} | {' | '.join(cells)} |\n" if cells else f"| {path.stem} | refused | | | | | |\n")
+    return ZOO_HEAD + "".join(rows)
+
+
+def _verdict(path: Path, options: TranslateOptions) -> list[str]:
+    """What stands in the cells of one model; [] where it is refused."""
+    try:
+        report = translate(path, options).report
+    except UserError:
+        return []
+    shares, cost = report["dla"]["shares"], report["cost"]
+    macs, time = shares["dla-int8"]["macs_share"], cost["milliseconds"]
+    return [
+        "-" if macs is None else f"{100 * macs:.1f}%",
+        *(str(shares[verdict]["layers"]) for verdict in ("dla-int8", "dla-fp16", "gpu")),
+        str(report["dla"]["subgraphs"]),
+        "-" if time is None else f"{time:.3f}",
+    ]
+
+
+def with_table(page: str, text: str, begins: str = BEGIN) -> str:
+    """`page` with a generated part replaced. Raises ValueError where the marks are missing."""
+    before, begin, rest = page.partition(begins)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{PAGE.name} has not one generated table")
-    return before + BEGIN + text + END + after
+    return before + begins + text + END + after
 
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="The cost model against published times.")
     parser.add_argument("--fit", action="store_true", help="fit the parameters again and print them")
     parser.add_argument("--write", action="store_true", help="put the table into docs/cost.md")
+    parser.add_argument("--zoo", type=Path, help="a folder of Q/DQ models: the DLA's verdict for each")
     options = parser.parse_args(argv)
     every = points()
     parameters = Parameters(**published()["parameters"])
@@ -180,8 +223,13 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(dataclasses.asdict(parameters), indent=2), end="\n\n")
     text = table(every, parameters, left_out(every, parameters))
     print(text, end="")
+    page = with_table(PAGE.read_text(encoding="utf-8"), text)
+    if options.zoo:
+        verdicts = zoo_table(sorted(options.zoo.glob("*.onnx")))
+        print("\n" + verdicts, end="")
+        page = with_table(page, verdicts, ZOO_BEGIN)
     if options.write:
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+        PAGE.write_text(page, encoding="utf-8")
     return 0
 
 
