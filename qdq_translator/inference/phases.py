@@ -3,8 +3,9 @@
 A tensor keeps the first scale that it gets (S1), so the order is what decides. Exact rules come first: what they give
 follows from the model's own scales, and nothing that is guessed may take its place. Then what is observed on data (rule K1:
 `infer_scales` takes it as a function), because an observation is better than any bound; with it known, the exact rules go
-on. Then the guesses, the tightest first: bounds by definition (B1), sums (S11) and products (S8), which are upper bounds
-and cost resolution only, and the mean last (S6), whose input it bounds from below. All earlier rules stay on in a later phase.
+on. Then the guesses: bounds by definition (B1), sums (S11), products (S8) and means (S6), which are upper bounds and cost
+resolution only; last a Concat some of whose inputs stay unknown (S7), a lower bound. All earlier rules stay on in a later
+phase.
 Unary scales (S9) are no ranges: they are added behind all phases, so that no rule builds on them.
 
 `--inference reference` is NVIDIA's order and NVIDIA's formulas, lower bounds included, in one phase.

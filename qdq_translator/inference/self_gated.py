@@ -3,8 +3,8 @@
 
 Backward, `amax_x` is the positive solution of `x * gate(x) = amax_y`: above it y would exceed its own range. Inputs below
 `-amax_x` saturate and come out as they do at `-amax_x` instead of nearly 0, which the note of the origin says. Forward,
-`amax_y` is what y reaches at `amax_x`. Nothing where something other than the
-gate and the product reads x, and nothing for the gate of another tensor.
+`amax_y` is what y reaches at `amax_x`. Nothing where something other than the gate and the product reads x, and nothing for
+the gate of another tensor.
 """
 
 from __future__ import annotations

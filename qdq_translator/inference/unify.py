@@ -10,9 +10,8 @@ Tensors that share a range with a common third share it with each other (union-f
 what they cost by themselves, and one that would cost any tensor of its set more than `--max_bits_lost` bits of its resolution
 is left out: its tensors keep their ranges, and it stays FP16. (Raising everything made every code of a gate 0.) Outputs of
 Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b, seen on Orin).
-Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data
-movement in front of a Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left
-out: the DLA never applies it.
+Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data movement in front of a
+Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left out: the DLA never applies it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ class SharedRange:
     """Tensors that the DLA wants on one scale. before: tensor -> its own scale; largest: the scale they need.
 
     nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused: it
-    does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale the DLA does not apply.
+    does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale the DLA does not
+    apply.
     """
 
     largest: float
@@ -153,11 +153,10 @@ class _Groups:
     """Sets of tensors that are to be on one scale. refused: layers that would cost a tensor more than `limit` bits."""
 
     def __init__(self, context: Context, limit: float) -> None:
-        self.context, self.limit = context, limit
+        self.context = context
         self.unions: Unions[str] = Unions()
         self.ends: dict[str, tuple[float, float]] = {}
         """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
-        self.refused: list[Node] = []
         self.wants = [
             (node, shared) for node in context.graph.nodes if len(shared := shared_tensors(node, context)) > 1
         ]
@@ -165,11 +164,12 @@ class _Groups:
             source = scale.origin.source
             if scale.origin.rule in SAME_VALUE and context.scales.value(source) == scale.value:
                 self._join([name, source], math.inf)
-        for node, shared in sorted(self.wants, key=lambda want: self._bits(want[1])):
-            if not self._join(shared, limit):
-                self.refused.append(node)
-        position = {id(node): index for index, (node, _) in enumerate(self.wants)}
-        self.refused.sort(key=lambda node: position[id(node)])
+        dear = {
+            id(node)
+            for node, shared in sorted(self.wants, key=lambda want: self._bits(want[1]))
+            if not self._join(shared, limit)
+        }
+        self.refused = [node for node, _ in self.wants if id(node) in dear]
 
     def differing(self) -> list[tuple[list[str], list[str]]]:
         """(tensors, nodes) of every set that is not on one scale, in graph order."""
