@@ -1,7 +1,7 @@
 """What each JSON file that we read must look like (JSON Schema, draft 7), and reading one: every fault is a sentence.
 
 `docs/report_schema.md` says what the keys mean. Keys that are not named here are let through: later versions may add some.
-`required` is what every version has written; what came later may be missing.
+What is `required` is what our readers take for granted.
 """
 
 from __future__ import annotations
@@ -79,10 +79,17 @@ _PLAN = _record(
         **_row("macs weights", _maybe(_COUNT)),
         **_row("macs_share weights_share", _maybe(_NUMBER)),
         "dla": {"enum": [*_VERDICTS, None]},
-    },
-    {"cost": _maybe(_record({}, {**_COST, "bytes": _maybe(_COUNT), **_row("bound fused_into", _maybe(_TEXT))}))},
+        "cost": _maybe(_record({**_COST, "bytes": _maybe(_COUNT), **_row("bound fused_into", _maybe(_TEXT))})),
+    }
 )
 _FINDING = _record(_row("limit text found effect source status"))
+_SHARE = _record(
+    {
+        "layers": _COUNT,
+        "macs": _maybe(_COUNT),
+        **_row("milliseconds macs_share milliseconds_share", _maybe(_NUMBER)),
+    }
+)
 _DLA = _record(
     {
         "generation": _TEXT,
@@ -97,23 +104,13 @@ _DLA = _record(
                     "findings": _list(_FINDING),
                     "unknown": _TEXTS,
                     "subgraph": _COUNT,
-                },
-                {"wants_scale": _FLAG},
-            )
-        ),
-    },
-    {
-        "shares": _map(
-            _record(
-                {
-                    "layers": _COUNT,
-                    "macs": _maybe(_COUNT),
-                    **_row("milliseconds macs_share milliseconds_share", _maybe(_NUMBER)),
+                    "wants_scale": _FLAG,
                 }
             )
         ),
-        "transitions": _map(_record({"tensors": _COUNT, "bytes": _maybe(_COUNT)})),
-    },
+        "shares": _record(_row("dla-int8 dla-fp16 gpu", _SHARE)),
+        "transitions": _record(_row("int8_fp16 dla_gpu", _record({"tensors": _COUNT, "bytes": _maybe(_COUNT)}))),
+    }
 )
 _CAUSES = _record(
     {
@@ -123,8 +120,8 @@ _CAUSES = _record(
                     **_row("tensor producer op sentence why cure rule"),
                     **_row("options follows layers shared_layers", _TEXTS),
                     "macs": _maybe(_COUNT),
-                },
-                {"milliseconds": _maybe(_NUMBER)},
+                    "milliseconds": _maybe(_NUMBER),
+                }
             )
         ),
         "groups": _list(
@@ -134,12 +131,19 @@ _CAUSES = _record(
                     **_row("options tensors", _TEXTS),
                     "layers": _COUNT,
                     **_row("macs total_macs", _maybe(_COUNT)),
-                },
-                {"milliseconds": _maybe(_NUMBER)},
+                    "milliseconds": _maybe(_NUMBER),
+                }
             )
         ),
         "what_if": _list(
-            _record({"options": _TEXTS, "int8_layers": _COUNT, "int8_macs": _maybe(_COUNT), "scales": _COUNT})
+            _record(
+                {
+                    "options": _TEXTS,
+                    **_row("int8_layers scales", _COUNT),
+                    **_row("int8_macs gpu_layers", _maybe(_COUNT)),
+                    **_row("milliseconds bits_lost", _maybe(_NUMBER)),
+                }
+            )
         ),
     }
 )
@@ -187,8 +191,8 @@ REPORT = _record(
                     "raised": _FLAG,
                     "nodes": _TEXTS,
                     "tensors": _list(_record({"tensor": _TEXT, **_row("scale bits_lost", _NUMBER)})),
-                },
-                {"refused": _FLAG},
+                    "refused": _FLAG,
+                }
             )
         ),
         "scales": _list(
@@ -213,20 +217,19 @@ REPORT = _record(
             )
         ),
         "diagnostics": _list(_DIAGNOSTIC),
-    },
-    {
+        "assumption": _TEXT,
         "cost": _maybe(
             _record(
-                {},
                 {
                     **_row("milliseconds fp16_milliseconds", _maybe(_NUMBER)),
                     **_row("what note"),
                     "unknown_layers": _COUNT,
                     "model": _maybe(_OBJECT),
-                },
+                }
             )
         ),
-        "assumption": _TEXT,
+    },
+    {
         "integrity": _record(
             {
                 **_row("set cache layer_arg config"),

@@ -115,7 +115,8 @@ def _constant_at(
                 f"Constant '{tensor}' is quantized to {read.dtype} with zero point {zero}{without} at {node.label}.",
                 "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values and let TensorRT requantize them.",
             )
-    assert params is not None
+    if params is None:
+        return Rejected("", tensor, f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
     kind = "codes" if is_quantize(quantizers[-1]) else kind_of(graph, tensor)
     moves = [op for op in LAYOUT_OPS if "Cast" not in op]
     if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*moves) for n in chain):

@@ -130,7 +130,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @functools.lru_cache(maxsize=None)
-def _two() -> tuple[Translation, Translation]:
+def two_translations() -> tuple[Translation, Translation]:
     """Two translations of one model that differ in every file."""
     other = TranslateOptions(platform="drive-os-6.0.9", keep_fp16=["*onv*"], weights="float")
     return translate(EXAMPLE_MODEL, TranslateOptions(platform="jetpack-6.2")), translate(EXAMPLE_MODEL, other)
@@ -139,7 +139,7 @@ def _two() -> tuple[Translation, Translation]:
 def interrupted(rng: random.Random) -> str:
     """Writes a second translation over a first one, interrupted somewhere; '' where the folder holds either of them, or a
     mixture that readers refuse, and the next run leaves the second one and nothing else."""
-    first, second = _two()
+    first, second = two_translations()
     with tempfile.TemporaryDirectory() as name:
         places = [Path(name) / place for place in ("first", "second", "out")]
         for translation, place in zip((first, second, first), places):

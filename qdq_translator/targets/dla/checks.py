@@ -197,7 +197,7 @@ def buffer_banks(layer: Layer, fp16: bool) -> Optional[tuple[int, int]]:
     weight = layer.shape(layer.node.input(1))
     shape = layer.shape(layer.node.inputs[0])
     kernel = kernel_of(layer)
-    if weight is None or kernel is None or shape is None or len(shape) != 4:
+    if weight is None or kernel is None or shape is None or (len(weight), len(kernel), len(shape)) != (4, 2, 4):
         return None
     width, per_filter = shape[3], weight[1]
     if width is None or per_filter is None:
