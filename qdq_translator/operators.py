@@ -214,6 +214,14 @@ def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannel
     return OutputChannels(1 - index if transposed else index)
 
 
+def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -> bool:
+    """True for a constant operand that TensorRT quantizes with one scale, as any tensor: of a MatMul or Gemm that is not a
+    matrix by a constant matrix (fact sheet 5.2). data_rank: of the other operand, None where it is not known."""
+    if not node.is_op(*DENSE) or index not in WEIGHT_INPUTS[node.op_type]:
+        return False
+    return index == 0 or rank != 2 or (node.op_type == "MatMul" and data_rank != 2)
+
+
 # ---------------------------------------------------------------- sets that grow together
 
 Item = TypeVar("Item", bound=Hashable)

@@ -20,6 +20,7 @@ from qdq_translator.passes.fold_batchnorm import fold_batchnorm
 from qdq_translator.passes.fold_pad import fold_pads
 from qdq_translator.passes.half_precision import to_float32
 from qdq_translator.passes.kernel_shape import complete_convolutions
+from qdq_translator.passes.matmul_2d import matmul_as_matrices
 from qdq_translator.passes.no_ops import remove_no_ops
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.strip import strip
@@ -173,6 +174,10 @@ def _fold_pads(network: Network, settings: Settings) -> None:
     fold_pads(network.graph, network.scales)
 
 
+def _matmul_as_matrices(network: Network, settings: Settings) -> None:
+    matmul_as_matrices(network)
+
+
 def _dead(network: Network, settings: Settings) -> None:
     cleanup.remove_dead_nodes(network.graph)
     cleanup.remove_unused_initializers(network.graph)
@@ -210,6 +215,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
     Pass("BatchNormalization", ("F1",), _fold_batchnorm, _STRIPPED),
     Pass("Pad", ("F2",), _fold_pads, _STRIPPED),
+    Pass("MatMul as matrices", ("W1",), _matmul_as_matrices, _STRIPPED),
     Pass("dead nodes", ("F3",), _dead),
     Pass(
         "DLA rewrites",

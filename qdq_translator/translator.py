@@ -98,7 +98,7 @@ def translate(
         if not assume_scales and data is None:
             tried = _Tried(model, network, given, settings)
             causes = dataclasses.replace(causes, what_if=what_if_on_dla(options, decision, tried, tried.may_rewrite))
-    weights = check_weights(graph, network.trained)
+    weights = check_weights(graph, types, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate:
         annotate(graph, types, scales, plan, dla, diagnostics)
@@ -207,6 +207,8 @@ def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> Non
             why = f"{row.mixed_channels} of {row.channels} output channels have several scales" + (
                 f", {below} do not reach +-127" if below else ""
             )
+        if row.one_scale:
+            why = "it has one scale for all of them, because it is not the second matrix of a product of two"
         diagnostics.info(
             "W1",
             f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of its codes come out as "

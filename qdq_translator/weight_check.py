@@ -13,8 +13,9 @@ import numpy as np
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import TrainedWeight
-from qdq_translator.operators import output_channels
+from qdq_translator.operators import has_one_scale, output_channels
 from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
+from qdq_translator.types import TensorTypes
 
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
@@ -29,6 +30,7 @@ class WeightCheck:
     axis: no scale of TensorRT's can reproduce them. full_channels: the others whose trained codes reach +-127, where
     TensorRT must reproduce every code; full_reproduced: share reproduced in them (None without such channels).
     largest_code_error: in TensorRT's codes; largest_error: real error relative to the channel's max|w|.
+    one_scale: TensorRT has one scale for the weight, which then counts as one channel.
     note: why codes could not be compared, '' where they were.
     """
 
@@ -44,6 +46,7 @@ class WeightCheck:
     mixed_channels: int = 0
     saturated: int = 0
     note: str = ""
+    one_scale: bool = False
 
     @property
     def exact(self) -> bool:
@@ -57,7 +60,7 @@ class WeightCheck:
         return {**vars(self), "exact": self.exact, "share": self.share}
 
 
-def check_weights(graph: Graph, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:
+def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:
     """One row for every weight that was quantized and the layer that uses it, in graph order."""
     rows = []
     for node in graph.nodes:
@@ -65,23 +68,40 @@ def check_weights(graph: Graph, trained: Mapping[str, TrainedWeight]) -> list[We
             if name in trained and name in graph.initializers:
                 values = graph.array(name)
                 assert values is not None
-                row = _check(node, index, name, values, trained[name])
+                rank = types.rank(node.inputs[1 - index])
+                row = _check(node, index, values, trained[name], has_one_scale(node, index, values.ndim, rank))
                 if row is not None:
                     rows.append(row)
     return rows
 
 
-def _check(node: Node, index: int, name: str, values: np.ndarray, trained: TrainedWeight) -> Optional[WeightCheck]:
-    channels, count = output_channels(node, index, values.ndim), int(values.size)
-    if channels is None:
+def _check(
+    node: Node, index: int, values: np.ndarray, trained: TrainedWeight, one_scale: bool
+) -> Optional[WeightCheck]:
+    name, channels, count = node.inputs[index], output_channels(node, index, values.ndim), int(values.size)
+    if one_scale:
+        weight = values.reshape(1, -1)
+    elif channels is not None:
+        weight = channels.rows(values)
+    else:
         return None
-    weight = channels.rows(values)
     if trained.codes is None or trained.codes.shape != values.shape:
         note = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
         return WeightCheck(
-            name, node.name, count, 0, len(weight), 0, None, 0, 0.0, saturated=trained.saturated, note=note
+            name,
+            node.name,
+            count,
+            0,
+            len(weight),
+            0,
+            None,
+            0,
+            0.0,
+            saturated=trained.saturated,
+            note=note,
+            one_scale=one_scale,
         )
-    codes = channels.rows(trained.codes)
+    codes = trained.codes.reshape(1, -1) if one_scale or channels is None else channels.rows(trained.codes)
     made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
     full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
     same = made == codes
@@ -117,6 +137,7 @@ def _check(node: Node, index: int, name: str, values: np.ndarray, trained: Train
         largest_error,
         mixed,
         trained.saturated,
+        one_scale=one_scale,
     )
 
 

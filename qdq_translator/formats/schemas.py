@@ -213,7 +213,8 @@ REPORT = _record(
                     "full_reproduced": _maybe(_NUMBER),
                     **_row("largest_error share", _NUMBER),
                     "exact": _FLAG,
-                }
+                },
+                {"one_scale": _FLAG},
             )
         ),
         "diagnostics": _list(_DIAGNOSTIC),

@@ -30,7 +30,7 @@ from qdq_translator.explicit.restore import is_unary_marker, weight_scales
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
-from qdq_translator.operators import OutputChannels, output_channels
+from qdq_translator.operators import OutputChannels, has_one_scale, output_channels
 from qdq_translator.placement import Placement, place
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import MARKERS
@@ -153,18 +153,20 @@ class _Builder:
     def weights(self) -> None:
         """Rule 3, done once in NumPy: layers with the same weight and axis share the result."""
         graph = self.graph
-        done: dict[tuple[str, OutputChannels], str] = {}
+        done: dict[tuple[str, Optional[OutputChannels]], str] = {}
         for node in graph.nodes:
             for index, name in enumerate(list(node.inputs[:2])):
                 if (node.name, index) not in self.placement.weights:
                     continue
                 values = graph.array(name)
-                channels = output_channels(node, index, len(graph.initializers[name].dims))
+                rank = len(graph.initializers[name].dims)
+                channels = output_channels(node, index, rank)
                 if values is None or channels is None or values.dtype not in (np.float32, np.float16):
                     continue
-                key = (name, channels)
+                one = has_one_scale(node, index, rank, self.types.rank(node.inputs[1 - index]))
+                key = (name, None if one else channels)
                 if key not in done:
-                    rounded = rounded_weight(values.astype(np.float32), channels, self.options.rounding)
+                    rounded = rounded_weight(values.astype(np.float32), key[1], self.options.rounding)
                     done[key] = graph.add_initializer(graph.unique_name(f"{name}_int8"), rounded)
                 graph.set_input(node, index, done[key])
 
@@ -346,10 +348,11 @@ class _Builder:
         return nodes
 
 
-def rounded_weight(values: np.ndarray, channels: OutputChannels, rounding: str) -> np.ndarray:
-    """The weight as INT8 layers see it (rule 3): same shape and dtype."""
-    rows = channels.rows(values)
+def rounded_weight(values: np.ndarray, channels: Optional[OutputChannels], rounding: str) -> np.ndarray:
+    """The weight as INT8 layers see it (rule 3): same shape and dtype. channels: None for one scale for all of it."""
+    rows = values.reshape(1, -1) if channels is None else channels.rows(values)
     scale = weight_scales(rows, 0).astype(np.float32)[:, None]
     scaled = rows.astype(np.float32) / scale
     codes = np.rint(scaled) if rounding == "even" else np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
-    return channels.unrolled((np.clip(codes, -INT8_MAX, INT8_MAX) * scale).astype(values.dtype), values.shape)
+    made = (np.clip(codes, -INT8_MAX, INT8_MAX) * scale).astype(values.dtype)
+    return made.reshape(values.shape) if channels is None else channels.unrolled(made, values.shape)

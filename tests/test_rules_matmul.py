@@ -1,0 +1,87 @@
+"""Rule W1 for MatMul: a weight scale per column only where both operands are matrices (fact sheet 5.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdq_translator.translator import Translation
+from tests.small_models import f32, model, ops, pair, same_function, scales_of
+
+S = {"s": np.float32(0.05), "t": np.float32(0.2), "z": np.int8(0)}
+CODES = np.random.default_rng(0).integers(-127, 128, (6, 4)).astype(np.int8)
+CODES[0] = 127
+STEPS = np.array([0.001, 0.01, 0.1, 1.0], np.float32)
+WEIGHT = {"w": CODES * STEPS, "ws": STEPS, "wz": np.zeros(4, np.int8)}
+BAKED = "q = QuantizeLinear<axis=1>(w, ws, wz)  v = DequantizeLinear<axis=1>(q, ws, wz)"
+
+
+def matmul(x: str, y: str, body: str, more: str = "", **arrays: np.ndarray) -> Translation:
+    text = f"g (float[{x}] x) => (float[{y}] y{more}) {{ {pair('x', 'd')} {BAKED} {body} }}"
+    rows = [2 if size == "N" else int(size) for size in x.split(",")]
+    feed = {"x": np.random.default_rng(1).standard_normal(rows).astype(np.float32)}
+    return same_function(model(text, **WEIGHT, **S, **arrays), feed)
+
+
+@pytest.mark.parametrize("x", ["3,5,6", "N,5,6", "2,3,5,6"])
+def test_w1_matmul_of_higher_rank_works_on_matrices(x: str) -> None:
+    y = x[:-1] + "4"
+    t = matmul(x, y, f"m = MatMul(d, v) {pair('m', 'e', 't')} y = Tanh(e)")
+    assert ops(t) == ["Reshape", "MatMul", "Reshape", "Tanh"]
+    (row,) = t.weights
+    assert row.exact and row.channels == 4 and not row.one_scale
+    assert scales_of(t) == {"x": f32(0.05), "x_2d": f32(0.05), "m_2d": f32(0.2), "m": f32(0.2)}
+    assert next(la for la in t.plan if la.op == "MatMul").precision == "int8"
+
+
+@pytest.mark.parametrize("bias", [(4,), (1, 1, 4), (1,), ()])
+def test_w1_a_bias_stays_beside_its_matmul(bias: tuple[int, ...]) -> None:
+    values = np.random.default_rng(2).standard_normal(bias).astype(np.float32)
+    t = matmul("3,5,6", "3,5,4", f"m = MatMul(d, v)  a = Add(b, m) {pair('a', 'e', 't')} y = Tanh(e)", b=values)
+    assert ops(t) == ["Reshape", "MatMul", "Add", "Reshape", "Tanh"]
+
+
+def test_w1_what_is_added_to_each_row_does_not_move() -> None:
+    values = np.random.default_rng(2).standard_normal((5, 4)).astype(np.float32)
+    t = matmul("3,5,6", "3,5,4", "m = MatMul(d, v)  y = Add(m, b)", b=values)
+    assert ops(t) == ["Reshape", "MatMul", "Reshape", "Add"]
+
+
+def test_w1_readers_of_one_tensor_share_its_matrix() -> None:
+    t = matmul("3,5,6", "3,5,4", "m = MatMul(d, v)  n = MatMul(d, v)  a = Relu(n)  y = Sub(m, a)")
+    assert ops(t).count("Reshape") == 3 and ops(t).count("MatMul") == 2
+
+
+def test_w1_a_graph_output_without_scale_gets_none_before_its_reshape() -> None:
+    t = matmul("3,5,6", "3,5,4", "y = MatMul(d, v)")
+    assert ops(t) == ["Reshape", "MatMul", "Reshape"] and set(scales_of(t)) == {"x", "x_2d"}
+
+
+def test_w1_two_matrices_and_weights_with_one_scale_stay() -> None:
+    assert ops(matmul("5,6", "5,4", "y = MatMul(d, v)")) == ["MatMul"]
+    text = f"g (float[3,5,6] x) => (float[3,5,4] y) {{ {pair('x', 'd')} q = QuantizeLinear(w, s, z)  v = DequantizeLinear(q, s, z)  y = MatMul(d, v) }}"
+    t = same_function(model(text, w=CODES * np.float32(0.05), **S))
+    assert ops(t) == ["MatMul"]
+    (row,) = t.weights
+    assert row.one_scale and row.exact and row.channels == 1
+
+
+def test_w1_one_scale_for_columns_of_many_is_reported() -> None:
+    """Two sizes are not known, so the matrix form does not apply; 0.001 is no step on a grid of 1."""
+    text = f"g (float[N,M,6] x) => (float[N,M,4] y) {{ {pair('x', 'd')} {BAKED} y = MatMul(d, v) }}"
+    feed = {"x": np.random.default_rng(1).standard_normal((2, 3, 6)).astype(np.float32)}
+    t = same_function(model(text, **WEIGHT, **S), feed)
+    (row,) = t.weights
+    grid = np.rint(WEIGHT["w"] / (np.abs(WEIGHT["w"]).max() / np.float32(127)))
+    assert ops(t) == ["MatMul"] and row.one_scale and not row.exact
+    assert row.reproduced == int((grid == CODES).sum()) < CODES.size / 2
+    (told,) = t.diagnostics.of_rule("W1")
+    assert told.tensor == row.weight and told.data["one_scale"]
+
+
+def test_w1_a_first_matrix_that_is_constant_has_one_scale() -> None:
+    rows = {"w": np.ascontiguousarray(WEIGHT["w"].T), "ws": STEPS, "wz": WEIGHT["wz"]}
+    baked = BAKED.replace("axis=1", "axis=0")
+    text = f"g (float[6,5] x) => (float[4,5] y) {{ {pair('x', 'd')} {baked} y = MatMul(v, d) }}"
+    (row,) = same_function(model(text, **rows, **S)).weights
+    assert row.one_scale and not row.exact
