@@ -21,7 +21,7 @@ from qdq_translator.placement import Placement, graph_tensors
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.run import Session
-from qdq_translator.simulate.sensitivity import Quality, Sensitivity, _Judge, measure_sensitivity
+from qdq_translator.simulate.sensitivity import Judge, Quality, Sensitivity, measure_sensitivity
 from qdq_translator.types import TensorTypes
 from tests.conftest import ZOO
 from tests.small_models import model
@@ -179,7 +179,7 @@ def run(case: Case) -> Optional[Outcome]:
     """None where no tensor of the network costs `COSTS_DB` with a bad scale."""
     network = _built(BODIES[case.source]) if case.tensor else _of_the_zoo(case.source)
     samples = _samples(network)
-    judge = _Judge(network, OPTIONS, samples, None, TensorTypes(Graph.from_model(copy_model(network.model))))
+    judge = Judge(network, OPTIONS, samples, None, TensorTypes(Graph.from_model(copy_model(network.model))))
     right = judge.of(judge.simulated({}))
     for tensor in [case.tensor] if case.tensor else _tensors(case.kind, network):
         scales = {**network.scales, tensor: network.scales[tensor] / FACTOR}

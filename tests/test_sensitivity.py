@@ -46,6 +46,12 @@ def test_a_reader_above_int8_already_is_not_named() -> None:
     assert found.layer_argument == "c1:fp16,c2:fp16"
 
 
+def test_patterns_of_another_layer_argument_stay() -> None:
+    network = dataclasses.replace(bad_scales._built(BODIES["chain"]), precisions={"*": "fp16", "c1": "int8"})
+    found = measure_sensitivity(network, OPTIONS, bad_scales._samples(network), None, 300)
+    assert found.layer_argument == "*:fp16,c1:fp16" and found.layers == ["c1"]
+
+
 def test_tensors_under_one_scale_go_together_through_relu_and_data_movement() -> None:
     network = bad_scales._built(BODIES["pool"])
     scale = network.scales["h"] / 8

@@ -119,7 +119,7 @@ def measure_sensitivity(
     """`time_limit` in seconds; the candidate being measured is finished."""
     start = time.monotonic()
     graph = Graph.from_model(copy_model(network.model))
-    judge = _Judge(network, options, samples, float_model, TensorTypes(graph))
+    judge = Judge(network, options, samples, float_model, TensorTypes(graph))
     base = judge.simulated({})
     baseline = judge.of(base)
 
@@ -174,12 +174,13 @@ def measure_sensitivity(
             chosen = others
     progress("keeping the best together", total, total)
     layers = dict.fromkeys(layer for candidate, _ in chosen for layer in candidate.layers)
-    argument = format_layer_precisions({**network.precisions, **fp16_layers(layers)})
+    # what the translation asks for may hold patterns, which format_layer_precisions refuses
+    argument = ",".join(f"{name}:{asked}" for name, asked in {**network.precisions, **fp16_layers(layers)}.items())
     kept = network.option.get("keep_fp16", [])
     return Sensitivity(baseline, ranking, chosen, left, time.monotonic() - start, argument, kept)
 
 
-class _Judge:
+class Judge:
     """Simulations of one network, measured against float on the same samples."""
 
     def __init__(
