@@ -190,7 +190,7 @@ def _percent(value: Optional[float]) -> str:
     return "-" if value is None else f"{value:.2f}%"
 
 
-def print_results(results: dict[str, Any], verbose: bool) -> None:
+def print_results(results: dict[str, Any], verbose: bool) -> None:  # noqa: C901 (one branch a paragraph)
     """For a terminal of 80 columns."""
     from rich.console import Console
     from rich.markup import escape

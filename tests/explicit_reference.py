@@ -15,7 +15,7 @@ Q, DQ = "QuantizeLinear", "DequantizeLinear"
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-def bypassed(model: onnx.ModelProto, saturate_weights: bool = True) -> onnx.ModelProto:
+def bypassed(model: onnx.ModelProto, saturate_weights: bool = True) -> onnx.ModelProto:  # noqa: C901 (one branch a kind of quantizer, written apart from the translator)
     """A copy in which every activation Q and DQ is an Identity, a Relu or a Clip.
 
     `saturate_weights`: int8 weight codes of -128 become -127 (rule W1 does so on purpose).

@@ -16,7 +16,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context, infer_scales
 from qdq_translator.precision import make_plan
-from qdq_translator.root_causes import command_line, find_root_causes
+from qdq_translator.root_causes import Flag, command_line, find_root_causes
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.translator import Translation
 from qdq_translator.types import TensorTypes
@@ -155,7 +155,8 @@ def test_nothing_missing_nothing_found() -> None:
 
 
 def test_words_of_a_command_line() -> None:
-    flags = ["infer_mul_scales", "addtl_ops_to_infer_adjacent_scales Elu", "addtl_ops_to_infer_adjacent_scales Abs"]
+    more = "addtl_ops_to_infer_adjacent_scales"
+    flags = [Flag("infer_mul_scales"), Flag(more, "Elu"), Flag(more, "Abs")]
     assert command_line(iter(flags)) == ("--infer_mul_scales", "--addtl_ops_to_infer_adjacent_scales Abs Elu")
 
 

@@ -32,8 +32,17 @@ _NEW_MEANINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "DFT": {"its axis became an input": ()},
 }
 """Attribute values that only newer versions know; an empty tuple: the whole operator changed."""
-_REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-               "ReduceLogSumExp", "ReduceSumSquare")  # fmt: skip
+_REDUCTIONS = (
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+)
 
 
 def fit_opset(network: Network, settings: Settings) -> None:

@@ -41,7 +41,7 @@ class OutputComparison:
         }
 
 
-def compare_outputs(
+def compare_outputs(  # noqa: C901 (one pass over the samples for all of the stages that are there)
     explicit: ExplicitNetwork,
     simulated: Simulated,
     samples: Samples,

@@ -103,7 +103,7 @@ def _slice(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple
     return [(node.outputs[0], start, end)]
 
 
-def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> Optional[str]:
+def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> Optional[str]:  # noqa: C901 (one branch a "Not:" of the rule)
     """Collects into `region` the nodes that make `tensor`, back to the Convs; a reason where they cannot be divided."""
     graph = rewriter.graph
     pending = [tensor]
