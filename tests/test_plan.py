@@ -68,7 +68,7 @@ def test_layers_that_only_lead_to_a_graph_output_are_expected() -> None:
     ],
 )
 def test_what_may_stand_between_the_last_product_and_the_output(tail: str) -> None:
-    """Fact sheet 5.6."""
+    """Fact 5.6."""
     text = "g (float[1,4,8,8] x) => (float[n,k,h,w] y) {" + pair("x", "xq") + f"c = Conv (xq, w)  {tail} }}"
     made = translated(model(text, **conv_weights(), f=np.array([1, 1, 2, 2], np.float32)))
     assert all(layer.expected and not layer.surprise for layer in made.plan) and made.causes.causes == []

@@ -5,7 +5,7 @@
    which keeps its name then
 2. where it makes a graph output, the node before it makes that instead
 Not: between two tensors with different scales, which it requantizes; a graph output that is a graph input, a constant, or
-a tensor that others read (it would lose its scale by rule S2, fact sheet 4.2); a Dropout whose mask is in use.
+a tensor that others read (it would lose its scale by rule S2, fact 4.2); a Dropout whose mask is in use.
 """
 
 from __future__ import annotations
