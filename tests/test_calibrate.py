@@ -204,7 +204,16 @@ def test_values_that_are_not_finite(data: Path, tmp_path: Path, capsys: pytest.C
 def test_few_samples_are_a_risk_that_is_named(data: Path) -> None:
     few = calibrated(block(), data, calibrate_samples=7)
     assert any(d.rule == "K1" and "7 samples" in str(d) for d in few.diagnostics.warnings)
-    assert not any(d.rule == "K1" for d in calibrated(block(), data, calibrate_samples=8).diagnostics.warnings)
+    assert not any(
+        "calibrated on" in str(d) for d in calibrated(block(), data, calibrate_samples=8).diagnostics.warnings
+    )
+
+
+@pytest.mark.parametrize("factor", [1.0, 255.0, 1 / 255])
+def test_data_unlike_those_of_the_inputs_scale_are_noticed(factor: float, data: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "other.npy", np.load(data) * np.float32(factor * 127 * 0.02 / 4.5))
+    warnings = calibrated(block(), tmp_path / "other.npy").diagnostics.warnings
+    assert any("preprocessing" in str(d) and "input 'x'" in str(d) for d in warnings) == (factor != 1)
 
 
 def test_a_model_that_onnxruntime_cannot_run_names_the_operator(data: Path) -> None:
@@ -301,3 +310,13 @@ def test_dla_sets_share_the_range_that_loses_least(tmp_path: Path) -> None:
         TranslateOptions(calibrate=str(tmp_path / "x.npy")), target="orin-dla", unify_scales="off"
     )
     assert k1(translate(explicit, unequal)) == apart
+
+
+def test_a_silu_on_a_dla_is_one_set(data: Path) -> None:
+    """The DLA computes the Sigmoid in FP16 and does not apply its scale: it follows the tensor that it gates at no cost."""
+    options = TranslateOptions(
+        calibrate=str(data), target="orin-dla", platform="jetpack-6.2", shapes=["x:1x3x8x8"], infer_bounds=True
+    )
+    translation = translate(block(), options)
+    assert translation.scales["sig"].value == translation.scales["n"].value
+    assert all("sig" not in ranges.before for ranges in translation.shared_ranges)

@@ -53,6 +53,11 @@ class AuditedScale:
     cause: str
 
     @property
+    def fits(self) -> bool:
+        """Neither much is clipped nor many bits are unused."""
+        return self.clipped <= CLIPPED and self.unused_bits <= UNUSED_BITS
+
+    @property
     def damage(self) -> float:
         """Noise that a better range would take away, relative to the tensor's energy."""
         return self.noise - self.best_noise

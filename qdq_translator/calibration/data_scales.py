@@ -129,7 +129,9 @@ class DataScales:
         if not tensors:
             self._diagnostics.info(RULE, "Every tensor has a scale without data; --calibrate has nothing to add.")
             return False
-        self._observe(tensors, context)
+        stated = {name: context.scales[name] for name in context.graph.inputs if name in context.scales}
+        observed = self._observe([*tensors, *stated], context)
+        self._report_inputs({name: (scale.value, scale.origin.rule) for name, scale in stated.items()}, observed)
         rows: list[dict[str, Any]] = []
 
         def give(tensor: str) -> bool:
@@ -197,8 +199,8 @@ class DataScales:
 
     def _share(self, context: Context) -> None:
         rows: list[dict[str, Any]] = []
-        for members in differing_ranges(context):
-            own = [name for name in members if name in self._histograms and not context.scales[name].explicit]
+        for members, applied in differing_ranges(context):
+            own = [name for name in applied if name in self._histograms and not context.scales[name].explicit]
             own = [name for name in own if self._histograms[name].amax > 0]
             followers = [name for name in members if not context.scales[name].explicit]
             stated = {context.scales[name].value for name in members if context.scales[name].explicit}
@@ -250,6 +252,19 @@ class DataScales:
         return 10 * math.log10(max(after, 1e-300) / max(before, 1e-300))
 
     # ---------------------------------------------------------------- words
+
+    def _report_inputs(self, scales: dict[str, tuple[float, str]], histograms: dict[str, Histogram]) -> None:
+        """Says where the inputs are unlike those that the model's own scales were made with."""
+        for row in audit_scales(scales, histograms).rows:
+            if row.fits:
+                continue
+            self._diagnostics.warning(
+                RULE,
+                f"The data for input '{row.tensor}' lie between {row.lowest:.4g} and {row.highest:.4g}; its own scale covers "
+                f"+-{row.scale * INT8_MAX:.4g}: they are unlike those that the scales of the model were made with.",
+                tensor=row.tensor,
+                mend="Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout.",
+            )
 
     def _report(self, rows: list[dict[str, Any]], context: Context) -> None:
         diagnostics, samples = self._diagnostics, self._used

@@ -109,9 +109,11 @@ class _Counter:
         for thread in threads:
             thread.start()
         try:
-            while any(thread.is_alive() for thread in threads):
-                threads[0].join(0.1) if threads[0].is_alive() else threads[-1].join(0.1)
-                report(self._done)
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.1)
+                    report(self._done)
+            report(self._done)
         finally:  # Ctrl-C, for one: nobody goes on computing
             self._stop.set()
             for thread in threads:

@@ -137,11 +137,11 @@ def _shared(
     return SharedRange(before[source], source, before, tuple(nodes), raised, refused, unapplied)
 
 
-def differing_ranges(context: Context) -> list[list[str]]:
-    """The sets of tensors that should be on one scale and are not, as far as no tensor loses more than `--max_bits_lost`
-    by it; without tensors whose scale the DLA does not apply."""
+def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
+    """(all tensors, those whose scale the DLA applies) of every set that should be on one scale and is not, as far as no
+    tensor loses more than `--max_bits_lost` by it."""
     sets = _Groups(context, context.options.max_bits_lost).differing()
-    return [[name for name in members if _applied(name, context)] for members, _ in sets]
+    return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
 
 
 def _applied(tensor: str, context: Context) -> bool:
