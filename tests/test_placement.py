@@ -123,3 +123,17 @@ def test_the_plan_draws_the_same_line(zoo: Path, flags: dict[str, Any]) -> None:
         assert placement.higher == {name for name, precision in planned.items() if precision == FP16}, path.stem
         seen += 1
     assert seen > 60
+
+
+def test_weights_of_int8_layers_alone_are_rounded() -> None:
+    text = """net (float[2,2] x, float[2,2] o) => (float[2,2] y) {
+        [const] a = MatMul(x, m) [both] c = MatMul(a, o) [left] d = MatMul(m, c) [end] t = Abs(d) [out] y = Neg(t) }"""
+    graph = Graph.from_model(model(text, m=np.ones((2, 2), np.float32)))
+    found = place(graph, TensorTypes(graph), dict.fromkeys("xoacdt", 0.1), fp16_layers(["left"]))
+    assert found.weights == {("const", 1)}
+    assert place(graph, TensorTypes(graph), dict.fromkeys("xoacdt", 0.1), {}).weights == {("const", 1), ("left", 0)}
+
+
+def test_a_clamp_ends_a_fusion() -> None:
+    text = residual("[relu] r = Relu(s) [again] v = Clip(r)", "v")
+    assert placed(text, dict.fromkeys("xoasrvt", 0.1), fuse=True).fused == ("a", "s")
