@@ -90,14 +90,14 @@ def translate(
     plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
     if dla is not None:
         plan = with_reasons(plan, dla)
-        report_left(rewrites, dla, diagnostics)
     causes = find_root_causes(context, plan)
     plan = explain(plan, causes)
     if dla is not None and costs is not None:
         causes = with_milliseconds(causes, plan, dla, costs)
+        tried = _Tried(model, network, given, settings)
         if not assume_scales and data is None:
-            tried = _Tried(model, network, given, settings)
             causes = dataclasses.replace(causes, what_if=what_if_on_dla(options, decision, tried, tried.may_rewrite))
+        report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
     weights = check_weights(graph, types, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate:
@@ -171,6 +171,11 @@ class _Tried:
                 self._rewritten = _read(self._model, settings, Diagnostics())[0]
             network, given = self._rewritten, self._rewritten.scales
         return decide(network, context_of(network, given.fork(), options), settings, Diagnostics())
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules that `--dla_rewrites` applied where it was tried."""
+        return list(dict.fromkeys(a.rule for a in self._rewritten.applied)) if self._rewritten is not None else []
 
     @property
     def may_rewrite(self) -> bool:

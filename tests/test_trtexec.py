@@ -236,6 +236,7 @@ def test_all_other_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], v
         "fp16": True,
         "useDLACore": 0,
         "allowGPUFallback": True,
+        "memPoolMiB": {"dlaSRAM": 1.0},
         "precisionConstraints": "obey",
         "layerPrecisions": {"/a/Conv": "fp16"},
         "timingCacheFile": "my timing.cache",

@@ -1,6 +1,7 @@
 """`qdq-translator build`: the TensorRT engine or DLA loadable of a translation."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional
 
@@ -87,14 +88,17 @@ def _job(options: Options) -> "BuildJob":
     level = options.builder_optimization_level
     if level is not None and not 0 <= level <= 5:
         raise UsageError(f"--builder_optimization_level {level} does not exist.", "Levels are 0 to 5.")
-    request = dataclasses.replace(options.request(), verbose=options.verbose)
+    files = None if options.explicit else locate(options.translation, options.model)
+    asked, notes = options.request(files)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    request = dataclasses.replace(asked, verbose=options.verbose)
     flags = tuple(options.parser_flags)
-    if options.explicit:
+    if files is None:
         model = Path(options.translation)
         if not model.is_file():
             raise UserError(f"{model} is no file.", "With --explicit, -t names the model with Q/DQ nodes.")
         return BuildJob(model, request, options.precision, explicit=True, parser_flags=flags)
-    files = locate(options.translation, options.model)
     if options.precision != "int8":
         return BuildJob(files.model, request, options.precision, parser_flags=flags)
     return BuildJob(

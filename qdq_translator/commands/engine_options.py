@@ -1,12 +1,13 @@
 """The options that `build` and `trtexec` share: the same engine, made here or by a command."""
 
 import dataclasses
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from qdq_translator.options import TARGETS, model_option, option, parse_shapes, translation_option
 
 if TYPE_CHECKING:
     from qdq_translator.emit.trtexec import BuildRequest
+    from qdq_translator.formats.files import TranslationFiles
 
 
 @dataclasses.dataclass
@@ -15,7 +16,9 @@ class EngineOptions:
 
     translation: str = translation_option()
     model: str = model_option()
-    target: str = option("--target", default="gpu", choices=TARGETS, help="hardware to build for")
+    target: Optional[str] = option(
+        "--target", default=None, choices=TARGETS, help="hardware to build for (default: what it was translated for)"
+    )
     dla_core: int = option("--dla_core", default=0, metavar="N", help="which DLA core: 0 or 1 (default: 0)")
     allow_gpu_fallback: bool = option(
         "--allow_gpu_fallback", default=False, help="layers that the DLA cannot run may go to the GPU"
@@ -75,12 +78,20 @@ class EngineOptions:
         help="layer information for check-engine (default: beside the model)",
     )
 
-    def request(self) -> "BuildRequest":
-        """What was asked for, but for the paths of engine and layer information and for `verbose`."""
+    def request(self, files: "Optional[TranslationFiles]" = None) -> "Tuple[BuildRequest, List[str]]":
+        """What was asked for, but for the paths of engine and layer information and for `verbose`; and notes.
+
+        files: the translation, whose target and shapes hold where none are given. A DLA gets its SRAM (NVIDIA's own
+        builds do). Raises UsageError for what contradicts the translation.
+        """
         from qdq_translator.emit.trtexec import BuildRequest, parse_pools
 
-        return BuildRequest(
-            target=self.target,
+        target, shapes, notes = self._as_translated(files)
+        pools = parse_pools(self.mem_pools)
+        if target != "gpu":
+            pools.setdefault("dlaSRAM", 1.0)
+        request = BuildRequest(
+            target=target,
             dla_core=self.dla_core,
             allow_gpu_fallback=self.allow_gpu_fallback,
             dla_standalone=self.dla_standalone,
@@ -88,9 +99,62 @@ class EngineOptions:
             input_io_formats=self.input_io_formats,
             output_io_formats=self.output_io_formats,
             min_shapes=parse_shapes(self.min_shapes),
-            opt_shapes=parse_shapes(self.opt_shapes),
+            opt_shapes=shapes,
             max_shapes=parse_shapes(self.max_shapes),
-            pools=parse_pools(self.mem_pools),
+            pools=pools,
             timing_cache=self.timing_cache,
             optimization_level=self.builder_optimization_level,
         )
+        return request, notes
+
+    def _as_translated(self, files: "Optional[TranslationFiles]") -> "Tuple[str, Dict[str, List[int]], List[str]]":
+        """Target, sizes to optimize for, and notes."""
+        from qdq_translator.emit.trtexec import Network
+        from qdq_translator.errors import UsageError
+
+        made: Dict[str, Any] = {}
+        if files is not None and files.config.exists():  # NVIDIA's translator, or a cache of one's own, has no options
+            made = files.read_config().get("options") or {}
+        was = made.get("target") or "gpu"
+        target = self.target or was
+        if was != "gpu" and target != was:
+            raise UsageError(
+                f"--target {target}, but the model was translated for {was}.",
+                f"Leave --target out, or translate the model with --target {target}.",
+            )
+        notes = []
+        if target != was:
+            notes.append(
+                f"The model was translated for {was}: nothing was held against the limits of {target}. Translate it with "
+                f"--target {target} to see what runs there."
+            )
+        shapes, given = parse_shapes(made.get("shapes") or []), parse_shapes(self.opt_shapes)
+        if target != "gpu":
+            for name, sizes in given.items():
+                if name in shapes and sizes != shapes[name]:
+                    here, there = ("x".join(map(str, dims)) for dims in (sizes, shapes[name]))
+                    raise UsageError(
+                        f"--opt_shapes {name}:{here}, but the model was translated with --shapes {name}:{there}.",
+                        "A DLA has one size: leave --opt_shapes out, or translate the model with it.",
+                    )
+        if files is not None and shapes and not given and not self.min_shapes and not self.max_shapes:
+            given = {n: sizes for n, sizes in shapes.items() if -1 in Network.read(files.model).inputs.get(n, ())}
+        if files is not None and was != "gpu" and not self.allow_gpu_fallback:
+            notes += _fallbacks(files)
+        return target, given, notes
+
+
+def _fallbacks(files: "TranslationFiles") -> List[str]:
+    """A word about layers that the plan sends to the GPU."""
+    from qdq_translator.errors import UserError
+
+    try:
+        rows = [row for row in files.read_report()["dla"]["layers"] if row["verdict"] == "gpu"]
+    except (UserError, KeyError, TypeError):
+        return []
+    if not rows:
+        return []
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return [
+        f"The plan sends {rows[0]['op']} '{rows[0]['name']}'{more} to the GPU, and without --allow_gpu_fallback the build fails."
+    ]

@@ -51,8 +51,9 @@ def run(options: Options) -> int:
     standalone = options.dla_standalone
     engine = options.save_engine or str(files.folder / f"{files.name}.{'loadable' if standalone else 'engine'}")
     layer_info = options.layer_info or ("" if standalone else str(files.folder / f"{files.name}_layer_info.json"))
+    asked, notes = options.request(files)
     request = dataclasses.replace(
-        options.request(),
+        asked,
         save_engine=engine,
         layer_info=layer_info,
         skip_inference=options.skip_inference,
@@ -70,7 +71,7 @@ def run(options: Options) -> int:
             text = trtexec.shell_script(settings, arguments, script.parent)
             write_file(script, text.encode("utf-8", "surrogateescape"), mode=0o777)
             text = f"Wrote {script}\n"
-    for note in settings.notes:
+    for note in (*notes, *settings.notes):
         print(f"note: {note}", file=sys.stderr)
     sys.stdout.write(text)
     if not standalone and not options.layer_info:

@@ -164,20 +164,25 @@ def _report(applied: Sequence[Applied], diagnostics: Diagnostics) -> None:
     )
 
 
-def report_left(rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics) -> None:
-    """Says what is still left for the GPU after rewriting."""
+def report_left(
+    rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics, would: Optional[Sequence[str]] = None
+) -> None:
+    """Says what is left for the GPU: after rewriting, or (would) where nothing was rewritten, and the rules that would apply."""
     left = rewrites.left(dla)
     if dla is None or not left:
         return
     first = left[0]
     more = f" and {len(left) - 1} more layers" if len(left) > 1 else ""
-    diagnostics.info(
-        "D0",
-        f"After rewriting, {first['op']} '{first['node']}'{more} still go{'' if more else 'es'} to the GPU: "
-        f"{first['why'] or first['limit']}.",
-        node=first["node"],
-        data={"left": left},
-    )
+    what = f"{first['op']} '{first['node']}'{more}"
+    if would is None:
+        message = (
+            f"After rewriting, {what} still go{'' if more else 'es'} to the GPU: {first['why'] or first['limit']}."
+        )
+        mend = ""
+    else:
+        message = f"{what} go{'' if more else 'es'} to the GPU: {first['limit']}."
+        mend = f"--dla_rewrites would apply {', '.join(would)}." if would else ""
+    diagnostics.info("D0", message, node=first["node"], mend=mend, data={"left": left})
 
 
 def _fix_shapes(graph: Graph, input_shapes: Mapping[str, Sequence[int]]) -> None:

@@ -1,0 +1,75 @@
+"""What a translation was made for holds in the commands that build it, and a contradiction is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from tests.small_models import model, pair
+
+FIXED = "g (float[1,4,8,8] x) => (float[1,4,1,1] y) {"
+DYNAMIC = "g (float[n,4,8,8] x) => (float[n,4,1,1] y) {"
+
+
+def translated_for(folder: Path, head: str = FIXED, **options: Any) -> list[str]:
+    """`-t` of a Conv and a GlobalAveragePool, which the DLA does not run."""
+    text = head + pair("x", "xq") + "c = Conv (xq, w)" + pair("c", "cq") + "y = GlobalAveragePool (cq) }"
+    arrays = {"w": np.ones((4, 4, 1, 1), np.float32), "s": np.float32(0.05), "z": np.int8(0)}
+    return ["-t", str(translate(model(text, 17, 8, **arrays), TranslateOptions(**options), "m").save(folder).model)]
+
+
+def command(capsys: pytest.CaptureFixture[str], *argv: str, status: int = 0) -> tuple[str, str]:
+    assert main(["trtexec", *argv]) == status
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+def test_the_target_of_the_translation_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = translated_for(tmp_path, target="orin-dla")
+    out, err = command(capsys, *where)
+    assert "--useDLACore=0" in out and "--memPoolSize=dlaSRAM:1" in out
+    assert "GlobalAveragePool" in err and "--allow_gpu_fallback" in err
+    out, err = command(capsys, *where, "--allow_gpu_fallback", "--mem_pools", "dlaSRAM:0.5")
+    assert "--memPoolSize=dlaSRAM:0.5" in out and "the build fails" not in err
+    out, _ = command(capsys, *translated_for(tmp_path / "gpu"))
+    assert "DLA" not in out
+
+
+def test_contradictions_name_both_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = translated_for(tmp_path, target="orin-dla")
+    for other in ("gpu", "xavier-dla"):
+        _, err = command(capsys, *where, "--target", other, status=2)
+        assert f"--target {other}" in err and "orin-dla" in err
+    where = translated_for(tmp_path / "d", DYNAMIC, target="orin-dla", shapes=["x:2x4x8x8"])
+    _, err = command(capsys, *where, "--opt_shapes", "x:3x4x8x8", status=2)
+    assert "x:3x4x8x8" in err and "x:2x4x8x8" in err
+
+
+def test_a_translation_for_a_gpu_says_that_no_limit_was_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, err = command(capsys, *translated_for(tmp_path), "--target", "orin-dla")
+    assert "--useDLACore=0" in out and "translated for gpu" in err
+
+
+def test_shapes_of_the_translation_hold_where_inputs_are_dynamic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = translated_for(tmp_path, DYNAMIC, target="orin-dla", shapes=["x:2x4x8x8"])
+    assert "x:2x4x8x8" in command(capsys, *where)[0]
+    fixed = translated_for(tmp_path / "fixed", FIXED, target="orin-dla", shapes=["x:1x4x8x8"])
+    assert "Shapes" not in command(capsys, *fixed)[0]
+    for_gpu = translated_for(tmp_path / "gpu", DYNAMIC, shapes=["x:2x4x8x8"])
+    assert "x:5x4x8x8" in command(capsys, *for_gpu, "--opt_shapes", "x:5x4x8x8")[0]
+
+
+def test_nothing_is_called_rewritten_without_rewrites(tmp_path: Path) -> None:
+    text = FIXED + pair("x", "xq") + "y = GlobalAveragePool (xq) }"
+    made = translate(model(text, 17, 8, s=np.float32(0.05), z=np.int8(0)), TranslateOptions(target="orin-dla"), "m")
+    told = [d for d in made.diagnostics if d.rule == "D0"]
+    assert len(told) == 1 and "rewriting" not in told[0].message and "--dla_rewrites would apply D4" in told[0].mend
