@@ -1,7 +1,7 @@
 """Rule S5: Sigmoid. With `--infer_mul_scales` and a Mul that reads it, the output gets 1/127 (amax 1: its bound, B1).
 
 `--inference reference` alone, as NVIDIA's translator, goes backward: `amax_in = log(amax_out / (1 - amax_out))`, the inverse
-sigmoid, for `0.5 < amax_out < 1`. It clips a median of 14% of the values, because a sigmoid is flat where it is near 1.
+sigmoid, for `0.5 < amax_out < 1`. It clips: a sigmoid is flat where it is near 1.
 """
 
 from __future__ import annotations
