@@ -47,7 +47,7 @@ def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, versi
         if tensor.source in graph.initializers and tensor.source not in amax:
             amax[tensor.source] = _constant_scale(graph, tensor.source)
         scale = _scale(tensor, graph, scales, amax)
-        if tensor.name is None or tensor.name in known:
+        if tensor.name is None or tensor.name in known or (scale is None and tensor.kind == "inside"):
             found.without.setdefault(tensor.node.name, _words(tensor))
         elif scale == 0:  # a constant of zeros: its codes are 0 whatever the scale
             found.scales.setdefault(tensor.name, float(np.float32(1 / INT8_MAX)))

@@ -51,8 +51,9 @@ def decide(
     graph, types, scales, options = network.graph, network.types, context.scales, context.options
     infer_scales(context, diagnostics, observe)
     shared = unify_scales(context, diagnostics)
-    rewrites = Rewrites(tuple(network.applied), network.reasons)
-    kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), rewrites.nodes)
+    rewrites = Rewrites(tuple(a for a in network.applied if a.rule != "F8"), network.reasons)
+    followed = Rewrites(tuple(network.applied)).nodes
+    kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), followed)
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
     dla = costs = None

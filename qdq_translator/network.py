@@ -143,16 +143,7 @@ class Network:
         self._renamed_tensors, self._renamed_nodes = {}, {}
         self.scales.follow(nodes, tensors)
         self.diagnostics.follow(nodes, tensors)
-        self.derived = [
-            dataclasses.replace(
-                d,
-                tensor=tensors[d.tensor],
-                source=tensors[d.source],
-                needs=tensors[d.needs],
-                more=tuple(tensors[name] for name in d.more),
-            )
-            for d in self.derived
-        ]
+        self.derived = [derived.renamed(tensors) for derived in self.derived]
         self.applied = [
             dataclasses.replace(
                 a,

@@ -39,6 +39,7 @@ COMPARISONS = ("Equal", "Greater", "Less")
 SPATIAL_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
+_LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64))
 
 # ---------------------------------------------------------------- parameters
 
@@ -97,8 +98,11 @@ def pad_value(node: Node, constant: LookUp) -> Optional[float]:
 
 
 def clip_bounds(node: Node, constant: LookUp) -> Tuple[Optional[float], Optional[float]]:
-    """Lowest and highest, infinite where there is none; None for one that is computed."""
-    return number(node, "min", 1, -math.inf, constant), number(node, "max", 2, math.inf, constant)
+    """Lowest and highest, infinite where there is none (or the last finite number of a type, which rule F8 writes for it);
+    None for one that is computed."""
+    found = (number(node, "min", 1, -math.inf, constant), number(node, "max", 2, math.inf, constant))
+    low, high = (math.copysign(math.inf, v) if v is not None and abs(v) in _LAST_NUMBERS else v for v in found)
+    return low, high
 
 
 def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[List[int]]:

@@ -31,6 +31,10 @@ from qdq_translator.types import FLOAT_TYPES, TensorTypes
 
 Version = Tuple[int, int, int]
 
+PARSER_PREFIX = "ONNXTRT_"
+"""What the parser's own layers are called like in 10.x."""
+MULTI_LAYER = ("Split", "Sum", "Max", "Min")
+"""Operators of which the parser makes several layers with the node's name."""
 _ONE_LAYER = frozenset(
     (
         *(
@@ -103,6 +107,15 @@ def own_tensors(graph: Graph, types: TensorTypes, version: Version) -> Iterator[
     return _Walk(graph, types, version).run()
 
 
+def misnamed(graph: Graph, types: TensorTypes, version: Version) -> list[Node]:
+    """Nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that their own
+    layer is called otherwise; as far as names are certain."""
+    walk = _Walk(graph, types, version)
+    for _ in walk.run():
+        pass
+    return walk.misnamed
+
+
 class _Walk:
     def __init__(self, graph: Graph, types: TensorTypes, version: Version) -> None:
         self.graph, self.types, self.version = graph, types, version
@@ -111,8 +124,9 @@ class _Walk:
         self.counter = 0
         self.layer_names: set[str] = set()
         self.tensor_names: set[str] = set(graph.outputs)
-        self.node_names = {node.name for node in graph.nodes}
         self.constants: dict[str, Optional[str]] = {}
+        self.misnamed: list[Node] = []
+        self.started: set[str] = set()
 
     def run(self) -> Iterator[OwnTensor]:
         for node in self.graph.nodes:
@@ -139,7 +153,7 @@ class _Walk:
             elif what == "broadcast":
                 yield from self._broadcast(node, int(rest))
             elif what == "name":
-                self._unique(self.tensor_names, rest)
+                self._unique(self.layer_names if rest.startswith(PARSER_PREFIX) else self.tensor_names, rest)
             elif what == "?":
                 self.certain = False
             else:
@@ -148,6 +162,9 @@ class _Walk:
                     yield OwnTensor(node, "inside", source, name)
 
     def _own_layer(self, node: Node, what: str, rest: str) -> tuple[Optional[str], str]:
+        if what in ("main", "part", "shuffle") and node.name in self.layer_names and node.name not in self.started:
+            self.misnamed.append(node)
+        self.started.add(node.name)
         if what == "shuffle":
             self._unique(self.layer_names, "ONNXTRT_ShapeShuffle")
             return self._layer("Shuffle", node.name), node.inputs[0]
@@ -165,13 +182,16 @@ class _Walk:
         """Adds a layer; the name of its output where nothing else names it."""
         index = self.layers
         self.layers += 1
-        if self.version[0] == 8 or not name:
+        unnamed = not name or (self.version[0] == 8 and name.startswith(PARSER_PREFIX))
+        unique = None if unnamed else self._unique(self.layer_names, name)
+        if unnamed or self.version[0] == 8:
             return f"(Unnamed Layer* {index}) [{label}]_output" if self.certain else None
-        unique = self._unique(self.layer_names, name)
         return None if unique is None else f"{unique}_output"
 
     def _unique(self, taken: set[str], wanted: str) -> Optional[str]:
         """What the parser makes of a wanted name; None where that depends on a node without a row."""
+        if self.version[0] == 8 and wanted.startswith(PARSER_PREFIX):
+            return None  # there such layers have no names
         name = wanted
         while name in taken:
             if not self.certain:
@@ -179,7 +199,7 @@ class _Walk:
             name = f"{wanted}_{self.counter}"
             self.counter += 1
         taken.add(name)
-        return None if wanted.startswith("ONNXTRT_") and not self.certain else name
+        return None if wanted.startswith(PARSER_PREFIX) and not self.certain else name
 
     def _constant(self, node: Node, index: int) -> Iterator[OwnTensor]:
         name = node.input(index)
@@ -254,7 +274,7 @@ def _clip(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Opt
 def _batchnorm(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
     if types.rank(node.inputs[0]) != 4 or not _initializers(node, graph, 1):
         return None
-    return "main" if version[0] == 8 else "name:tmp_batch_norm_weight name:tmp_batch_norm_weight main"
+    return "main"
 
 
 def _concat(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
@@ -317,13 +337,15 @@ def _squeeze(node: Node, graph: Graph, types: TensorTypes, version: Version) -> 
 
 def _resize(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
     scales = node.input(2) if graph.opset() >= 11 else node.input(1)
-    return "main" if scales in graph.initializers and not node.input(3) and "axes" not in node.attributes else None
+    sizes = node.input(3) if version[0] == 10 else ""  # 8.x computes factors from sizes
+    known = (sizes or scales) in graph.initializers and (sizes or not node.input(3))
+    return "main" if known and "axes" not in node.attributes else None
 
 
 def _split(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
     if types.static_shape(node.inputs[0]) is None or not _initializers(node, graph, 1):
         return None
-    return " ".join("part" for _ in node.outputs)
+    return " ".join("part" if version[0] == 8 else "name:ONNXTRT_ShapeSlice part" for _ in node.outputs)
 
 
 def _reduce(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:

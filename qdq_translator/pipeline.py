@@ -22,6 +22,8 @@ from qdq_translator.passes.half_precision import to_float32
 from qdq_translator.passes.kernel_shape import complete_convolutions
 from qdq_translator.passes.matmul_2d import matmul_as_matrices
 from qdq_translator.passes.no_ops import remove_no_ops
+from qdq_translator.passes.normal_forms import apply_normal_forms
+from qdq_translator.passes.operators import check_operators
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.strip import strip
 from qdq_translator.rules import RULES
@@ -112,7 +114,7 @@ def mentions_exist(network: Network, settings: Settings) -> str:
     graph = network.graph
     tensors = {*graph.inputs, *graph.initializers, *graph.producer}
     tensors.update(name for a in network.applied for name in a.tensors)
-    named = [*network.withheld, *(t for d in network.derived for t in (d.tensor, d.source, d.needs) if t)]
+    named = [*network.withheld, *(name for derived in network.derived for name in derived.tensors)]
     named += [name for a in network.applied for kept in a.tensors.values() for name in kept]
     for name in named:
         if name not in tensors:
@@ -193,6 +195,7 @@ def _complete_convolutions(network: Network, settings: Settings) -> None:
 
 def _avoid_automatic_names(network: Network, settings: Settings) -> None:
     names.avoid_automatic_names(network)
+    names.avoid_helper_names(network, settings.hardware.tensorrt)
 
 
 _STRIPPED = (scales_are_settled, constants_are_initializers)
@@ -224,8 +227,16 @@ PIPELINE: tuple[Pass, ...] = (
         (*_STRIPPED, opset_is_the_exporters),
         (mentions_exist,),
     ),
+    Pass(
+        "normal forms",
+        ("F8",),
+        apply_normal_forms,
+        (*_STRIPPED, opset_is_the_exporters),
+        (mentions_exist,),
+    ),
     Pass("convolutions", ("F6",), _complete_convolutions, (constants_are_initializers,)),
     Pass("opset", ("F6",), fit_opset, (), (opset_is_for_the_parser,)),
+    Pass("operators", ("F6",), check_operators),
     Pass("automatic names", ("F6",), _avoid_automatic_names, (node_names_are_legal,), (no_automatic_name_exists,)),
     Pass("declared shapes", ("F3",), _wrong_shapes),
 )

@@ -17,7 +17,7 @@ holds the two against each other on every network.
 4. Weights are rounded by TensorRT's rule (fact 5.1, 5.2) in INT8 layers only.
 
 `explicit` is the same question for a Q/DQ model, which `restore` writes: there the pairs at a layer's inputs alone decide,
-and every pair rounds but those that only layers of the layer argument would read.
+and every pair rounds but those that only layers of the layer argument would read. Before a bias there is none.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def place(
             rounded = any(not _hands_on_free(r, name, known, free) for r in needs_codes)
         if not rounded:
             free.add(name)
-    fused = {} if explicit else _fusions(graph, int8, known, free, fuse, unary)
+    fused = _fusions(graph, int8, known, free, fuse and not explicit, unary)
     held = {name: scale for name, scale in known.items() if name not in free and name not in fused}
     return Placement(
         held,

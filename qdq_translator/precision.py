@@ -103,7 +103,7 @@ def _keep(row: LayerPlan) -> LayerPlan:
 def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, str]:
     """Tensors without scale that lead to graph outputs and nowhere else -> the first such output.
 
-    Only through data movement and final activations: TensorRT gives the last multiplying layer in front of them a
+    Only through data movement, a bias and final activations: TensorRT gives the last multiplying layer in front of them a
     float output whatever the scales say (fact 5.6), and a graph output gets no scale by inference (rule S2).
     """
     tails: dict[str, str] = {}
@@ -113,7 +113,8 @@ def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, st
                 continue
             ends = [name] if name in graph.outputs else []
             for reader in graph.consumers(name):
-                if not reader.is_op(*_TAIL_OPS):
+                is_bias = reader.is_op("Add") and any(map(graph.is_constant, reader.inputs))
+                if not is_bias and not reader.is_op(*_TAIL_OPS):
                     break
                 following = [tails.get(n, "") for n in float_activations(reader.outputs, graph, types)]
                 if not all(following):

@@ -145,7 +145,16 @@ _ROWS = (
         "F6",
         "fitted to TensorRT's parser",
         "What TensorRT's parser needs: weights as initializers, `kernel_shape`, opset 17 at most for 8.x, unique layer names "
-        "without `,` `'` `*`, no collisions with names that the parser makes up.",
+        "without `,` `'` `*`, no collisions with names that the parser makes up; an error where a node cannot be read.",
+    ),
+    Rule(
+        "F8",
+        "brought into a form that the parser makes no layers of its own for",
+        "What makes a layer or a tensor of its own in TensorRT's parser is written so that it makes none: a Gemm without "
+        "factors, its bias as an Add; constant operands of full rank; Clip with both limits; no empty inputs at the end; Sum, "
+        "Max and Min of two inputs; HardSwish, Mish, Celu and a quantized LogSoftmax in parts; one-dimensional layers with a "
+        "second dimension of 1; DepthToSpace and SpaceToDepth as Reshape, Transpose, Reshape (not on a DLA); "
+        "LayerNormalization in parts for TensorRT 8.5. Tensors keep their names; new ones get scales with their neighbours.",
     ),
     Rule(
         "F7",
@@ -302,7 +311,7 @@ _ROWS = (
             ),
             ("D6", "Flatten, Squeeze and Unsqueeze become Reshape"),
             ("D7", "HardSigmoid and HardSwish become Scale, clipped Relu and product"),
-            ("D8", "Sum, Max and Mean of several inputs become two-input layers (Mean with a Scale)"),
+            ("D8", "Mean of several inputs becomes a Sum and a Scale"),
             ("D9", "Neg, and Div by a constant, become a Scale"),
             ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from qdq_translator import pipeline
+
 os.environ.setdefault("QDQ_TRANSLATOR_CHECK_PASSES", "1")
 """Every translation of the tests, in this process and in those that it starts, holds each pass to what it ensures."""
 
@@ -40,3 +42,9 @@ def need_shared(path: Path) -> Path:
 @pytest.fixture
 def zoo() -> Path:
     return need_shared(ZOO)
+
+
+@pytest.fixture
+def without_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Translations without rule F8, for tests of other rules that look at the operators."""
+    monkeypatch.setattr(pipeline, "PIPELINE", tuple(p for p in pipeline.PIPELINE if p.rules != ("F8",)))

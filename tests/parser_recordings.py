@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from qdq_translator.explicit.restore import restore
 from qdq_translator.graph import Graph
 from qdq_translator.parser_network import OwnTensor, Version, own_tensors
 from qdq_translator.types import TensorTypes
@@ -109,3 +110,15 @@ def _is_integer(name: str, layer: Any, graph: Graph, made: dict[str, Any]) -> bo
         return tensor.data_type == onnx.TensorProto.INT64
     readers = [reader for reader in made.values() if name in reader[4]]
     return layer[1] == "CONSTANT" and all(reader[1] in ("GATHER", "CONCATENATION") for reader in readers)
+
+
+def quantized(path: Path) -> onnx.ModelProto:
+    """The float model with Q/DQ on every float activation."""
+    graph = Graph.from_model(onnx.load(str(path)))
+    types = TensorTypes(graph)
+    tensors = [name for name in [*graph.inputs, *graph.producer] if types.is_float(name)]
+    scales = {name: 0.01 + 0.001 * number for number, name in enumerate(tensors)}
+    return restore(onnx.load(str(path)), scales, {}, False).model
+
+
+PLATFORMS = {"8.5": "jetpack-5.1.1", "8.6": "jetpack-6.0", "10.3": "jetpack-6.2", "10.10": "tensorrt-10.10.0"}

@@ -15,6 +15,7 @@ from tests.test_reference_agreement import model_path
 from tests.test_zoo_function import ALL_FLAGS, REFUSED, options_for
 
 PARSED = ZOO / "parsed_network"
+pytestmark = pytest.mark.usefixtures("without_normal_forms")  # they were stripped before there was a rule F8
 CASES = [p.stem for p in zoo_paths("parsed_network/*.json") if p.stem not in REFUSED]
 
 

@@ -32,6 +32,7 @@ def causes_of(body: str, outputs: str = f"{SHAPE} y", **options: object) -> Tran
     return translated(model(text, **CONSTANTS), **options)
 
 
+@pytest.mark.usefixtures("without_normal_forms")
 def test_one_tensor_behind_six_convolutions() -> None:
     """Six convolutions read what was never quantized; its other reader's other operand is quantized."""
     body = "m = Elu (xq)" + "".join(

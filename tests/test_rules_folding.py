@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.errors import UserError
+from qdq_translator.parser_network import misnamed
 from tests.explicit_reference import bypassed, random_inputs
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 
@@ -31,6 +32,7 @@ def weights(*shape: int, seed: int = 0) -> np.ndarray:
 # ------------------------------------------------------------------ F1
 
 
+@pytest.mark.usefixtures("without_normal_forms")
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("real", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize(
@@ -80,6 +82,7 @@ def test_f1_batchnorm_is_folded(layer: str, x: str, y: str, shape: tuple[int, ..
     assert {i.data_type for i in t.model.graph.initializer} == {TensorProto.FLOAT}
 
 
+@pytest.mark.usefixtures("without_normal_forms")
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (1, 4)])
 def test_f1_gemm_bias_shapes_that_fold(shape: tuple[int, ...]) -> None:
     text = f"g (float[5,3] x) => (float[5,4] y) {{ {pair('x', 'd')} c = Gemm<beta=0.5>(d, w, b)  {NORM} }}"
@@ -87,6 +90,7 @@ def test_f1_gemm_bias_shapes_that_fold(shape: tuple[int, ...]) -> None:
     assert ops(t) == ["Gemm"]
 
 
+@pytest.mark.usefixtures("without_normal_forms")
 @pytest.mark.parametrize("rows, shape", [(4, (4, 1)), (5, (5, 4)), (4, (4, 4)), (5, (5, 1))])
 def test_f1_gemm_bias_shapes_that_do_not(rows: int, shape: tuple[int, ...]) -> None:
     """A bias that differs from row to row is no bias per channel, even where the sizes agree."""
@@ -349,7 +353,7 @@ def test_f6_changes_of_types_only(opset: int) -> None:
 @pytest.mark.parametrize(
     "call, x, opset, word",
     [
-        ("Mish(d)", "1,2,4,4", 18, "Mish"),
+        ("CenterCropPad<axes=[2,3]>(d, pads2)", "1,2,4,4", 18, "CenterCropPad"),
         ('Resize<mode="linear", antialias=1>(d, , k)', "1,2,4,4", 18, "antialias"),
         ('Resize<mode="linear", axes=[2,3]>(d, , k2)', "1,2,4,4", 18, "axes"),
         (
@@ -381,10 +385,10 @@ def test_f6_refused_where_not_exact(call: str, x: str, opset: int, word: str) ->
 
 def test_f6_a_refused_lowering_changes_nothing() -> None:
     """Without a platform it is a warning only; the nodes that could have been rewritten keep their opset 18 form."""
-    text = f"g (float[1,3,4,4] x) => (float[1,3,4,4] y) {{ {pair('x', 'd')} m = ReduceMean(d, axes)  a = Add(d, m)  y = Mish(a) }}"
-    t = same_function(model(text, opset=18, axes=np.array([2, 3]), **S))
+    text = f"g (float[1,3,4,4] x) => (float[1,3,4,4] y) {{ {pair('x', 'd')} m = ReduceMean(d, axes)  a = Add(d, m)  y = CenterCropPad<axes=[2]>(a, four) }}"
+    t = same_function(model(text, opset=18, axes=np.array([2, 3]), four=np.array([4]), **S))
     assert [o.version for o in t.model.opset_import] == [18] and list(t.model.graph.node[0].input) == ["x", "axes"]
-    assert any(d.code == "W-F6" and "Mish" in d.message for d in t.diagnostics)
+    assert any(d.code == "W-F6" and "CenterCropPad" in d.message for d in t.diagnostics)
 
 
 def test_f6_tensorrt_10_keeps_its_opset() -> None:
@@ -410,10 +414,10 @@ def test_f6_a_computed_weight_is_told() -> None:
     assert told.tensor == "v" and told.node == "Conv_y"
 
 
-@pytest.mark.parametrize("output", ["", ", float[3] k"])
+@pytest.mark.parametrize("output", ["", ", float[1,3] k"])
 def test_f6_an_initializer_called_like_a_node(output: str) -> None:
     text = f"g (float[2,3] x) => (float[2,3] y{output}) {{ {pair('x', 'd')} [k] y = Add(d, k) }}"
-    t = same_function(model(text, k=weights(3), **S), platform="jetpack-6.2")
+    t = same_function(model(text, k=weights(1, 3), **S), platform="jetpack-6.2")
     assert "k" not in {i.name for i in t.model.graph.initializer} and "k_const_output" in t.automatic
 
 
@@ -425,6 +429,25 @@ def test_f6_tensors_called_as_tensorrt_would_call_its_own() -> None:
     made_up = {f"{n.name}_output" for n in t.model.graph.node if n.op_type in ("Gemm", "Softmax")}
     made_up |= {f"{i.name}_output" for i in t.model.graph.initializer}
     assert not tensors & made_up and not set(t.automatic) & tensors
+
+
+@pytest.mark.parametrize("platform", ["jetpack-5.1.1", "jetpack-6.0", "jetpack-6.2"])
+def test_f6_nodes_called_like_a_helper_of_the_parser(platform: str) -> None:
+    """A Split of three parts makes layers sp, sp_0 and sp_1 (10.x: sp_1, sp_3, because slices count too)."""
+    names = {"jetpack-6.2": ("sp_1", "sp_3")}.get(platform, ("sp_0", "sp_1"))
+    text = f"""g (float[3,2] x) => (float[1,2] y, float[1,2] u) {{ {pair("x", "d")} [sp] a, b, c = Split(d, parts)
+        [{names[0]}] e = Exp(a) [{names[1]}] f = Sin(b) [ONNXTRT_Broadcast] u = Cos(c) y = Add(e, f) }}"""
+    t = same_function(model(text, parts=np.array([1, 1, 1]), **S), platform=platform)
+    called = [n.name for n in t.model.graph.node]
+    assert called[0] == "sp" and not {*names, "ONNXTRT_Broadcast"} & set(called)
+    assert not misnamed(t.graph, t.types, t.hardware.tensorrt)
+
+
+def test_f6_a_name_that_looks_like_a_helper_and_is_none_stays() -> None:
+    text = f"""g (float[3,2] x) => (float[3,2] y) {{ {pair("x", "d")} [sp] a, b, c = Split(d, parts) [sp_7] e = Exp(a)
+        y = Concat<axis=0>(b, e, c) }}"""
+    t = same_function(model(text, parts=np.array([1, 1, 1]), **S), platform="jetpack-6.2")
+    assert "sp_7" in {n.name for n in t.model.graph.node}
 
 
 def test_names_of_nodes() -> None:

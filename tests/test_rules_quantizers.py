@@ -53,13 +53,13 @@ def test_q1_pair() -> None:
 
 
 def test_q1_one_q_many_dq_one_dq_many_consumers() -> None:
-    text = """g (float[2,3] x) => (float[2,3] y) {
+    text = """g (float[2,3] x) => (float[2,9] y) {
         q = QuantizeLinear(x, s, z)
         a = DequantizeLinear(q, s, z)
         b = DequantizeLinear(q, s, z)
-        e = Exp(a) f = Sin(a) g = Cos(b) h = Sum(e, f, g) y = Abs(h) }"""
+        e = Exp(a) f = Sin(a) g = Cos(b) h = Concat<axis=1>(e, f, g) y = Abs(h) }"""
     t = same_function(model(text, **S))
-    assert ops(t) == ["Exp", "Sin", "Cos", "Sum", "Abs"] and scales_of(t) == {"x": f32(0.05)}
+    assert ops(t) == ["Exp", "Sin", "Cos", "Concat", "Abs"] and scales_of(t) == {"x": f32(0.05)}
 
 
 def test_q1_clip_between_that_cuts_nothing_belongs_to_the_pair() -> None:

@@ -658,3 +658,52 @@ def test_the_script_template_is_shell() -> None:
     assert subprocess.run(["sh", "-n", str(template)]).returncode == 0
     if shutil.which("shellcheck"):  # SC2034: the arguments that are filled in read $here
         assert subprocess.run(["shellcheck", "--severity=warning", "-e", "SC2034", str(template)]).returncode == 0
+
+
+OPTIONS = {
+    "8.0": {"--buildOnly", "--workspace"},
+    "8.2": {"--buildOnly", "--workspace", "--profilingVerbosity", "--exportLayerInfo"},
+    "8.4": {"--buildOnly", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
+    "8.5": {"--buildOnly", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
+    "8.6": {"--skipInference", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
+    "10.3": {"--skipInference", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
+}
+"""What each version's trtexec knows of the options that not all of them know; --layers: the two that name precisions."""
+
+
+@pytest.mark.parametrize("version", OPTIONS)
+def test_every_version_gets_the_options_that_it_knows(version: str, tmp_path: Path) -> None:
+    files = translation(tmp_path, ["a", "b"])
+    request = trtexec.BuildRequest(pools={"workspace": 512.5}, layer_info="l.json", skip_inference=True)
+    settings = trtexec.prepare(files, request, trtexec.parse_version(version))
+    arguments = {a.flag: a.value for a in trtexec.trtexec_arguments(settings)}
+    always = {"--onnx", "--int8", "--fp16", "--calib"}
+    known = OPTIONS[version] - {"--layers"}
+    named = {"--precisionConstraints", "--layerPrecisions"} if "--layers" in OPTIONS[version] else set()
+    assert set(arguments) == always | known | named
+    assert (
+        arguments.get("--workspace", "513") == "513"
+        and arguments.get("--memPoolSize", "workspace:512.5") == "workspace:512.5"
+    )
+    assert ("--layerPrecisions" in arguments) == (not any("--layerPrecisions" in note for note in settings.notes))
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"optimization_level": 3}, "--builderOptimizationLevel"),
+        ({"pools": {"dlaSRAM": 1.0}, "target": "orin-dla"}, "--memPoolSize"),
+    ],
+)
+def test_what_an_old_version_cannot_do_is_refused(more: dict[str, Any], word: str, tmp_path: Path) -> None:
+    settings = trtexec.prepare(translation(tmp_path, ["a"]), trtexec.BuildRequest(**more), (8, 2, 1))
+    with pytest.raises(UserError, match=word):
+        trtexec.trtexec_arguments(settings)
+
+
+def test_the_example_in_a_message_is_quoted_for_the_shell() -> None:
+    network = trtexec.Network({"$(id)": (-1, 3)}, ("o",), ())
+    with pytest.raises(UserError) as refusal:
+        trtexec.complete_shapes(trtexec.BuildRequest(), network)
+    words = shlex.split(refusal.value.mend.partition("for example ")[2].rstrip("."))
+    assert words == ["--opt_shapes", "$(id):1x3"] and "'$(id):1x3'" in refusal.value.mend

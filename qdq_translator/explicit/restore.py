@@ -120,9 +120,9 @@ def restore(
     for name in graph_tensors(graph):
         if name in placement.held:
             tensors[name] = GIVEN if entries.get(name) == USED else INFERRED
-        elif name in table:
+        elif name in table and name not in placement.fused:
             tensors[name] = STAYS_FLOAT
-        elif types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
+        elif name not in table and types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
             tensors[name] = WITHOUT_SCALE
     bare: dict[str, str] = {}
     for node in graph.nodes:

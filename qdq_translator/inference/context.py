@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+from typing import Mapping, Optional
 
 import numpy as np
 
@@ -19,28 +19,43 @@ LOWER_BOUND = "a lower bound: larger values are clipped"
 
 @dataclasses.dataclass(frozen=True)
 class DerivedScale:
-    """The scale that a rewrite for the DLA gives a tensor: `max(factor * scale of source, least)`, plus the scales of
-    `more`, as soon as `source` (and `needs`, where it is not '', and all of `more`) have one. rule, node: its origin."""
+    """The scale of a tensor that a rewrite made: `max(factor * (scale of source + scales of more) + plus, least)`, as soon
+    as `source`, `more` and `needs` have one. plus, least: scales. rule, node: its origin."""
 
     tensor: str
     source: str
     rule: str
     node: Node
     factor: float = 1.0
+    plus: float = 0.0
     least: float = 0.0
-    needs: str = ""
-    note: str = ""
     more: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Every tensor that it names."""
+        return (self.tensor, self.source, *self.more, *self.needs)
+
+    def renamed(self, names: Mapping[str, str]) -> DerivedScale:
+        """`names`: every name -> what it is called now."""
+        return dataclasses.replace(
+            self,
+            tensor=names[self.tensor],
+            source=names[self.source],
+            more=tuple(names[name] for name in self.more),
+            needs=tuple(names[name] for name in self.needs),
+        )
 
     def apply(self, context: Context) -> bool:
         """True where it added the scale."""
-        value = context.scale(self.source)
-        others = [context.scale(name) for name in self.more]
-        known = [other for other in others if other is not None]
-        if value is None or (self.needs and self.needs not in context.scales) or len(known) < len(others):
+        values = [context.scale(name) for name in (self.source, *self.more)]
+        known = [value for value in values if value is not None]
+        if len(known) < len(values) or any(name not in context.scales for name in self.needs):
             return False
-        scale = max(self.factor * value, self.least) + sum(known)
-        return context.give(self.tensor, scale, self.rule, self.node, self.source, self.note)
+        value = max(self.factor * sum(known) + self.plus, self.least)
+        return context.give(self.tensor, value, self.rule, self.node, ", ".join((self.source, *self.more)), self.note)
 
 
 @dataclasses.dataclass

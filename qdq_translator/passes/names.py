@@ -3,7 +3,8 @@
 1. Every node gets a unique, non-empty name without what `--layerPrecisions` cannot say (fact 3.6, 3.7, 4.3).
 2. Tensor names lose line breaks, which a calibration cache cannot hold; graph inputs and outputs keep theirs.
 3. What would collide with a name that TensorRT's parser makes up is renamed (fact 4.12): an initializer called
-   like a node, a node or an initializer `n` beside a tensor `n_output`.
+   like a node, a node or an initializer `n` beside a tensor `n_output`, anything that begins with `ONNXTRT_`.
+4. So is a node whose name the parser gives to a helper of another: `sp_0` beside a Split `sp` that has three parts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.layer_names import legal_name
 from qdq_translator.network import Network
+from qdq_translator.parser_network import MULTI_LAYER, PARSER_PREFIX, Version, misnamed, supports
+
+_TRIES = 10
+"""New names shift the parser's numbers, which may hit other names."""
 
 
 def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
@@ -86,7 +91,7 @@ def avoid_automatic_names(network: Network) -> None:
     """Rule 3, for constants that become layers of their own and for Gemm and Softmax."""
     graph, diagnostics = network.graph, network.diagnostics
     for name in _colliding_constants(graph):
-        new = graph.unique_name(f"{name}_const")
+        new = graph.unique_name(f"{name}_const" if not name.startswith(PARSER_PREFIX) else f"const_{name}")
         network.rename_tensor(name, new)
         diagnostics.info(
             "F6",
@@ -95,12 +100,38 @@ def avoid_automatic_names(network: Network) -> None:
         )
     for node in _colliding_nodes(graph):
         old, automatic = node.name, _automatic_name(node)
-        network.rename_node(node, graph.node_name(f"{old}_node"))
+        network.rename_node(
+            node, graph.node_name(f"{old}_node" if not old.startswith(PARSER_PREFIX) else f"node_{old}")
+        )
         diagnostics.info(
             "F6",
-            f"Node '{old}' is now '{node.name}': TensorRT's parser would make up the tensor name '{automatic}', which exists.",
+            f"Node '{old}' is now '{node.name}': TensorRT's parser would make up the tensor name '{automatic}', which exists."
+            if not old.startswith(PARSER_PREFIX)
+            else f"Node '{old}' is now '{node.name}': TensorRT's parser calls layers of its own so.",
             node=node.name,
             data={RENAMED_NODES: {node.name: old}},
+        )
+
+
+def avoid_helper_names(network: Network, version: Version) -> None:
+    """Rule 4, for the version whose parser reads the model."""
+    if not supports(version) or not any(node.is_op(*MULTI_LAYER) for node in network.graph.nodes):
+        return
+    renamed: dict[str, str] = {}
+    for _ in range(_TRIES):
+        found = misnamed(network.graph, network.types, version)
+        for node in found:
+            old = node.name
+            network.rename_node(node, network.graph.node_name(f"{old}_node"))
+            renamed[node.name] = renamed.pop(old, old)
+        if not found:
+            break
+    if renamed:
+        network.diagnostics.info(
+            "F6",
+            "TensorRT's parser would give the names of these nodes to layers of others, so they have new ones: "
+            f"{', '.join(renamed.values())}.",
+            data={RENAMED_NODES: renamed},
         )
 
 
@@ -118,11 +149,19 @@ def _colliding_constants(graph: Graph) -> list[str]:
         for name in n.inputs
         if name in graph.initializers
     }
-    return [n for n in graph.initializers if n in operands and (n in nodes or _exists(graph, f"{n}_output"))]
+    return [
+        n
+        for n in graph.initializers
+        if n in operands and (n in nodes or n.startswith(PARSER_PREFIX) or _exists(graph, f"{n}_output"))
+    ]
 
 
 def _colliding_nodes(graph: Graph) -> list[Node]:
-    return [n for n in graph.nodes if n.is_op("Gemm", "Softmax") and _exists(graph, _automatic_name(n))]
+    return [
+        n
+        for n in graph.nodes
+        if n.name.startswith(PARSER_PREFIX) or (n.is_op("Gemm", "Softmax") and _exists(graph, _automatic_name(n)))
+    ]
 
 
 def _automatic_name(node: Node) -> str:

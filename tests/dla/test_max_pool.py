@@ -104,7 +104,6 @@ def test_in_float_with_infinities_and_negative_values() -> None:
 @pytest.mark.parametrize(
     ("op", "size", "why"),
     [
-        ("MaxPool <kernel_shape = [9, 9], dilations = [2, 2]> (q)", "40,40", "dilated"),
         ("MaxPool <kernel_shape = [9, 9], strides = [2, 2], ceil_mode = 1> (q)", "20,20", "rounds"),
         ("MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known"),
     ],

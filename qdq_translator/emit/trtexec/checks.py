@@ -6,6 +6,7 @@ trtexec is silent about most mistakes, so they are found here.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import Iterable, Optional
 
 from qdq_translator.emit.trtexec.request import BuildRequest, Network, Version, dotted, parse_formats, parse_version
@@ -186,10 +187,10 @@ def complete_shapes(
         return {}
     missing = [name for name in dynamic if not any(name in shapes for shapes in given.values())]
     if missing:
+        example = f"{missing[0]}:{dims_text(d if d > 0 else 1 for d in network.inputs[missing[0]])}"
         raise UserError(
             f"Input '{missing[0]}' has dynamic dimensions {dims_text(network.inputs[missing[0]])}.",
-            "Give --opt_shapes (and --min_shapes, --max_shapes), for example "
-            f"--opt_shapes {missing[0]}:{dims_text(d if d > 0 else 1 for d in network.inputs[missing[0]])}.",
+            f"Give --opt_shapes (and --min_shapes, --max_shapes), for example --opt_shapes {shlex.quote(example)}.",
         )
     shapes = {}
     for name, dims in network.inputs.items():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shlex
 from pathlib import Path
 from typing import Iterable, Mapping, Optional
 
 from qdq_translator.emit.trtexec.checks import Settings, dims_text
-from qdq_translator.emit.trtexec.request import Network
+from qdq_translator.emit.trtexec.request import Network, dotted
 from qdq_translator.errors import UserError
 from qdq_translator.formats.layer_precisions import format_layer_precisions
 
@@ -96,8 +97,48 @@ def layer_argument(settings: Settings) -> Optional[Argument]:
     )
 
 
-def trtexec_arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch a flag of trtexec)
-    """The options of trtexec, each once and in a fixed order."""
+_SINCE = {
+    "--precisionConstraints": (8, 4),  # 8.2 knows it, but no precisions that it could constrain
+    "--profilingVerbosity": (8, 2),
+    "--exportLayerInfo": (8, 2),
+    "--layerPrecisions": (8, 4),
+    "--memPoolSize": (8, 4),
+    "--skipInference": (8, 6),
+    "--builderOptimizationLevel": (8, 6),
+}
+"""Option -> the first version (major, minor) whose trtexec knows it (samples/common/sampleOptions.cpp, 8.0 to 10.16)."""
+
+
+def trtexec_arguments(settings: Settings) -> list[Argument]:
+    """The options of trtexec, each once and in a fixed order, as that version spells them.
+
+    Raises UserError for what the user asked for and that version's trtexec cannot do.
+    """
+    return [fitted for argument in _arguments(settings) for fitted in _for_version(argument, settings)]
+
+
+def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
+    version, request = settings.version, settings.request
+    if version[:2] >= _SINCE.get(argument.flag, (8, 0)):
+        return [argument]
+    who = f"trtexec of TensorRT {dotted(version)} has no {argument.flag}"
+    if argument.flag == "--skipInference":
+        return [Argument("--buildOnly")]
+    if argument.flag == "--memPoolSize" and set(request.pools) == {"workspace"}:
+        return [Argument("--workspace", str(math.ceil(request.pools["workspace"])))]
+    if argument.flag in ("--memPoolSize", "--builderOptimizationLevel"):
+        option = "--mem_pools" if argument.flag == "--memPoolSize" else "--builder_optimization_level"
+        raise UserError(f"{who}.", f"Leave {option} out, or name another version.")
+    if argument.flag == "--layerPrecisions":
+        settings.notes.append(
+            f"{who}: layers without scales run above INT8 all the same; to keep others there, use 'qdq-translator build'."
+        )
+    elif argument.flag == "--exportLayerInfo":
+        settings.notes.append(f"{who}, so there will be no layer information for 'qdq-translator check-engine'.")
+    return []
+
+
+def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch a flag of trtexec)
     request, files = settings.request, settings.files
     arguments = [Argument("--onnx", str(files.model), "path")]
     if request.on_dla:

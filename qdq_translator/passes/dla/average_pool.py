@@ -49,4 +49,4 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     pool.set("count_include_pad", 1)
     product = Node("Mul", [summed, rewriter.constant(f"{node.name}.factor", factor)], [target], node.name)
     rewriter.replace(RULE, node, [pool, product])
-    rewriter.derive(RULE, summed, source, pool, needs=target, note="scale of the pooling's input")
+    rewriter.derive(RULE, summed, source, pool, needs=[target], note="scale of the pooling's input")

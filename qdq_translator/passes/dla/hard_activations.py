@@ -67,5 +67,5 @@ def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
     ]
     rewriter.replace(RULE, node, nodes)
     for name, layer in ((shifted, nodes[0]), (gate, nodes[1])):
-        rewriter.derive(RULE, name, source, layer, least=6 / 127, needs=target, note="range of the input, at least 6")
+        rewriter.derive(RULE, name, source, layer, least=6 / 127, needs=[target], note="range of the input, at least 6")
     rewriter.derive(RULE, product, target, nodes[2], factor=6.0, note="6 times the output's range")

@@ -110,7 +110,7 @@ def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_
     rewriter.replace(RULE, node, nodes)
     for step_node in nodes[:-1]:
         rewriter.derive(
-            RULE, step_node.outputs[0], source, step_node, needs=target, note="scale of the pooling's input"
+            RULE, step_node.outputs[0], source, step_node, needs=[target], note="scale of the pooling's input"
         )
 
 

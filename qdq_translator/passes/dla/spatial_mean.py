@@ -116,7 +116,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         if flat and pool is nodes[count - 1]:
             rewriter.derive(RULE, name, target, pool, note="the same values as its Reshape's output")
         else:
-            rewriter.derive(RULE, name, source, pool, needs=target, note="scale of the pooling's input")
+            rewriter.derive(RULE, name, source, pool, needs=[target], note="scale of the pooling's input")
 
 
 def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional[tuple[int, int]]:

@@ -1,0 +1,195 @@
+"""What every rewrite works with: questions about the network, ways to make nodes and constants, and the book of changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Optional, Sequence, Tuple
+
+import numpy as np
+from onnx import TensorProto
+
+from qdq_translator.graph import Node
+from qdq_translator.inference.context import DerivedScale
+from qdq_translator.network import Applied, Network
+from qdq_translator.settings import Settings
+from qdq_translator.types import Dim, TensorTypes
+
+Image = Tuple[Dim, int, int, int]
+"""N, C, H, W; the batch size may be unknown."""
+_DTYPES: dict[int, Any] = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.FLOAT16: np.float16,
+    TensorProto.DOUBLE: np.float64,
+}
+
+
+class Editor:
+    """Rules ask, edit through `replace`, and write down what they changed in place with `note`."""
+
+    def __init__(self, network: Network, settings: Settings) -> None:
+        self.network, self.settings = network, settings
+        self.graph, self.scales, self.trained = network.graph, network.scales, network.trained
+
+    # ---------------------------------------------------------------- questions
+
+    @property
+    def types(self) -> TensorTypes:
+        """Types and shapes as they were when the rule began; inferred when somebody first asks."""
+        return self.network.types
+
+    @property
+    def parser(self) -> Optional[tuple[int, int, int]]:
+        """The TensorRT version whose parser reads the model; None where nobody named it."""
+        return None if self.settings.hardware.origin == "default" else self.settings.hardware.tensorrt
+
+    def nodes(self, *op_types: str) -> list[Node]:
+        """Nodes of these operators that still stand, whatever a rule does to others meanwhile."""
+        return [node for node in self.graph.nodes if node.is_op(*op_types)]
+
+    def dtype(self, tensor: str) -> Optional[Any]:
+        """NumPy's type of a float tensor; None for what NumPy does not have."""
+        constant = self.graph.initializers.get(tensor)
+        return _DTYPES.get(constant.data_type if constant is not None else self.types.elem_type(tensor))
+
+    def is_float(self, tensor: str) -> bool:
+        return self.types.is_float(tensor)
+
+    def rank(self, tensor: str) -> Optional[int]:
+        constant = self.graph.initializers.get(tensor)
+        return len(constant.dims) if constant is not None else self.types.rank(tensor)
+
+    def image(self, tensor: str) -> Optional[Image]:
+        """(N, C, H, W) of a 4-D float tensor of which all but the batch size is known."""
+        shape = self.types.shape(tensor)
+        if shape is None or len(shape) != 4 or self.dtype(tensor) is None:
+            return None
+        batch, *rest = shape
+        if not all(isinstance(d, int) for d in rest):
+            return None
+        channels, height, width = (int(d) for d in rest if isinstance(d, int))
+        return batch, channels, height, width
+
+    def channels(self, tensor: str) -> Optional[int]:
+        """C of a 4-D float tensor."""
+        shape = self.types.shape(tensor)
+        if shape is None or len(shape) != 4 or self.dtype(tensor) is None:
+            return None
+        return shape[1] if isinstance(shape[1], int) else None
+
+    def unless_output(self, tensor: str) -> list[str]:
+        """What a scale beside `tensor` waits for: its scale, which a graph output may never get (rule S2)."""
+        return [] if tensor in self.graph.outputs else [tensor]
+
+    def largest(self, constant: str) -> float:
+        """The largest magnitude in an initializer; 0 where it is empty."""
+        values = self.graph.array(constant)
+        assert values is not None
+        return float(np.abs(values.astype(np.float64)).max(initial=0))
+
+    # ---------------------------------------------------------------- making
+
+    def tensor(self, wanted: str) -> str:
+        return self.graph.unique_name(wanted)
+
+    def node(self, wanted: str) -> str:
+        """A free name for a new node."""
+        return self.graph.node_name(wanted)
+
+    def constant(self, wanted: str, values: np.ndarray) -> str:
+        return self.graph.add_initializer(self.graph.unique_name(wanted), np.asarray(values))
+
+    def weight(
+        self, node: Node, index: int, wanted: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0
+    ) -> str:
+        """A new initializer made from input `index` of `node`; the codes that it was trained with follow (rule W1).
+
+        `change` gets the values, and the codes, in the layout of the old initializer. The old name is kept where nobody
+        else reads it and no other part of it is wanted (`wanted` is '').
+        """
+        old = node.inputs[index]
+        alone = not wanted and self.graph.consumer_count(old) == 1 and old not in self.graph.outputs
+        return self.remade(old, old if alone else self.tensor(wanted or f"{old}_{node.name}"), change, factor)
+
+    def remade(self, old: str, new: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0) -> str:
+        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise."""
+        values = self.graph.array(old)
+        assert values is not None
+        changed = np.ascontiguousarray(change(values))
+        if factor != 1.0:
+            changed = (changed * np.float64(factor)).astype(values.dtype)
+        self.graph.add_initializer(new, changed)
+        trained = self.trained.get(old)
+        if trained is not None:
+            codes = None
+            if trained.codes is not None and trained.codes.shape == values.shape:
+                codes = np.ascontiguousarray(change(trained.codes))
+            self.trained[new] = dataclasses.replace(trained, codes=codes)
+        return new
+
+    def reshape(self, source: str, target: str, shape: Sequence[int], name: str) -> Node:
+        """`shape` may begin with 0: the batch size is kept, whatever it is."""
+        return Node("Reshape", [source, self.constant(f"{name}.shape", np.array(shape, np.int64))], [target], name)
+
+    # ---------------------------------------------------------------- changing
+
+    def replace(
+        self,
+        rule: str,
+        old: Node,
+        new: Sequence[Node],
+        tensors: Optional[dict[str, list[str]]] = None,
+        more: Sequence[Node] = (),
+    ) -> None:
+        """Puts `new` in the place of `old`, in their order, and writes it down. more: nodes that went with `old`."""
+        anchor = old.prev
+        before = [old, *more]
+        known = {name for node in before for name in node.outputs}
+        self.graph.remove(old)
+        for node in new:
+            self.graph.insert_after(node, anchor)
+            anchor = node
+        self.note(rule, before, new, tensors or {}, [n for node in new for n in node.outputs if n not in known])
+
+    def note(
+        self,
+        rule: str,
+        before: Sequence[Node],
+        after: Sequence[Node],
+        tensors: Optional[dict[str, list[str]]] = None,
+        new: Sequence[str] = (),
+    ) -> None:
+        self.network.applied.append(
+            Applied(
+                rule,
+                tuple((n.name, n.op_type) for n in before),
+                tuple((n, n.op_type) for n in after),
+                tensors or {},
+                tuple(new),
+            )
+        )
+        for node in before:
+            for name in node.outputs:
+                self.graph.value_info.pop(name, None)
+
+    def derive(
+        self,
+        rule: str,
+        tensor: str,
+        source: str,
+        node: Node,
+        factor: float = 1.0,
+        plus: float = 0.0,
+        least: float = 0.0,
+        more: Sequence[str] = (),
+        needs: Sequence[str] = (),
+        note: str = "",
+    ) -> None:
+        """`tensor` gets a scale as soon as `source`, `more` and `needs` have one: see `DerivedScale`."""
+        self.network.derived.append(
+            DerivedScale(tensor, source, rule, node, factor, plus, least, tuple(more), tuple(needs), note)
+        )
+
+    def same_scale(self, rule: str, one: str, other: str, node: Node) -> None:
+        """Both tensors hold the same values: whichever has a scale hands it to the other."""
+        self.derive(rule, one, other, node)
+        self.derive(rule, other, one, node)

@@ -1,0 +1,67 @@
+"""Rule F8: what makes a layer or a tensor of its own in TensorRT's parser is written so that it makes none.
+
+One module a form, each with `WHAT`, a sentence for the report, and `apply(editor)`. Every form computes the same function,
+on every target unless its head says otherwise. Tensors that the network has keep their names and scales; a tensor that a
+form adds gets its scale with it, whatever the options, once the tensors around it have theirs, so that no layer is in INT8
+less than before; where the layer was not in INT8, its parts are not either. After `fact 4.12` and the recordings of
+the real parsers.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from qdq_translator.network import Network
+from qdq_translator.passes import cleanup
+from qdq_translator.passes.editor import Editor
+from qdq_translator.passes.normal_forms import (
+    activations,
+    chains,
+    clip,
+    depth_space,
+    gemm,
+    layer_norm,
+    one_dimensional,
+    operand_ranks,
+    trailing_inputs,
+)
+from qdq_translator.settings import Settings
+
+RULE = "F8"
+FORMS: tuple[ModuleType, ...] = (
+    trailing_inputs,
+    clip,
+    activations,
+    layer_norm,
+    chains,
+    gemm,
+    one_dimensional,
+    depth_space,
+    operand_ranks,
+)
+"""In the order in which they are applied, each once: what the earlier ones make, the later ones bring into form."""
+
+
+def apply_normal_forms(network: Network, settings: Settings) -> None:
+    editor = Editor(network, settings)
+    changed = False
+    for form in FORMS:
+        before = len(network.applied)
+        form.apply(editor)
+        applied = network.applied[before:]
+        if applied:
+            changed = True
+            network.end_of_pass()
+            first = applied[0].before[0][0]
+            more = f" and {len(applied) - 1} more" if len(applied) > 1 else ""
+            network.diagnostics.info(
+                RULE,
+                f"{form.WHAT}: '{first}'{more}.",
+                node=first,
+                data={
+                    "nodes": {old: [node.name for node, _ in a.after] for a in applied for old, _ in a.before},
+                    "new_tensors": [name for a in applied for name in a.new],
+                },
+            )
+    if changed:
+        cleanup.remove_unused_initializers(network.graph)

@@ -1,0 +1,42 @@
+"""Rule F6: nodes that the parser of the target's TensorRT cannot read are errors, not surprises on the device."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import onnx
+
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph, Node
+from qdq_translator.network import Network
+from qdq_translator.settings import Settings
+from qdq_translator.targets.parser import refusal
+
+
+def check_operators(network: Network, settings: Settings) -> None:
+    """Raises UserError for the first node that cannot be read; a warning where nobody named the platform."""
+    version = settings.hardware.tensorrt
+    found = [(node, why) for node in _every_node(network.graph) for why in [refusal(node, version)] if why is not None]
+    if not found:
+        return
+    node, (what, hint) = found[0]
+    more = f" {len(found) - 1} more nodes cannot be read either." if len(found) > 1 else ""
+    if settings.hardware.origin != "default":
+        raise UserError(what + more, hint)
+    network.diagnostics.warning("F6", what + more, node=node.name, mend=hint)
+
+
+def _every_node(graph: Graph) -> Iterator[Node]:
+    """The nodes of the graph and of the bodies in it."""
+    for node in graph.nodes:
+        yield node
+        for body in node.subgraphs():
+            yield from _in_body(body)
+
+
+def _in_body(body: onnx.GraphProto) -> Iterator[Node]:
+    for proto in body.node:
+        node = Node.from_proto(proto)
+        yield node
+        for inner in node.subgraphs():
+            yield from _in_body(inner)

@@ -1,0 +1,11 @@
+"""The rewrites for the DLA are looked at by themselves: what rule F8 makes of the rest stands in test_rules_normal_forms.py."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _rewrites_alone(request: pytest.FixtureRequest) -> None:
+    if not request.module.__name__.endswith("test_docs_page"):  # the page shows what users get
+        request.getfixturevalue("without_normal_forms")
