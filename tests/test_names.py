@@ -84,6 +84,10 @@ def declared(report: dict[str, Any], explicit: Graph) -> dict[str, set[str]]:
     gone = {"node": set(report["dla_rewrites"]["nodes"]), "tensor": set(report["dla_rewrites"]["tensors"])}
     for row in report["dla_rewrites"]["applied"]:
         gone["node"] |= {before["node"] for before in row["before"]}
+    for told in report["diagnostics"]:
+        if told["rule"] == "F7":  # what changes nothing went
+            gone["node"] |= set(told["data"]["nodes"])
+            gone["tensor"] |= set(told["data"]["tensors"])
     for node in explicit.nodes:
         producer = explicit.producer.get(node.input(0))
         if is_quantize(node) or is_dequantize(node) or (node.is_op("Clip") and producer and is_quantize(producer)):

@@ -36,10 +36,12 @@ def remove_no_ops(network: Network) -> None:
     if nodes:
         counts = Counter(node.op_type for node in nodes)
         counted = ", ".join(f"{count} {op}" for op, count in counts.most_common())
+        # integers are shape arithmetic, which later passes fold away
+        kept = {old: new for old, new in _followed(tensors).items() if network.types.is_float(old)}
         network.diagnostics.info(
             RULE,
             f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} that change{'' if len(nodes) > 1 else 's'} nothing went: {counted}.",
-            data={"operators": dict(counts), "nodes": [n.name for n in nodes], "tensors": _followed(tensors)},
+            data={"operators": dict(counts), "nodes": {n.name: [] for n in nodes}, "tensors": kept},
         )
 
 
