@@ -220,7 +220,7 @@ def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannel
 
 def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -> bool:
     """True for a constant operand that TensorRT quantizes with one scale, as any tensor: of a MatMul or Gemm that is not a
-    matrix by a constant matrix (fact sheet 5.2). data_rank: of the other operand, None where it is not known."""
+    matrix by a constant matrix (fact 5.2). data_rank: of the other operand, None where it is not known."""
     if not node.is_op(*DENSE) or index not in WEIGHT_INPUTS[node.op_type]:
         return False
     return index == 0 or rank != 2 or (node.op_type == "MatMul" and data_rank != 2)

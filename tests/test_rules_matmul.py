@@ -1,4 +1,4 @@
-"""Rule W1 for MatMul: a weight scale per column only where both operands are matrices (fact sheet 5.2)."""
+"""Rule W1 for MatMul: a weight scale per column only where both operands are matrices (fact 5.2)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Rule W1 for MatMul: TensorRT has a weight scale for each output channel only where both operands are matrices, and one
-for the whole weight otherwise (fact sheet 5.2), with which few of the codes come out as they were trained.
+for the whole weight otherwise (fact 5.2), with which few of the codes come out as they were trained.
 
 1. `MatMul(x [..., K], constant [K, N])` -> `Reshape [-1, K]`, `MatMul`, `Reshape [..., N]`, the same products and sums
 2. with an `Add` of one constant a column behind it: the Add stays between MatMul and the second Reshape
