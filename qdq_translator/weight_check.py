@@ -68,6 +68,8 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
             if name in trained and name in graph.initializers:
                 values = graph.array(name)
                 assert values is not None
+                if not values.size:
+                    continue
                 rank = types.rank(node.inputs[1 - index])
                 row = _check(node, index, values, trained[name], has_one_scale(node, index, values.ndim, rank))
                 if row is not None:

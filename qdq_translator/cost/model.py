@@ -115,7 +115,7 @@ class CostModel:
 
     def _hardware_macs(self, work: Work, fp16: bool) -> float:
         p = self.parameters
-        if not work.products:
+        if not work.products or not work.macs:
             return 0.0
         if work.groups > 1 and work.groups == work.channels[0]:
             return work.macs * (p.fp16_depthwise_block if fp16 else p.int8_depthwise_block)

@@ -1,0 +1,137 @@
+"""What campaigns have found (`python -m tests.fuzz`), each as its smallest model: refused in a sentence, or translated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.errors import ModelError, UnsupportedQuantizer, UserError
+from tests.small_models import model, pair
+
+FLAT = "net (float[1,8] x) => (float[a,b] y) <int8 z = {0}, float s = {0.5}>"
+IMAGE = "net (float[1,4,8,8] x) => (float[a,b,c,d] y) <int8 z = {0}, float s = {0.5}>"
+DLA = {"target": "orin-dla", "platform": "jetpack-6.2", "dla_rewrites": True}
+
+
+def flat(lines: str, opset: int = 17, **arrays: np.ndarray) -> onnx.ModelProto:
+    return model(f"{FLAT} {{ {lines} }}", opset, **arrays)
+
+
+def image(lines: str, opset: int = 17, **arrays: np.ndarray) -> onnx.ModelProto:
+    return model(f"{IMAGE} {{ {lines} }}", opset, **arrays)
+
+
+def plain() -> onnx.ModelProto:
+    return flat(f"{pair('x', 'a')} y = Relu(a)")
+
+
+def opset(version: int) -> onnx.ModelProto:
+    made = plain()
+    made.opset_import[0].version = version
+    return made
+
+
+def attribute(made: onnx.ModelProto, key: str, value: Any) -> onnx.ModelProto:
+    made.graph.node[-1].attribute.append(helper.make_attribute(key, value))
+    return made
+
+
+def conv(rank: int, **more: Any) -> onnx.ModelProto:
+    """A Conv whose weight has another rank than its input."""
+    made = image(f"{pair('x', 'a')} {pair('f', 'w')} y = Conv(a, w)", f=np.ones((4, 4, *(3,) * (rank - 2)), np.float32))
+    for key, value in more.items():
+        attribute(made, key, value)
+    return made
+
+
+BETWEEN = "q = QuantizeLinear(x, s, z) p = {} b = DequantizeLinear(p, s, z) y = Relu(b)"
+REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "no scales": lambda: flat(f"{pair('x', 'a', 'none')} y = Relu(a)", none=np.zeros(0, np.float32)),
+    "booleans before a quantizer": lambda: flat(
+        f"{pair('x', 'a')} {pair('k', 'w')} y = MatMul(a, w)", k=np.ones((8, 8), np.bool_)
+    ),
+    "padding with infinity": lambda: flat(
+        BETWEEN.format("Pad(q, n, k)"), n=np.array([0, 1, 0, 1]), k=np.float32(np.inf)
+    ),
+    "padding with what is no number": lambda: flat(
+        BETWEEN.format("Pad(q, n, k)"), n=np.array([0, 1, 0, 1]), k=np.float32(np.nan)
+    ),
+    "padding with nothing": lambda: flat(
+        BETWEEN.format("Pad(q, n, k)"), n=np.array([0, 1, 0, 1]), k=np.zeros(0, np.int8)
+    ),
+    "an opset beyond 32 bits": lambda: opset(2**40),
+    "an opset below 1": lambda: opset(-1),
+    "an attribute of another type than in any version": lambda: attribute(
+        image(f"{pair('x', 'a')} y = ReduceMean(a)", 18), "axes", 7
+    ),
+}
+DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "codes that were cast": lambda: flat(
+        f"{pair('x', 'a')} c = Cast <to = 2> (k) w = DequantizeLinear(c, s, z) y = MatMul(a, w)",
+        k=np.ones((8, 8), np.int8),
+    ),
+    "weights without channels": lambda: flat(
+        f"{pair('x', 'a')} {pair('f', 'w')} y = MatMul(a, w)", f=np.zeros((8, 0), np.float32)
+    ),
+    "a type that does not exist": lambda: flat(
+        f"{pair('x', 'a')} c = Cast <to = 99> (k) y = Mul(a, c)", k=np.float32(1)
+    ),
+    "scales of a Resize in two dimensions": lambda: image(
+        f"{pair('x', 'a')} y = Resize(a, , k)", k=np.ones((2, 2), np.float32)
+    ),
+    "a Slice with more starts than ends": lambda: image(
+        f"{pair('x', 'a')} c = Conv(a, w) y = Slice(c, one, none, one)",
+        w=np.ones((4, 4, 1, 1), np.float32),
+        one=np.array([1]),
+        none=np.zeros(0, np.int64),
+    ),
+    "a Conv in one dimension of an image": lambda: conv(3),
+    "a Conv in three dimensions of an image": lambda: conv(5),
+    "a Conv with padding for another rank": lambda: conv(5, pads=[1, 1, 2, 2]),
+    "a Conv with one entry in its kernel": lambda: conv(4, kernel_shape=[3]),
+    "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {**DLA, "asymmetric": "widen"}], ids=["gpu", "dla"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, options: dict[str, Any]) -> None:
+    with pytest.raises((ModelError, UnsupportedQuantizer)):
+        translate(REFUSED[case](), TranslateOptions(**options))
+
+
+@pytest.mark.parametrize("target", ["gpu", "orin-dla", "xavier-dla"])
+@pytest.mark.parametrize("case", DECIDED)
+def test_decided(case: str, target: str) -> None:
+    """What exactly is nobody's business, but it is a translation or a sentence."""
+    try:
+        translation = translate(DECIDED[case](), TranslateOptions(target=target, dla_rewrites=target != "gpu"))
+    except UserError as error:
+        assert str(error).endswith((".", ")"))
+    else:
+        assert "x" in translation.tensor_scales
+
+
+@pytest.mark.parametrize(
+    "name", ["name_of_a_node", "name_of_a_tensor", "name_of_graph", "name_of_a_constant", "name_of_a_size"]
+)
+def test_names_that_are_not_utf8(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = plain()
+    made.graph.name = "name_of_graph"
+    made.graph.node[0].name = "name_of_a_node"
+    made.graph.node[-1].input[0] = made.graph.node[1].output[0] = "name_of_a_tensor"
+    made.graph.initializer.append(numpy_helper.from_array(np.float32(1), "name_of_a_constant"))
+    made.graph.input.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, ["name_of_a_size"]))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString().replace(name.encode(), b"\xff" + name[1:].encode()))
+    assert main(["translate", "-i", str(path), "-o", str(tmp_path / "out")]) == 1
+    assert "is not UTF-8" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="is not UTF-8"):
+        translate(onnx.ModelProto.FromString(path.read_bytes()))
