@@ -58,7 +58,9 @@ def is_given(node: Node, key: str, index: int) -> bool:
 
 def integers(node: Node, key: str, index: int, constant: LookUp) -> Optional[List[int]]:
     values = parameter(node, key, index, constant)
-    return None if values is None else [int(v) for v in values.reshape(-1)]
+    if values is None or (values.dtype.kind == "f" and not np.isfinite(values).all()):
+        return None
+    return [int(v) for v in values.reshape(-1)]
 
 
 def number(node: Node, key: str, index: int, absent: float, constant: LookUp) -> Optional[float]:

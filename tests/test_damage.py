@@ -96,6 +96,15 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
     "a Conv in three dimensions of an image": lambda: conv(5),
     "a Conv with padding for another rank": lambda: conv(5, pads=[1, 1, 2, 2]),
     "a Conv with one entry in its kernel": lambda: conv(4, kernel_shape=[3]),
+    "a Conv with a bias of no dimension before a Split": lambda: image(
+        f"{pair('x', 'a')} c = Conv(a, w, k) d, e = Split <axis = 1> (c) y = Relu(d)",
+        opset=13,
+        w=np.ones((4, 4, 1, 1), np.float32),
+        k=np.float32(1),
+    ),
+    "axes that are infinite": lambda: image(
+        f"{pair('x', 'a')} y = ReduceMean(a, k)", 18, k=np.array([np.inf], np.float32)
+    ),
     "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
 }
 

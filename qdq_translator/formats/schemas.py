@@ -260,11 +260,11 @@ CONFIG = _record(
 """NAME_precision_config.json; NVIDIA's translator writes the first two keys only."""
 
 _COMPARISON = _record(
-    {"identical": _FLAG},
     {
+        "identical": _FLAG,
         **_row("cosine sqnr_db mse max_abs top1_agreement", _maybe(_NUMBER)),
         **_row("top1_samples non_finite values", _maybe(_COUNT)),
-    },
+    }
 )
 RESULTS = _record(
     {},
@@ -274,13 +274,12 @@ RESULTS = _record(
         "model": _record({}, _row("file sha256")),
         "simulation": _OBJECT,
         "integrity": _TEXTS,
-        "inputs": _record({}, {"source": _TEXT, **_row("samples batch", _COUNT)}),
+        "inputs": _record({"source": _TEXT, **_row("samples batch", _COUNT)}),
         "outputs": _record(
-            {},
             {
                 "pairs": _list(_record({**_row("reference other"), "outputs": _map(_COMPARISON)})),
                 "accuracy": _OBJECT,
-            },
+            }
         ),
         **_row("notes failed", _TEXTS),
         "per_layer": _maybe(
@@ -289,20 +288,25 @@ RESULTS = _record(
                 {
                     "layers": _list(
                         _record(
-                            {"tensor": _TEXT, "read": _COMPARISON},
                             {
+                                "tensor": _TEXT,
+                                "read": _COMPARISON,
                                 **_row("node op", _maybe(_TEXT)),
                                 "scale": _maybe(_NUMBER),
                                 "made": _maybe(_COMPARISON),
                                 "inherited_db": _maybe(_NUMBER),
                                 "notes": _TEXTS,
-                            },
+                            }
                         )
                     ),
                     "jumps": _list(
                         _record(
-                            {"tensor": _TEXT},
-                            {**_row("node op where", _maybe(_TEXT)), "lost_db": _maybe(_NUMBER), "notes": _TEXTS},
+                            {
+                                "tensor": _TEXT,
+                                **_row("node op where", _maybe(_TEXT)),
+                                "lost_db": _maybe(_NUMBER),
+                                "notes": _TEXTS,
+                            }
                         )
                     ),
                 },

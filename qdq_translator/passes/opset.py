@@ -148,7 +148,7 @@ def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
         node.attributes.pop("noop_with_empty_axes", None)
         return False
     axes = graph.array(node.input(1))
-    if axes is None or axes.size == 0:
+    if axes is None or axes.size == 0 or axes.dtype.kind != "i":
         return False
     graph.set_inputs(node, node.inputs[:1])
     node.set("axes", [int(a) for a in axes])
@@ -179,7 +179,13 @@ def _pad_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
     if not node.input(3):
         return False
     pads, axes, rank = graph.array(node.input(1)), graph.array(node.input(3)), types.rank(node.inputs[0])
-    if pads is None or axes is None or rank is None:
+    if (
+        pads is None
+        or axes is None
+        or not rank
+        or pads.size != 2 * axes.size
+        or {pads.dtype.kind, axes.dtype.kind} != {"i"}
+    ):
         return False
     full = np.zeros(2 * rank, np.int64)
     for i, axis in enumerate(int(a) % rank for a in axes):

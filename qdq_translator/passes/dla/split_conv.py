@@ -120,6 +120,9 @@ def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, 
                 return f"Conv '{node.name}' has groups"
             if any(n not in graph.initializers for n in node.inputs[1:] if n):
                 return f"Conv '{node.name}' has no constant weight"
+            weight, bias = (graph.initializers.get(node.input(index)) for index in (1, 2))
+            if weight is None or (bias is not None and list(bias.dims) != list(weight.dims[:1])):
+                return f"the bias of Conv '{node.name}' is not one value a channel"
             continue
         if not node.is_op(*_UNARY, *_BINARY) or len([o for o in node.outputs if o]) != 1:
             return f"{node.op_type} '{node.name}' stands before it, not a Conv"
