@@ -12,11 +12,15 @@ from qdq_translator.options import TranslateOptions, parse_shapes
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
     Hardware,
+    Platform,
     cache_version,
     find_platform,
     installed_tensorrt,
     tensorrt_major,
 )
+
+_UNARY_SINCE = (8, 6, 0)
+"""TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0): fact sheet 6.8, 7."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +38,25 @@ class Settings:
 def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
     """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
     hardware = resolve_hardware(options, diagnostics)
+    if hardware.generation and hardware.platform is not None:
+        _warn_of_platform(options, hardware.platform, diagnostics)
     return Settings(options, hardware, parse_shapes(options.shapes), _cost_model(options, hardware))
+
+
+def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics: Diagnostics) -> None:
+    """What the user's platform does not have of the DLA that is the target."""
+    if not platform.dla and platform.note:
+        diagnostics.warning(
+            "D0",
+            f"The target is {options.target}, and {platform.name} has no DLA: {platform.note} ({platform.source}).",
+            mend="Name another --platform, or translate with --target gpu.",
+        )
+    if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < _UNARY_SINCE:
+        diagnostics.warning(
+            "S9",
+            f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact sheet 6.8).",
+            mend="Leave --add_unary_ew_scales_for_dla out: --infer_add_scales gives such tensors a range.",
+        )
 
 
 def _cost_model(options: TranslateOptions, hardware: Hardware) -> tuple[Optional[CostModel], str]:

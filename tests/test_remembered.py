@@ -10,6 +10,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
+from qdq_translator.errors import UserError
 from tests.small_models import model, pair
 
 FIXED = "g (float[1,4,8,8] x) => (float[1,4,1,1] y) {"
@@ -73,3 +74,19 @@ def test_nothing_is_called_rewritten_without_rewrites(tmp_path: Path) -> None:
     made = translate(model(text, 17, 8, s=np.float32(0.05), z=np.int8(0)), TranslateOptions(target="orin-dla"), "m")
     told = [d for d in made.diagnostics if d.rule == "D0"]
     assert len(told) == 1 and "rewriting" not in told[0].message and "--dla_rewrites would apply D4" in told[0].mend
+
+
+def test_platforms_that_lack_what_the_target_needs(tmp_path: Path) -> None:
+    network = model(FIXED + pair("x", "xq") + "y = GlobalAveragePool (xq) }", 17, 8, s=np.float32(0.05), z=np.int8(0))
+
+    def warned(**options: Any) -> set[str]:
+        return {d.rule for d in translate(network, TranslateOptions(**options), "m").diagnostics.warnings}
+
+    assert "D0" in warned(target="orin-dla", platform="jetpack-7.2")
+    assert "D0" not in warned(target="orin-dla", platform="jetpack-6.2")
+    assert "D0" not in warned(platform="jetpack-7.2")
+    with pytest.raises(UserError, match="no DLA"):
+        warned(target="orin-dla", platform="jetpack-7.2", strict=True)
+    unary = {"target": "orin-dla", "add_unary_ew_scales_for_dla": True}
+    assert "S9" in warned(platform="jetpack-5.1", **unary) and "S9" in warned(platform="drive-os-6.0.6", **unary)
+    assert "S9" not in warned(platform="jetpack-6.0", **unary)
