@@ -112,7 +112,7 @@ _ROWS = (
         "trained weight codes",
         "Weights are baked: `code * scale`, -128 saturated to -127. TensorRT's own rule (per output channel `max|w| / 127`, "
         "round) is then run on the final weights, and its codes are compared with the trained ones. Wherever a channel's "
-        "codes reach +-127 they are all reproduced. A MatMul on more than two dimensions has one scale for its weight (fact sheet "
+        "codes reach +-127 they are all reproduced. A MatMul on more than two dimensions has one scale for its weight (fact "
         "5.2), so one that was trained with a scale a column works on matrices between two Reshapes (`I-W1`).",
     ),
     Rule("W2", "float weights kept", "`--weights float` keeps the exporter's float weights instead."),
