@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, graph, pair, same
+from tests.dla.check import BATCHES, SCALE, engine, graph, pair, same
+from tests.explicit_reference import run
 from tests.small_models import f32
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -28,9 +29,9 @@ def test_case_2(batch: str) -> None:
     assert found.ops == ["BatchNormalization", "Clip", "Mul", "BatchNormalization", "Relu"]
     assert found.gpu() == (["HardSwish"], [])
     scales = found.rewritten.scales
-    # the input reaches 127 / 32 = 3.97, the gate 6
-    assert scales["m_shifted"].value == scales["m_gate"].value == f32(6 / 127)
-    assert scales["m_product"].value == 6 * SCALE
+    # the input reaches 127 / 32 = 3.97, and so does the gate
+    assert scales["m_shifted"].value == scales["m_gate"].value == SCALE
+    assert scales["m_product"].value == f32(127 * SCALE * SCALE)
     assert {scales[n].origin.rule for n in ("m_shifted", "m_gate", "m_product")} == {"D7"}
     data = next(d for d in found.rewritten.diagnostics if d.rule == "D7").data
     assert data["new_tensors"] == ["m_shifted", "m_gate", "m_product"]
@@ -42,6 +43,20 @@ def test_case_2_wide_input_shares_its_scale() -> None:
     assert found.rewritten.scales["m_gate"].value == f32(0.08)
     mul = next(v for v in found.rewritten.dla.layers if v.op == "Mul")  # type: ignore[union-attr]
     assert mul.verdict == "dla-int8"  # both factors on one scale (limit E1)
+
+
+@pytest.mark.parametrize("reach", [2.0, 8.0, 32.0, 100.0])
+def test_case_2_costs_little_whatever_the_range(reach: float) -> None:
+    """The gate keeps 127 steps up to its bound: with the range of the input, of 6 only 24 were left at 32."""
+    body = pair("x", "q", "s1") + "m = HardSwish (q)\n" + pair("m", "p", "s1") + "y = Relu (p)"
+    found = same(graph("float[{N},3,32,32] x", "float[b,c,h,w] y", body, s1=np.float32(reach / 127)))
+    x = np.random.default_rng(0).uniform(-reach, reach, (1, 3, 32, 32)).astype(np.float32)
+    exact = np.clip(x * np.clip(x + 3, 0, 6) / 6, 0, None)
+    noise = []
+    for translation in (found.plain, found.rewritten):
+        made = run(engine(translation).model, {"x": x}, ["y"])[0]
+        noise.append(float(np.sqrt(np.mean((made - exact) ** 2))) / (reach / 127))
+    assert noise[1] < max(2 * noise[0], 0.5), "steps of the output"
 
 
 def test_no_scales_where_the_result_has_none() -> None:

@@ -1,14 +1,15 @@
 """Rule D7: HardSigmoid and HardSwish become Scale, clipped Relu and product.
 
 1. `HardSigmoid(x) = Clip(alpha * x + beta, 0, 1)`
-2. `HardSwish(x)   = x * Clip(x + 3, 0, 6) / 6`, in this order, because both factors of the product then have ranges of
-   the same size, which the DLA wants on one scale (NvInfer.h)
+2. `HardSwish(x)   = x * Clip(r / 6 * (x + 3), 0, r) / r`, where r is the range of x (its scale times 127; at least 1 and at
+   most 127, as the DLA wants its clipped Relu), or 6 where x has no scale of the model's own. Both factors of the product
+   then have the same range, which the DLA wants (NvInfer.h), and neither loses resolution for it.
 
 A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
 
 Scales of the new tensors, given only where the original's output has one: before HardSigmoid's Clip the output's (int8
-saturation and the clamp cut the same values); HardSwish's Scale and Clip the larger of the input's and 6/127; its product
-6 times the output's.
+saturation and the clamp cut the same values); HardSwish's Scale and Clip r/127, for the same reason; its product r times the
+output's.
 Not: tensors that are not four-dimensional or have an unknown number of channels.
 """
 
@@ -58,14 +59,16 @@ def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
     dtype = rewriter.dtype(source)
     assert dtype is not None
     shifted, gate, product = (rewriter.tensor(f"{target}_{part}") for part in ("shifted", "gate", "product"))
+    own = rewriter.scales.value(source)
+    bound = 6.0 if own is None else min(max(127 * own, 1.0), 127.0)
     names = [rewriter.node(f"{node.name}_{part}") for part in ("shift", "clip", "product")]
     nodes = [
-        rewriter.scale_layer(source, shifted, channels, 1.0, 3.0, names[0], dtype),
-        _clip(rewriter, shifted, gate, 6.0, names[1], dtype),
+        rewriter.scale_layer(source, shifted, channels, bound / 6, bound / 2, names[0], dtype),
+        _clip(rewriter, shifted, gate, bound, names[1], dtype),
         Node("Mul", [source, gate], [product], names[2]),
-        rewriter.scale_layer(product, target, channels, 1 / 6, 0.0, node.name, dtype),
+        rewriter.scale_layer(product, target, channels, 1 / bound, 0.0, node.name, dtype),
     ]
     rewriter.replace(RULE, node, nodes)
     for name, layer in ((shifted, nodes[0]), (gate, nodes[1])):
-        rewriter.derive(RULE, name, source, layer, least=6 / 127, needs=[target], note="range of the input, at least 6")
-    rewriter.derive(RULE, product, target, nodes[2], factor=6.0, note="6 times the output's range")
+        rewriter.derive(RULE, name, source, layer, 0.0, bound / 127, needs=[target], note="range of the clamp")
+    rewriter.derive(RULE, product, target, nodes[2], factor=bound, note=f"{bound:.4g} times the output's range")
