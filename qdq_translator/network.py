@@ -9,13 +9,14 @@ verdicts, weight checks) gets the parts that it needs, not this object.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import DerivedScale
+from qdq_translator.operators import VIEWS
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
 
@@ -75,11 +76,14 @@ class Network:
         self.applied: list[Applied] = []
         self.derived: list[DerivedScale] = []
         self.withheld: set[str] = set()
+        self.users: frozenset[str] = frozenset()
+        """The tensors of the user's model, before its quantizers go."""
         self.opset_given = graph.opset()
         """The exporter's opset, before rule F6 lowers it."""
         self._reasons: dict[int, tuple[Node, str]] = {}
         self._types: Optional[TensorTypes] = None
         self._types_of = -1
+        self._was_called: dict[str, str] = {}
         self._renamed_tensors: dict[str, str] = {}
         self._renamed_nodes: dict[str, str] = {}
 
@@ -110,6 +114,7 @@ class Network:
         if old in self.withheld:
             self.withheld.remove(old)
             self.withheld.add(new)
+        self._was_called[new] = self._was_called.get(old, old)
         self._renamed_tensors[old] = new
         self._renamed_tensors.pop(new, None)
 
@@ -128,6 +133,26 @@ class Network:
             self.withheld.update([] if constant else [kept])
         self._renamed_tensors[gone] = kept
         self._renamed_tensors.pop(kept, None)
+
+    def users_names(self) -> Callable[[str], str]:
+        """From a tensor of the finished network to the one of the user's model that it stands for: itself, what it was
+        called, what it is a part or only a view of, or else what the network computes from it next."""
+        parts = {name: old for a in self.applied for old, new in a.tensors.items() for name in new}
+
+        def users(tensor: str) -> str:
+            found = self._was_called.get(tensor, tensor) if tensor not in self.users else tensor
+            while found not in self.users:
+                producer, readers = self.graph.producer.get(found), self.graph.consumers(found)
+                if parts.get(found) in self.users:
+                    return parts[found]
+                if producer is not None and producer.is_op(*VIEWS, "Cast") and producer.inputs[0] in self.users:
+                    return producer.inputs[0]
+                if not readers:
+                    return tensor
+                found = readers[0].outputs[0]
+            return found
+
+        return users
 
     def rename_node(self, node: Node, new: str) -> None:
         """`new` as `Graph.node_name` gives it."""

@@ -141,6 +141,7 @@ def _rename_node_outputs(network: Network, settings: Settings) -> None:
 
 
 def _strip(network: Network, settings: Settings) -> None:
+    network.users = frozenset((*network.graph.inputs, *network.graph.producer))
     strip(network, settings.options, float_model=settings.assume_scales)
 
 

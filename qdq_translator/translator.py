@@ -90,7 +90,7 @@ def translate(
     plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
     if dla is not None:
         plan = with_reasons(plan, dla)
-    causes = find_root_causes(context, plan)
+    causes = find_root_causes(context, plan, network.users_names())
     plan = explain(plan, causes)
     if dla is not None and costs is not None:
         causes = with_milliseconds(causes, plan, dla, costs)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdq_translator.translator import Translation
-from tests.small_models import f32, model, ops, pair, same_function, scales_of
+from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
 
 S = {"s": np.float32(0.05), "t": np.float32(0.2), "z": np.int8(0)}
 CODES = np.random.default_rng(0).integers(-127, 128, (6, 4)).astype(np.int8)
@@ -85,3 +85,20 @@ def test_w1_a_first_matrix_that_is_constant_has_one_scale() -> None:
     text = f"g (float[6,5] x) => (float[4,5] y) {{ {pair('x', 'd')} {baked} y = MatMul(v, d) }}"
     (row,) = same_function(model(text, **rows, **S)).weights
     assert row.one_scale and not row.exact
+
+
+@pytest.mark.parametrize("step, several", [(1.0, 0), (1.001, 0), (1.02, 4)])
+def test_w1_rounding_to_half_precision_is_not_several_scales(step: float, several: int) -> None:
+    """Weights of small codes are rounded by as much of their value as others; columns that differ by 2% are two scales."""
+    codes = np.random.default_rng(3).integers(-100, 101, (4, 64)).astype(np.int8)
+    codes[:, :7] = np.arange(1, 8)
+    half = {
+        "w": codes,
+        "ws": (0.0123 * step ** (np.arange(64) % 2)).astype(np.float16),
+        "wz": np.zeros(64, np.int8),
+        "hs": np.float16(0.05),
+    }
+    text = f"""g (float16[5,64] x) => (float16[5,4] y) {{ {pair("x", "d", "hs")} v = DequantizeLinear<axis=1>(w, ws, wz)
+        y = Gemm<transB=1>(d, v) }}"""
+    (row,) = translated(model(text, opset=19, ir=9, z=np.int8(0), **half)).weights
+    assert row.mixed_channels == several and not row.exact

@@ -14,7 +14,7 @@ it, is cured by the options on the way; any other has to be quantized in the mod
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Callable
 
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context
@@ -38,15 +38,18 @@ __all__ = [
 ]
 
 
-def find_root_causes(context: Context, plan: list[LayerPlan]) -> RootCauses:
-    """Reads graph and scales of `context`; changes neither."""
+def find_root_causes(
+    context: Context, plan: list[LayerPlan], users: Callable[[str], str] = lambda tensor: tensor
+) -> RootCauses:
+    """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that cures
+    name in its stead."""
     wanted = _missing(plan, context)
     if not wanted:
         return RootCauses([], [], {}, [])
     more = options_off(context)
     cured, needs = try_options(context, more)
     root_of = Roots(context, wanted).find()
-    causes = _describe(context, plan, root_of, cured, needs)
+    causes = _describe(context, plan, root_of, cured, needs, users)
     groups = _group(causes, plan, root_of)
     return RootCauses(causes, groups, root_of, what_if(context, plan, more, needs, wanted, cured))
 
@@ -86,6 +89,7 @@ def _describe(
     root_of: dict[str, str],
     cured: dict[str, TensorScale],
     needs: Needs,
+    users: Callable[[str], str],
 ) -> list[RootCause]:
     graph = context.graph
     follows: dict[str, list[str]] = {root: [] for root in root_of.values()}
@@ -112,10 +116,11 @@ def _describe(
         if all(t in cured for t in tensors):
             options = command_line(flag for t in tensors for flag in needs[t])
         why = why_not(root, context, cured, needs)
-        cure = f"translate with {' '.join(options)}" if options else f"quantize '{root}' in the model"
-        sentence = f"{who(alone[root] or shared[root])} because {what(root, producer)} was never quantized" + evidence(
-            root, context
-        )
+        cure = f"translate with {' '.join(options)}" if options else f"quantize '{users(root)}' in the model"
+        named = what(root, producer)
+        if users(root) != root:
+            named = named.replace(f"'{root}'", f"'{root}' ('{users(root)}' in your model)", 1)
+        sentence = f"{who(alone[root] or shared[root])} because {named} was never quantized" + evidence(root, context)
         causes.append(
             RootCause(
                 root,

@@ -141,3 +141,15 @@ def test_not(op: str, size: str, why: str) -> None:
     assert "D4" not in found.rules
     node = next(n.name for n in found.rewritten.graph.nodes if n.op_type in op)
     assert why in found.reason(node)
+
+
+@pytest.mark.parametrize(
+    "attributes, size, out",
+    [('kernel_shape = [16, 16], auto_pad = "SAME_UPPER"', 16, 16), ("kernel_shape = [10, 10], strides = [10, 10], dilations = [2, 2]", 20, 1)],
+)  # fmt: skip
+def test_not_where_windows_are_padded_by_auto_pad_or_dilated(attributes: str, size: int, out: int) -> None:
+    body = pair("x", "q") + f"m = AveragePool <{attributes}> (q)\n" + pair("m", "p") + "y = Relu (p)"
+    found = same(
+        graph(f"float[1,2,{size},{size}] x", f"float[1,2,{out},{out}] y", body, opset=19), platform="jetpack-6.2"
+    )
+    assert found.ops == ["AveragePool", "Relu"] and not found.rules
