@@ -10,6 +10,7 @@ from typing import Any, Optional, Protocol
 from qdq_translator._version import __version__
 from qdq_translator.calibration.audit import audit_network, print_audit
 from qdq_translator.emit.integrity import disagreements
+from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
@@ -30,6 +31,8 @@ from qdq_translator.simulate.sensitivity import measure_sensitivity
 
 SCHEMA_VERSION = 1
 SHOWN_JUMPS = 8
+MOST_FAULTS = 5
+"""Of the set, that the message of another error names in front of its own."""
 KIND = "qdq-translator verification"
 
 
@@ -72,6 +75,20 @@ def verify(options: Request, progress: Progress = lambda what, done, total: None
     files = TranslationFiles.locate(options.translation, options.model, only_one=True)
     network = ImplicitNetwork.read(files)
     faults = disagreements(files, Graph.from_model(copy_model(network.model)), network.config, network.report)
+    try:
+        return _verified(options, files, network, faults, progress)
+    except UserError as error:
+        if not faults:
+            raise
+        more = f" ({len(faults) - MOST_FAULTS} more like that.)" if len(faults) > MOST_FAULTS else ""
+        first = f"{' '.join(faults[:MOST_FAULTS])}{more}"
+        raise UserError(f"{first} What was found next may follow from that: {error.what}", error.mend) from error
+
+
+def _verified(
+    options: Request, files: TranslationFiles, network: ImplicitNetwork, faults: list[str], progress: Progress
+) -> dict[str, Any]:
+    """`faults`: what `disagreements` found."""
     if options.layer_arg is not None:
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
     model, source = load_model(options.model)

@@ -14,6 +14,7 @@ from onnx import numpy_helper, parser
 import qdq_translator
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
+from qdq_translator.errors import UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.simulate.metrics import Comparison
@@ -106,6 +107,15 @@ def test_a_swapped_weight_axis(files: TranslationFiles) -> None:
     jump = results["per_layer"]["first_jump"]
     assert (jump["node"], jump["where"]) == ("/layer1/conv2/Conv", "made") and jump["sqnr_db"] < 6
     assert results["outputs"]["pairs"][0]["outputs"]["logits"]["top1_agreement"] < 100
+
+
+def test_a_change_that_cannot_run_is_named_all_the_same(files: TranslationFiles) -> None:
+    model = onnx.load(files.model)
+    node = next(n for n in model.graph.node if n.name == "/layer1/conv2/Conv")
+    next(a for a in node.attribute if a.name == "pads").ints[:] = [0, 0, 0, 0]
+    onnx.save(model, files.model)
+    with pytest.raises(UserError, match=r"'/layer1/conv2/Conv' has other attributes.*What was found next"):
+        look(files)
 
 
 def test_thresholds_turn_a_fault_into_a_sentence(files: TranslationFiles) -> None:
