@@ -102,6 +102,10 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
         w=np.ones((4, 4, 1, 1), np.float32),
         k=np.float32(1),
     ),
+    "a graph output of one dimension behind a Conv": lambda: model(
+        f"net (float[1,4,8,8] x) => (float[255] y) <int8 z = {{0}}, float s = {{0.5}}> {{ {pair('x', 'a')} y = Conv(a, w) }}",
+        w=np.ones((4, 4, 1, 1), np.float32),
+    ),
     "axes that are infinite": lambda: image(
         f"{pair('x', 'a')} y = ReduceMean(a, k)", 18, k=np.array([np.inf], np.float32)
     ),

@@ -175,7 +175,9 @@ def _product(node: Node, types: TensorTypes) -> Optional[Work]:
         rows = math.prod(out[:-1])
         read, write = Surface(into, rows), Surface(out[-1], rows)
         return Work((read,), (write,), rows, (into, out[-1]), 1, math.prod(weight))
+    if min(len(data), len(out)) < 3 or not (data[1] and out[1]):
+        return None
     read, write = Surface(data[1], math.prod(data) // data[1]), Surface(out[1], math.prod(out) // out[1])
     positions = read.positions if node.is_op("ConvTranspose") else write.positions
     products = positions * math.prod(weight[2:])
-    return Work((read,), (write,), products, (data[1], out[1]), int(node.get("group", 1)), math.prod(weight))
+    return Work((read,), (write,), products, (data[1], out[1]), max(1, node.get("group", 1)), math.prod(weight))
