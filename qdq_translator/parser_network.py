@@ -325,12 +325,12 @@ def _reshape(node: Node, graph: Graph, types: TensorTypes, version: Version) -> 
 
 
 def _squeeze(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    """Up to 10.7 a Shuffle; in 10.10 a layer of its own kind, whose axes are a Constant."""
+    """Up to 10.3 a Shuffle; from 10.7 on a layer of its own kind, whose axes are a Constant. Between them not known."""
     if types.static_shape(node.inputs[0]) is None or not _initializers(node, graph, 1):
         return None
-    if version < (10, 8, 0):
+    if version < (10, 4, 0):
         return "shuffle"
-    if version < (10, 10, 0):
+    if version < (10, 7, 0):
         return None
     return "const:1 main" if node.input(1) else "helper::Constant main"
 
