@@ -20,7 +20,7 @@ from qdq_translator.targets.platforms import (
 )
 
 _UNARY_SINCE = (8, 6, 0)
-"""TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0): fact sheet 6.8, 7."""
+"""TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) (fact 6.8, 7)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics
     if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < _UNARY_SINCE:
         diagnostics.warning(
             "S9",
-            f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact sheet 6.8).",
+            f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact 6.8).",
             mend="Leave --add_unary_ew_scales_for_dla out: --infer_add_scales gives such tensors a range.",
         )
 
