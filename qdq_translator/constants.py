@@ -12,26 +12,15 @@ from onnx import TensorProto, defs, numpy_helper, shape_inference
 from qdq_translator.budget import Budget
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, Node
+from qdq_translator.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS
 
-LAYOUT_OPS = ("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Cast", "CastLike")
+LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
 FOLDABLE = frozenset(
     (
-        *(
-            "Constant",
-            *LAYOUT_OPS,
-            "Clip",
-            "Concat",
-            "Slice",
-            "Split",
-            "Gather",
-            "GatherElements",
-            "Expand",
-            "Tile",
-            "Pad",
-        ),
-        *("ConstantOfShape", "Range", "Shape", "Size", "Where", "DepthToSpace", "SpaceToDepth", "Trilu", "Dropout"),
-        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "Sum", "Mean", "MatMul", "Gemm", "CumSum"),
+        *(*LAYOUT_OPS, *PARTS, *ELEMENTWISE, *COMPARISONS, *DENSE),
+        *("Constant", "Clip", "Concat", "GatherElements", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
+        *("ConstantOfShape", "Range", "Shape", "Size", "Where", "Trilu", "Dropout", "Pow", "Mod", "Mean", "CumSum"),
         *(
             "Abs",
             "Neg",
@@ -47,7 +36,7 @@ FOLDABLE = frozenset(
             "Sigmoid",
             "Tanh",
         ),
-        *("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "Softmax"),
+        *("GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "Softmax"),
         *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
     )
 )

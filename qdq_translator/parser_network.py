@@ -27,6 +27,7 @@ import dataclasses
 from typing import Iterator, Optional, Tuple
 
 from qdq_translator.graph import Graph, Node
+from qdq_translator.operators import ELEMENTWISE, PARTS, RESIZES, VIEWS
 from qdq_translator.types import FLOAT_TYPES, TensorTypes
 
 Version = Tuple[int, int, int]
@@ -53,23 +54,11 @@ _ONE_LAYER = frozenset(
         *("GlobalAveragePool", "GlobalMaxPool", "Cast", "Identity"),
     )
 )
-_ELEMENTWISE = frozenset(("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "PRelu"))
+_ELEMENTWISE = frozenset((*ELEMENTWISE, "Pow", "PRelu"))
 _NO_FLOAT_HELPERS = frozenset(
     (
-        *(
-            "Slice",
-            "Gather",
-            "Shape",
-            "Expand",
-            "Tile",
-            "Split",
-            "Squeeze",
-            "Unsqueeze",
-            "Reshape",
-            "Flatten",
-            "Resize",
-        ),
-        *("Upsample", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ArgMax", "ArgMin", "TopK", "Concat"),
+        *(*VIEWS, *PARTS, *RESIZES, "Shape", "Expand", "Tile", "Concat"),
+        *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ArgMax", "ArgMin", "TopK"),
     )
 )
 """Operators whose row may be uncertain, but whose layers add no float tensor of their own."""

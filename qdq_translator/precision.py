@@ -10,6 +10,7 @@ from typing import Any, Mapping, Optional
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.macs import layer_macs, layer_weights
+from qdq_translator.operators import CLAMPS, RESIZES, VIEWS
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
 
@@ -66,8 +67,8 @@ class LayerPlan:
 _SHAPE_OPS = frozenset(("Shape", "Size", "ConstantOfShape", "NonZero", "Range"))
 _TAIL_OPS = frozenset(
     (
-        *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Cast", "Concat", "Slice", "Split"),
-        *("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid", "Resize", "Upsample", "Relu", "Clip"),
+        *(*VIEWS, *RESIZES, *CLAMPS, "Transpose", "Identity", "Cast", "Concat", "Slice", "Split"),
+        *("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid"),
     )
 )
 """Between the last layer that multiplies and a graph output these do not count as a layer of their own (fact 5.6)."""

@@ -16,12 +16,11 @@ from onnx import TensorProto, ValueInfoProto
 from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
+from qdq_translator.operators import COMPARISONS
 from qdq_translator.shape_arithmetic import complete_shapes, computed_integers
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
-MAKE_INTEGERS = frozenset(
-    ("Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Equal", "Less", "Greater", "Not", "And", "Or")
-)
+MAKE_INTEGERS = frozenset((*COMPARISONS, "Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Not", "And", "Or"))
 _KEPT_VALUES = 64
 """Initializers up to this many elements keep their values: shapes and axes that inference needs."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import math
+from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -154,3 +156,17 @@ def test_unions() -> None:
     assert unions.root("a") == unions.root("b") == "b" != unions.root("c")
     unions.join("b", "c")
     assert {unions.root(name) for name in "abcd"} == {"d"} and list(unions) == ["b", "a", "d", "c"]
+
+
+def test_named_sets_are_written_once() -> None:
+    """No other room spells out a set of three or more operators that has a name here."""
+    named = {key: set(value) for key, value in vars(operators).items() if key.isupper() and isinstance(value, tuple)}
+    again = []
+    for path in sorted(Path(operators.__file__).parent.rglob("*.py")):
+        if path.name == "operators.py":
+            continue
+        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(found, (ast.Tuple, ast.List, ast.Set)):
+                words = {e.value for e in found.elts if isinstance(e, ast.Constant)}
+                again += [f"{path.name}:{found.lineno} has {k}" for k, v in named.items() if len(v) > 2 and v <= words]
+    assert again == []

@@ -15,7 +15,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 from qdq_translator.disk import read_text
 from qdq_translator.errors import UserError
 from qdq_translator.formats.schemas import LAYER_INFO, parse_json
-from qdq_translator.operators import WEIGHTED
+from qdq_translator.operators import PARTS, VIEWS, WEIGHTED
 
 _TYPE_WORDS = {
     "int8": "int8",
@@ -35,25 +35,20 @@ _TYPE = re.compile(r"\b(" + "|".join(_TYPE_WORDS) + r")\b", re.IGNORECASE)
 FLOATING = ("int8", "fp16", "fp32", "bf16", "fp8")
 """Precisions of layers that compute with real numbers; the rest is shape arithmetic."""
 DATA_MOVEMENT = frozenset(
-    [
-        "Concat",
-        "Constant",
-        "Dropout",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Pad",
-        "Reshape",
-        "Shape",
-        "Slice",
-        "Split",
-        "Squeeze",
+    (
+        *VIEWS,
+        *PARTS,
         "Transpose",
-        "Unsqueeze",
+        "Identity",
+        "Dropout",
+        "Concat",
+        "Expand",
+        "Pad",
         "Cast",
+        "Constant",
         "ConstantOfShape",
-    ]
+        "Shape",
+    )
 )
 """Operators that TensorRT may dissolve into its neighbours, so that their absence says nothing."""
 _HELPER_TYPES = frozenset(("reformat", "noop", "copy", "shape_call", "signal", "wait", "constant"))

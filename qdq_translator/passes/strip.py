@@ -465,28 +465,8 @@ _NON_NEGATIVE = (
     "ReduceL2",
 )
 _KEEPS_SIGN = (
-    "MaxPool",
-    "AveragePool",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "ReduceMean",
-    "ReduceMax",
-    "ReduceSum",
-    "Transpose",
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Identity",
-    "Dropout",
-    "Slice",
-    "Split",
-    "Gather",
-    "Expand",
-    "Tile",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "Cast",
+    *(*operators.REARRANGES, *operators.PARTS, *operators.POOLING, *operators.SPATIAL_MEANS),
+    *("GlobalMaxPool", "ReduceMax", "ReduceSum", "Dropout", "Expand", "Tile", "Cast"),
 )
 _KEEPS_SIGN_OF_ALL = ("Add", "Mul", "Concat", "Max", "Sum")
 
