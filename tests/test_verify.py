@@ -196,7 +196,7 @@ def test_json_and_save(files: TranslationFiles, tmp_path: Path, capsys: pytest.C
         "tensors_inside_fusions": 10,
         "tensors_that_stay_float": 2,
         "layers_in_int8": 21,
-        "layers_above_int8": 1,
+        "layers_above_int8": 2,
         "weights_rounded": 9,
     }
     assert [row["tensor"] for row in results["per_layer"]["layers"]][:2] == [
@@ -225,7 +225,7 @@ def test_a_missed_threshold_is_status_1(
         (spoiled / path.name).write_bytes(path.read_bytes())
     copy = TranslationFiles(spoiled, files.name)
     cache = copy.read_cache()
-    cache.scales["logits"] = 100.0
+    cache.scales["logits"] = cache.scales["logits_before_bias"] = 100.0
     copy.cache.write_text(cache.to_text())
     command = ["verify", "-i", str(DIGITS), "-t", str(spoiled), "--inputs", str(SAMPLES)]
     assert main([*command, "--min_cosine", "0.9"]) == 1
@@ -503,4 +503,4 @@ def test_the_stripped_graph_is_left_alone(files: TranslationFiles) -> None:
     before = network.model.SerializeToString(deterministic=True)
     simulate(network)
     assert network.model.SerializeToString(deterministic=True) == before
-    assert len(Graph.from_model(network.model)) == 22
+    assert len(Graph.from_model(network.model)) == 23

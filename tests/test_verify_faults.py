@@ -81,7 +81,7 @@ def test_a_wrong_scale(files: TranslationFiles, factor: float, worst_db: float) 
 
 
 def test_a_scale_on_a_graph_output(files: TranslationFiles) -> None:
-    edit_cache(files, lambda scales: scales.update(logits=0.25))
+    edit_cache(files, lambda scales: scales.update(logits=0.25, logits_before_bias=0.25))
     results = look(files)
     jumps = results["per_layer"]["jumps"]
     assert [(j["tensor"], j["where"]) for j in jumps] == [("logits", "read")]
@@ -281,4 +281,6 @@ def test_the_cache_counts_not_the_config(files: TranslationFiles) -> None:
     cache = CalibrationCache.from_text(files.cache.read_text())
     del cache.scales["input"]
     files.cache.write_text(cache.to_text())
-    assert look(files)["simulation"]["layers_above_int8"] == 2
+    assert (
+        look(files)["simulation"]["layers_above_int8"] == 3
+    )  # Gemm and its bias before the output, and the first Conv

@@ -328,6 +328,8 @@ class _Names:
             twin = self.by_node.get(producer.name) if producer is not None else None
             if producer is None or twin is None or twin.op_type != producer.op_type:
                 return ""
+            if len(producer.inputs) < len(twin.inputs):  # its bias is an Add of its own here (rule F8)
+                return ""
             name = twin.outputs[producer.outputs.index(name)]
         while True:
             node = graph.producer.get(name)
