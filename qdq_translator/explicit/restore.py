@@ -37,7 +37,7 @@ from qdq_translator.inference import Context, infer_scales
 from qdq_translator.operators import output_channels
 from qdq_translator.options import TranslateOptions
 from qdq_translator.passes import cleanup, names
-from qdq_translator.placement import Placement, graph_tensors, is_named_higher, place
+from qdq_translator.placement import Placement, graph_tensors, is_before_bias, is_named_higher, place
 from qdq_translator.precision import float_ends
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import inference_options
@@ -127,6 +127,7 @@ def restore(
     bare: dict[str, str] = {}
     for node in graph.nodes:
         lacking = [n for n in float_ends(node, graph, types)[0] if tensors.get(n) == WITHOUT_SCALE]
+        lacking = [n for n in lacking if not is_before_bias(graph, n)]
         if lacking and not node.is_op("Cast") and not is_named_higher(node, precisions):
             bare[node.name] = lacking[0]
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
