@@ -227,6 +227,7 @@ def test_a_missed_threshold_is_status_1(
     cache = copy.read_cache()
     cache.scales["logits"] = cache.scales["logits_before_bias"] = 100.0
     copy.cache.write_text(cache.to_text())
+    copy.layer_arg.write_text("")
     command = ["verify", "-i", str(DIGITS), "-t", str(spoiled), "--inputs", str(SAMPLES)]
     assert main([*command, "--min_cosine", "0.9"]) == 1
     assert "Output 'logits' has the cosine 0.0000" in capsys.readouterr().err

@@ -82,6 +82,7 @@ def test_a_wrong_scale(files: TranslationFiles, factor: float, worst_db: float) 
 
 def test_a_scale_on_a_graph_output(files: TranslationFiles) -> None:
     edit_cache(files, lambda scales: scales.update(logits=0.25, logits_before_bias=0.25))
+    files.layer_arg.write_text("")
     results = look(files)
     jumps = results["per_layer"]["jumps"]
     assert [(j["tensor"], j["where"]) for j in jumps] == [("logits", "read")]
