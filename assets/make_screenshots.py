@@ -96,9 +96,9 @@ def main() -> int:
         write_page(plain, pages["plain"])
         write_page(unary, pages["comparison"], against=plain)
         write_page(deep, pages["deep"])
-        surprise = next(i for i, row in enumerate(plain["plan"]) if row["precision"] == "fp16")
+        avoidable = next(i for i, row in enumerate(plain["plan"]) if row["precision"] == "fp16")
         select = (
-            f"document.querySelector('#layer-{surprise}').dispatchEvent(new MouseEvent('click', {{bubbles: true}}))"
+            f"document.querySelector('#layer-{avoidable}').dispatchEvent(new MouseEvent('click', {{bubbles: true}}))"
         )
         take(window, pages["plain"], "report.png")
         take(window, pages["plain"], "report_network.png", section="#network", script=select)
@@ -108,7 +108,7 @@ def main() -> int:
             "report_dark.png",
             theme="dark",
             section="#network",
-            script=f"location.hash = '#layer-{surprise}'; dispatchEvent(new PopStateEvent('popstate'))",
+            script=f"location.hash = '#layer-{avoidable}'; dispatchEvent(new PopStateEvent('popstate'))",
         )
         take(window, pages["comparison"], "comparison.png")
         take(window, pages["deep"], "report_deep.png", section="#network")

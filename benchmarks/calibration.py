@@ -118,10 +118,10 @@ def worth(folder: Path, work: Path) -> None:
         except UserError as error:
             print(f"{path.stem} is not translated: {error.what}", file=sys.stderr)
             continue
-        left = [layer for layer in after.plan if layer.surprise]
+        left = [layer for layer in after.plan if layer.avoidable]
         row = [
             sum(layer.precision != "none" for layer in after.plan),
-            sum(layer.surprise for layer in before.plan),
+            sum(layer.avoidable for layer in before.plan),
             len(left),
             sum(bool(layer.macs) for layer in left),
         ]

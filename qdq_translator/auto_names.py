@@ -119,7 +119,7 @@ def report_without(
             f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer '{first}'{count}. "
             "They get no scale, so such layers may run in FP16 although the plan says INT8.",
             node=first,
-            mend="Look at the missing scales in the builder's log; static shapes make more names predictable.",
+            hint="Look at the missing scales in the builder's log; static shapes make more names predictable.",
             data={"layers": told},
         )
     return result

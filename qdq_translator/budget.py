@@ -26,24 +26,24 @@ _FOLD = "Export with constant folding on, so that the file holds its constants i
 
 
 class Budget:
-    """What is left to spend on one model. `stored`: bytes of the tensors in its file; `mend`: what a refusal advises."""
+    """What is left to spend on one model. `stored`: bytes of the tensors in its file; `hint`: what a refusal advises."""
 
-    def __init__(self, stored: int, mend: str = _FOLD) -> None:
+    def __init__(self, stored: int, hint: str = _FOLD) -> None:
         self.left = _FREE + _PER_STORED_BYTE * stored
-        self.mend = mend
+        self.hint = hint
 
     def spend(self, cost: int, who: str) -> None:
         """Raises ModelError, naming `who`, where less than `cost` is left."""
         self.left -= cost
         if self.left < 0:
-            raise ModelError(f"This model takes too much work; {who} is one node too many.", self.mend)
+            raise ModelError(f"This model takes too much work; {who} is one node too many.", self.hint)
 
     def allow(self, shape: Iterable[int], itemsize: int, largest_input: int, who: str) -> int:
         """The bytes of a result, which are spent. Raises ModelError, naming `who`, where it must not be made."""
         elements = math.prod(shape)
         size = elements * itemsize
         if size > max(LARGEST_RESULT, 2 * largest_input):
-            raise ModelError(f"{who} would make {elements:,} values out of a few.", self.mend)
+            raise ModelError(f"{who} would make {elements:,} values out of a few.", self.hint)
         self.spend(size, who)
         return size
 

@@ -21,7 +21,7 @@ class Diagnostic:
     message: str
     node: str = ""
     tensor: str = ""
-    mend: str = ""
+    hint: str = ""
     data: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
@@ -30,7 +30,7 @@ class Diagnostic:
         return f"{self.severity[0].upper()}-{self.rule}"
 
     def __str__(self) -> str:
-        return f"{self.code} {self.message}" + (f" {self.mend}" if self.mend else "")
+        return f"{self.code} {self.message}" + (f" {self.hint}" if self.hint else "")
 
     def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> Diagnostic:
         """The same with what nodes and tensors are called now; each mapping has an answer for any name.

@@ -53,12 +53,12 @@ def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> byte
         return file.read() if length is None else file.read(length)
 
 
-def read_text(path: Path, mend: str) -> str:
-    """A text file; bytes that are no UTF-8 become surrogates. Raises UserError, with `mend`, where it cannot be read."""
+def read_text(path: Path, hint: str) -> str:
+    """A text file; bytes that are no UTF-8 become surrogates. Raises UserError, with `hint`, where it cannot be read."""
     try:
         return read_file(path).decode("utf-8", errors="surrogateescape")
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", mend) from error
+        raise UserError(f"{path} cannot be read: {error.strerror}.", hint) from error
 
 
 def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -12,10 +12,10 @@ class UserError(Exception):
 
     exit_status = 1
 
-    def __init__(self, what: str, mend: str = "") -> None:
+    def __init__(self, what: str, hint: str = "") -> None:
         self.what = what
-        self.mend = mend
-        super().__init__(f"{what} {mend}".strip())
+        self.hint = hint
+        super().__init__(f"{what} {hint}".strip())
 
 
 class UsageError(UserError):

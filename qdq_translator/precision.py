@@ -23,7 +23,7 @@ class LayerPlan:
 
     precision: 'int8'; 'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers).
     inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
-    expected: higher precision that nobody should be surprised by (producers of graph outputs, fact 5.6).
+    by_design: higher precision that is by design (producers of graph outputs, fact 5.6).
     cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown.
     """
 
@@ -35,16 +35,16 @@ class LayerPlan:
     outputs: tuple[str, ...]
     missing: tuple[str, ...] = ()
     listed: bool = False
-    expected: bool = False
+    by_design: bool = False
     macs: Optional[int] = 0
     weights: int = 0
     cause: str = ""
     cure: str = ""
 
     @property
-    def surprise(self) -> bool:
+    def avoidable(self) -> bool:
         """Runs in higher precision and should not."""
-        return self.precision == FP16 and not self.expected
+        return self.precision == FP16 and not self.by_design
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -56,7 +56,7 @@ class LayerPlan:
             "outputs": list(self.outputs),
             "missing": list(self.missing),
             "listed": self.listed,
-            "expected": self.expected,
+            "by_design": self.by_design,
             "macs": self.macs,
             "weights": self.weights,
             "cause": self.cause,
@@ -98,7 +98,7 @@ def make_plan(
 
 
 def _keep(row: LayerPlan) -> LayerPlan:
-    return dataclasses.replace(row, precision=FP16, reason="kept in FP16 (--keep_fp16)", listed=True, expected=True)
+    return dataclasses.replace(row, precision=FP16, reason="kept in FP16 (--keep_fp16)", listed=True, by_design=True)
 
 
 def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, str]:
@@ -139,8 +139,8 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
     if not missing:
         reason = "every input and output has a scale"
         return LayerPlan(node.name, node.op_type, INT8, reason, inputs, outputs, macs=macs, weights=weights)
-    expected = all(n in tails for n in missing)
-    if expected:
+    by_design = all(n in tails for n in missing)
+    if by_design:
         end = tails[missing[-1]]
         verb = "makes" if missing[-1] == end else "only leads to"
         reason = f"{verb} the graph output '{end}', which has no scale of its own and stays float (rule S2)"
@@ -157,7 +157,7 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
         outputs,
         missing,
         listed=bool(missing_in),
-        expected=expected,
+        by_design=by_design,
         macs=macs,
         weights=weights,
     )

@@ -95,7 +95,7 @@ class ScaleTable:
                         f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal float32 and is left out.",
                         tensor=tensor,
                         node=scale.origin.node,
-                        mend="Calibrate that tensor again.",
+                        hint="Calibrate that tensor again.",
                     )
             if len(usable) > 1:
                 values = [s.value for s in usable]

@@ -49,13 +49,13 @@ def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics
         diagnostics.warning(
             "D0",
             f"The target is {options.target}, and {platform.name} has no DLA: {platform.note} ({platform.source}).",
-            mend="Name another --platform, or translate with --target gpu.",
+            hint="Name another --platform, or translate with --target gpu.",
         )
     if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < _UNARY_SINCE:
         diagnostics.warning(
             "S9",
             f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact 6.8).",
-            mend="Leave --add_unary_ew_scales_for_dla out: --infer_add_scales gives such tensors a range.",
+            hint="Leave --add_unary_ew_scales_for_dla out: --infer_add_scales gives such tensors a range.",
         )
 
 
@@ -93,6 +93,6 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Har
         "F6",
         f"No platform was named and no TensorRT with implicit INT8 is installed: the cache header says {DEFAULT_CACHE_VERSION}. "
         "TensorRT 10 rejects it.",
-        mend="Name the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
+        hint="Name the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
     )
     return Hardware(target, DEFAULT_CACHE_VERSION, "default")

@@ -124,7 +124,7 @@ def translate(
         first = diagnostics.warnings[0]
         raise UserError(
             f"Warnings are errors with --strict (1 of {len(diagnostics.warnings)}): {first}",
-            "" if first.mend else "Translate without --strict to see them all.",
+            "" if first.hint else "Translate without --strict to see them all.",
         )
     return translation
 

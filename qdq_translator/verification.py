@@ -82,7 +82,7 @@ def verify(options: Request, progress: Progress = lambda what, done, total: None
             raise
         more = f" ({len(faults) - MOST_FAULTS} more like that.)" if len(faults) > MOST_FAULTS else ""
         first = f"{' '.join(faults[:MOST_FAULTS])}{more}"
-        raise UserError(f"{first} What was found next may follow from that: {error.what}", error.mend) from error
+        raise UserError(f"{first} What was found next may follow from that: {error.what}", error.hint) from error
 
 
 def _verified(

@@ -398,7 +398,7 @@ def test_the_command_with_a_plan_from_the_report(tmp_path: Path, capsys: pytest.
             "reason": "",
         },
         {"name": "relu", "op": "Relu", "precision": "fp16", "inputs": ["t"], "outputs": ["u"], "macs": None, "new": 1},
-        {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "expected": True},
+        {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "by_design": True},
     ]
     row = minimal(REPORT["properties"]["plan"]["items"])
     write_translation(tmp_path, {**minimal(REPORT), "plan": [{**row, **given} for given in plan]})

@@ -158,7 +158,7 @@ def test_power_modes_and_clocks() -> None:
         assert chosen is None and "no published figure" in why
     with pytest.raises(UsageError) as error:
         choose_model("60W")
-    assert all(name in error.value.mend for name in ("MAXN", "50W", "30W", "15W", "DRIVE"))
+    assert all(name in error.value.hint for name in ("MAXN", "50W", "30W", "15W", "DRIVE"))
     with pytest.raises(UsageError):
         choose_model("MAXN", 1.6)
 

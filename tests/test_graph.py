@@ -199,7 +199,7 @@ def test_damaged_models_are_named(what: str, words: list[str]) -> None:
     with pytest.raises(ModelError) as error:
         Graph.from_model(damaged(what))
     assert all(word in str(error.value) for word in words), str(error.value)
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_constants_of_every_kind() -> None:

@@ -136,7 +136,7 @@ def test_shares_of_a_gpu_target_are_those_of_the_coverage() -> None:
     bars = {bar.title: bar for bar in shares(Network(made))}
     parts = {part.kind: part.amount for part in bars["MACs"].parts}
     macs = made["coverage"]["macs"]
-    assert (parts["int8"], parts["surprise"]) == (macs["int8"], macs["surprises"])
+    assert (parts["int8"], parts["avoidable"]) == (macs["int8"], macs["avoidable"])
 
 
 def test_the_roofline_holds_every_layer_of_the_dla(report: dict[str, Any]) -> None:
@@ -319,8 +319,8 @@ def page(browser: Any, tmp_path: Path, report: dict[str, Any], verified: dict[st
     return Page(browser, tmp_path / "page.html", report_page(report, verified))
 
 
-def surprise(report: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    return next((i, r) for i, r in enumerate(report["plan"]) if r["precision"] == "fp16" and not r["expected"])
+def avoidable(report: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return next((i, r) for i, r in enumerate(report["plan"]) if r["precision"] == "fp16" and not r["by_design"])
 
 
 def test_it_opens_quietly_and_loads_nothing(page: Page) -> None:
@@ -335,7 +335,7 @@ def test_numbers_read_back(page: Page, report: dict[str, Any]) -> None:
     assert page.text("#int8-layers") == str(layers["int8"])
     rows = page.rows("layer-table")
     assert [row[1] for row in rows] == [row["name"] for row in report["plan"]]
-    assert [row[3].split()[0] for row in rows].count("16!") == layers["surprises"]
+    assert [row[3].split()[0] for row in rows].count("16!") == layers["avoidable"]
     ends = {row[0].split()[0]: row for row in page.rows("ends-table")}
     given = report["inputs"][0]
     assert ends[given["name"]][2].startswith(f"{given['scale']:.9g}")
@@ -355,9 +355,9 @@ def test_search_filters_and_counts(page: Page, report: dict[str, Any]) -> None:
 
 
 def test_the_precision_buttons_filter(page: Page, report: dict[str, Any]) -> None:
-    page.click('#layers .chip[data-kind="surprise"]')
-    assert len(page.rows("layer-table")) == report["coverage"]["layers"]["surprises"]
-    page.click('#layers .chip[data-kind="surprise"]')
+    page.click('#layers .chip[data-kind="avoidable"]')
+    assert len(page.rows("layer-table")) == report["coverage"]["layers"]["avoidable"]
+    page.click('#layers .chip[data-kind="avoidable"]')
     assert len(page.rows("layer-table")) == len(report["plan"])
 
 
@@ -375,7 +375,7 @@ def test_tables_sort_both_ways(page: Page, report: dict[str, Any]) -> None:
 
 
 def test_clicking_a_box_tells_the_reason(page: Page, report: dict[str, Any]) -> None:
-    index, row = surprise(report)
+    index, row = avoidable(report)
     page.click(f"#layer-{index}")
     panel = page.text("#panel")
     assert row["name"] in panel and row["reason"] in panel and row["cause"] in panel
@@ -503,7 +503,7 @@ def test_a_hostile_name_runs_nothing(
     text = report_page(bad, poisoned(verified)) if kind == "report" else comparison_page(poisoned(cured), bad)
     assert "<img" not in text and text.count("<script") == (3 if kind == "report" else 2)
     page = Page(browser, tmp_path / "bad.html", text)
-    index, row = surprise(report)
+    index, row = avoidable(report)
     page.click(f"#layer-{index}")
     assert (row["name"] if kind == "report" else "") + MARKUP in page.text("#panel")
     page.js("document.querySelector('#graph .l').dispatchEvent(new MouseEvent('pointerover', {bubbles: true}))")

@@ -26,7 +26,7 @@ def kept(*items: str, **options: object) -> set[str]:
     changed = {a.name for b, a in zip(before.plan, after.plan) if (b.precision, a.precision) == (INT8, FP16)}
     assert {a.name for b, a in zip(before.plan, after.plan) if b.precision != a.precision} == changed
     rows = {row.name: row for row in after.plan}
-    assert all(rows[name].listed and not rows[name].surprise and name in after.fp16_nodes for name in changed)
+    assert all(rows[name].listed and not rows[name].avoidable and name in after.fp16_nodes for name in changed)
     assert after.tensor_scales == before.tensor_scales
     return changed
 

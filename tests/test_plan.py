@@ -28,7 +28,7 @@ def test_int8_wants_a_scale_on_every_input_and_output() -> None:
     made = translated(model(text + "y = Relu (cq) }", **conv_weights()))
     conv, relu = by_op(made)["Conv"], by_op(made)["Relu"]
     assert (conv.precision, conv.reason) == ("int8", "every input and output has a scale")
-    assert (relu.precision, relu.expected, relu.listed, relu.missing) == ("fp16", True, False, ("y",))
+    assert (relu.precision, relu.by_design, relu.listed, relu.missing) == ("fp16", True, False, ("y",))
     assert relu.reason == "makes the graph output 'y', which has no scale of its own and stays float (rule S2)"
     assert made.fp16_nodes == []
 
@@ -40,7 +40,7 @@ def test_consumers_of_a_tensor_without_scale_are_listed() -> None:
     first, elu, last = made.plan
     assert (first.precision, first.listed, first.missing) == ("fp16", False, ("c",))
     assert (elu.precision, elu.listed) == ("fp16", True)
-    assert (last.expected, last.surprise, first.surprise, elu.surprise) == (True, False, True, True)
+    assert (last.by_design, last.avoidable, first.avoidable, elu.avoidable) == (True, False, True, True)
     assert made.fp16_nodes == [elu.name]
     assert first.reason.startswith("output 'c' has no scale; rule S3 at ")
     assert first.cure == elu.cure == "translate with --addtl_ops_to_infer_adjacent_scales Elu"
@@ -50,7 +50,11 @@ def test_consumers_of_a_tensor_without_scale_are_listed() -> None:
 def test_layers_that_only_lead_to_a_graph_output_are_expected() -> None:
     text = "g (float[1,4,8,8] x) => (float[1,144] y) {" + pair("x", "xq") + "c = Conv (xq, w)  a = Sigmoid (c)"
     made = translated(model(text + "y = Reshape (a, r) }", **conv_weights(), r=np.array([1, 144])))
-    assert [(layer.op, layer.expected) for layer in made.plan] == [("Conv", True), ("Sigmoid", True), ("Reshape", True)]
+    assert [(layer.op, layer.by_design) for layer in made.plan] == [
+        ("Conv", True),
+        ("Sigmoid", True),
+        ("Reshape", True),
+    ]
     assert by_op(made)["Conv"].reason.startswith("only leads to the graph output 'y'")
     assert made.causes.causes == []
     assert made.fp16_nodes == [layer.name for layer in made.plan if layer.op != "Conv"]
@@ -71,13 +75,13 @@ def test_what_may_stand_between_the_last_product_and_the_output(tail: str) -> No
     """Fact 5.6."""
     text = "g (float[1,4,8,8] x) => (float[n,k,h,w] y) {" + pair("x", "xq") + f"c = Conv (xq, w)  {tail} }}"
     made = translated(model(text, **conv_weights(), f=np.array([1, 1, 2, 2], np.float32)))
-    assert all(layer.expected and not layer.surprise for layer in made.plan) and made.causes.causes == []
+    assert all(layer.by_design and not layer.avoidable for layer in made.plan) and made.causes.causes == []
 
 
 def test_what_computes_may_not() -> None:
     text = "g (float[1,4,8,8] x) => (float[n,k,h,w] y) {" + pair("x", "xq") + "c = Conv (xq, w)  y = Exp (c) }"
     conv, exp = translated(model(text, **conv_weights())).plan
-    assert conv.surprise and exp.listed
+    assert conv.avoidable and exp.listed
 
 
 def test_shape_arithmetic_has_no_precision() -> None:
@@ -90,7 +94,7 @@ def test_shape_arithmetic_has_no_precision() -> None:
     assert by_op(made)["Shape"].precision == "none"
     assert made.fp16_nodes == []
     assert made.report["coverage"]["layers"] == {
-        "total": 2, "int8": 1, "expected_higher": 1, "surprises": 0, "without_float_data": 2
+        "total": 2, "int8": 1, "by_design": 1, "avoidable": 0, "without_float_data": 2
     }  # fmt: skip
 
 
@@ -118,7 +122,7 @@ def test_dynamic_sizes_are_unknown_until_shapes_are_given() -> None:
     unknown = translated(model(DYNAMIC, **conv_weights()))
     assert unknown.plan[0].macs is None
     assert unknown.report["coverage"]["macs"] == {
-        "total": None, "int8": None, "expected_higher": None, "surprises": None, "unknown_layers": 1
+        "total": None, "int8": None, "by_design": None, "avoidable": None, "unknown_layers": 1
     }  # fmt: skip
     known = translated(model(DYNAMIC, **conv_weights()), shapes=["x:2x4x8x8"])
     assert known.plan[0].macs == 2 * 36 * 4 * 36
@@ -141,8 +145,8 @@ def test_shares_of_the_plan_add_up() -> None:
     assert sum(row["macs_share"] for row in report["plan"]) == pytest.approx(1)
     assert sum(row["weights_share"] for row in report["plan"]) == pytest.approx(1)
     layers = report["coverage"]["layers"]
-    assert layers["int8"] + layers["expected_higher"] + layers["surprises"] == layers["total"] == 199
-    assert [row["name"] for row in report["plan"] if row["expected"]] == [
+    assert layers["int8"] + layers["by_design"] + layers["avoidable"] == layers["total"] == 199
+    assert [row["name"] for row in report["plan"] if row["by_design"]] == [
         "/heads.0/Conv",
         "/heads.1/Conv",
         "/heads.2/Conv",
@@ -150,10 +154,10 @@ def test_shares_of_the_plan_add_up() -> None:
 
 
 @pytest.mark.parametrize("path", zoo_paths("mini/*__nvpq13.onnx"), ids=lambda path: path.stem)
-def test_every_surprise_of_the_zoo_has_a_cause_and_a_cure(path: Path) -> None:
+def test_every_avoidable_layer_of_the_zoo_has_a_cause_and_a_cure(path: Path) -> None:
     made = translate(onnx.load(need_shared(path)), TranslateOptions())
-    surprises = [layer for layer in made.plan if layer.surprise]
-    for layer in surprises:
+    avoidable = [layer for layer in made.plan if layer.avoidable]
+    for layer in avoidable:
         assert layer.cause in made.causes.by_tensor and layer.cure and "; " in layer.reason
     assert made.fp16_nodes == [
         layer.name for layer in made.plan

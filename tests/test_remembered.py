@@ -73,7 +73,7 @@ def test_nothing_is_called_rewritten_without_rewrites(tmp_path: Path) -> None:
     text = FIXED + pair("x", "xq") + "y = GlobalAveragePool (xq) }"
     made = translate(model(text, 17, 8, s=np.float32(0.05), z=np.int8(0)), TranslateOptions(target="orin-dla"), "m")
     told = [d for d in made.diagnostics if d.rule == "D0"]
-    assert len(told) == 1 and "rewriting" not in told[0].message and "--dla_rewrites would apply D4" in told[0].mend
+    assert len(told) == 1 and "rewriting" not in told[0].message and "--dla_rewrites would apply D4" in told[0].hint
 
 
 def test_platforms_that_lack_what_the_target_needs(tmp_path: Path) -> None:

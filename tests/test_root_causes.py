@@ -140,7 +140,7 @@ def test_detector_names_few_kinds_of_causes_and_the_options() -> None:
     assert len(groups) <= 6 and {group.op for group in groups} <= {"Sigmoid", "Mul", "Add", "Conv", "Concat"}
     assert sum(len(group.tensors) for group in groups) == len(made.causes.causes) < len(made.causes.root_of)
     assert any("--infer_mul_scales" in group.options for group in groups)
-    assert groups[-1].total_macs == 753664 == made.report["coverage"]["macs"]["surprises"]
+    assert groups[-1].total_macs == 753664 == made.report["coverage"]["macs"]["avoidable"]
     best = made.causes.what_if[-1]
     assert best.options == ("--infer_add_scales", "--infer_concat_scales", "--infer_mul_scales")
     flags = {option[2:]: True for option in best.options}
@@ -204,7 +204,7 @@ def test_roots_bring_every_layer_of_the_zoo_to_int8(path: Path) -> None:
         table.infer(cause.tensor, 0.9 / 127, Origin("try"))
     infer_scales(Context(made.graph, made.types, table, made.options), Diagnostics())
     after = make_plan(made.graph, made.types, table)
-    assert [layer.name for layer in after if layer.surprise] == []
+    assert [layer.name for layer in after if layer.avoidable] == []
 
 
 def test_cost_grows_with_the_network_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,7 +243,7 @@ def test_f9_graph_inputs_and_outputs_keep_their_types(kind: str) -> None:
     assert kinds == [TO[kind]] * 3
     assert sorted(ops(t)) == ["Cast", "Cast", "Cast", "Exp", "Mul", "Relu"]
     (told,) = t.diagnostics.of_rule("F9")
-    assert set(told.data["casts"].values()) == {"x", "y", "v"} and told.mend
+    assert set(told.data["casts"].values()) == {"x", "y", "v"} and told.hint
     assert told.severity == ("warning" if kind == "double" else "info")
     assert "y" not in scales_of(t) and "y_float32" not in scales_of(t)  # rule S2: it stands for a graph output
     feed = random_inputs(explicit, 3)

@@ -271,7 +271,7 @@ def test_f6_what_the_parser_cannot_read_is_refused(body: str, platform: str, wor
             explicit.graph.output.append(onnx.helper.make_tensor_value_info("n", 1, [2, 3]))
     with pytest.raises(UserError) as refusal:
         translate(explicit, TranslateOptions(platform=platform))
-    text = f"{refusal.value.what} {refusal.value.mend}"
+    text = f"{refusal.value.what} {refusal.value.hint}"
     assert all(word in text for word in words)
 
 

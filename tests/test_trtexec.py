@@ -705,5 +705,5 @@ def test_the_example_in_a_message_is_quoted_for_the_shell() -> None:
     network = trtexec.Network({"$(id)": (-1, 3)}, ("o",), ())
     with pytest.raises(UserError) as refusal:
         trtexec.complete_shapes(trtexec.BuildRequest(), network)
-    words = shlex.split(refusal.value.mend.partition("for example ")[2].rstrip("."))
-    assert words == ["--opt_shapes", "$(id):1x3"] and "'$(id):1x3'" in refusal.value.mend
+    words = shlex.split(refusal.value.hint.partition("for example ")[2].rstrip("."))
+    assert words == ["--opt_shapes", "$(id):1x3"] and "'$(id):1x3'" in refusal.value.hint

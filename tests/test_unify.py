@@ -46,7 +46,7 @@ def test_warn_changes_nothing_and_lists() -> None:
     made = concat("warn")
     assert [round(value, 3) for value in made.tensor_scales.values()] == [0.02, 0.05, 0.04]
     (said,) = made.diagnostics.of_rule("U1")
-    assert said.code == "W-U1" and "--unify_scales max" in said.mend
+    assert said.code == "W-U1" and "--unify_scales max" in said.hint
     assert [row["tensor"] for row in said.data["ranges"][0]["tensors"]] == ["x", "u", "c"]
     assert not made.shared_ranges[0].raised
     assert made.dla is not None and made.dla.layers[0].verdict == "dla-fp16"

@@ -263,7 +263,7 @@ class DataScales:
                 f"The data for input '{row.tensor}' lie between {row.lowest:.4g} and {row.highest:.4g}; its own scale covers "
                 f"+-{row.scale * INT8_MAX:.4g}: they are unlike those that the scales of the model were made with.",
                 tensor=row.tensor,
-                mend="Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout.",
+                hint="Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout.",
             )
 
     def _report(self, rows: list[dict[str, Any]], context: Context) -> None:
@@ -272,13 +272,13 @@ class DataScales:
             diagnostics.warning(
                 RULE,
                 f"{len(self._samples) - samples} of {len(self._samples)} samples hold values that are not finite and were left out.",
-                mend="Mend the data.",
+                hint="Mend the data.",
             )
         if samples < FEW_SAMPLES:
             diagnostics.warning(
                 RULE,
                 f"Scales were calibrated on {samples} sample{'s' if samples > 1 else ''}: ranges that other inputs reach may be clipped.",
-                mend="Calibrate on 100 samples or more of the data that the network will see.",
+                hint="Calibrate on 100 samples or more of the data that the network will see.",
             )
         for row in rows:
             tensor = row["tensor"]
@@ -287,14 +287,14 @@ class DataScales:
                     RULE,
                     f"Tensor '{tensor}' is 0 throughout the data; it got the scale {ZERO_SCALE:.3g}.",
                     tensor=tensor,
-                    mend="If it is not 0 on other inputs, calibrate on data that show it.",
+                    hint="If it is not 0 on other inputs, calibrate on data that show it.",
                 )
             if row["non_finite"]:
                 diagnostics.warning(
                     RULE,
                     f"Tensor '{tensor}' held {row['non_finite']} values that are not finite; its scale leaves them out.",
                     tensor=tensor,
-                    mend="Look at the data and at the layers before it: 'verify --per_layer' on the same inputs.",
+                    hint="Look at the data and at the layers before it: 'verify --per_layer' on the same inputs.",
                 )
         silent = [row_name for row_name, histogram in self._histograms.items() if not histogram.total]
         if silent:
@@ -302,7 +302,7 @@ class DataScales:
                 RULE,
                 f"{len(silent)} tensors held no finite value on the data and got no scale, '{silent[0]}' for one.",
                 tensor=silent[0],
-                mend="Look at the data and at the layers before it.",
+                hint="Look at the data and at the layers before it.",
                 data={"tensors": silent},
             )
         method = context.options.calibrate_method

@@ -54,7 +54,7 @@ def run(options: Options) -> int:
         try:
             print(equivalent_trtexec(options, job, engine, info), end="")
         except UserError as error:
-            raise MissingDependency(missing.what, f"{missing.mend} For a trtexec command: {error}") from error
+            raise MissingDependency(missing.what, f"{missing.hint} For a trtexec command: {error}") from error
         raise
 
     from qdq_translator.disk import check_place, refuse_overwriting, write_file

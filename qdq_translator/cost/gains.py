@@ -21,7 +21,7 @@ def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPla
     roots = [
         (layer, {causes.root_of[t] for t in layer.missing})
         for layer in plan
-        if layer.surprise and layer.missing and all(t in causes.root_of for t in layer.missing)
+        if layer.avoidable and layer.missing and all(t in causes.root_of for t in layer.missing)
     ]
     gains = {
         group.tensors: waiting.gained(layer.name for layer, own in roots if own <= set(group.tensors))

@@ -18,7 +18,7 @@ from qdq_translator.options import PRESETS, effective, flags_of
 from qdq_translator.report.data import format_report, is_dynamic
 from qdq_translator.translation import Translated
 
-CONFIG_SCHEMA_VERSION = 1
+CONFIG_SCHEMA_VERSION = 2
 
 
 def precision_config(translation: Translated) -> dict[str, Any]:

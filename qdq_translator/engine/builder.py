@@ -455,13 +455,13 @@ class _Build:
             return "Try --precision_constraints prefer; --verbose shows the whole log."
         return "--verbose shows the whole log."
 
-    def _failed(self, what: str, mend: str, words: str = "") -> UserError:
+    def _failed(self, what: str, hint: str, words: str = "") -> UserError:
         """Our error with TensorRT's last words."""
         errors = list(dict.fromkeys(text.strip() for letter, text in self.logger.messages if letter == "E"))
         if words:
             errors = [words, *(e for e in errors if e not in words)]
         said = " | ".join(errors[-3:]) if errors else "it gives no reason"
-        return UserError(f"TensorRT {self.api.dotted} {what}: {said.rstrip('.')}.", mend)
+        return UserError(f"TensorRT {self.api.dotted} {what}: {said.rstrip('.')}.", hint)
 
 
 def _dims(dims: tuple[int, ...]) -> str:

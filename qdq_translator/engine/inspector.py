@@ -275,7 +275,7 @@ def plan_from_report(report: Mapping[str, Any]) -> list[PlannedLayer]:
             str(row.get("reason") or ""),
             int(row.get("macs") or 0),
             bool(row.get("listed")),
-            bool(row.get("expected")),
+            bool(row.get("by_design")),
         )
         for row in report.get("plan") or ()
     ]

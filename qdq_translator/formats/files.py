@@ -120,8 +120,8 @@ def read_layer_argument(given: str) -> dict[str, str]:
     try:
         return parse_layer_precisions(text)
     except ValueError as error:
-        mend = "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
-        raise UserError(f"{given}: {error}.", mend) from error
+        hint = "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
+        raise UserError(f"{given}: {error}.", hint) from error
 
 
 def model_name(path: str) -> str:

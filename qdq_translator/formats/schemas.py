@@ -56,9 +56,9 @@ _SOURCE = _record(_row("file sha256"))
 _VERSION = _record(_row("number origin"))
 _VERDICTS = ("dla-int8", "dla-fp16", "gpu", "folded")
 _DIAGNOSTIC = _record(
-    {**_row("code rule message"), "severity": _one_of("info", "warning")}, {**_row("node tensor mend"), "data": _OBJECT}
+    {**_row("code rule message"), "severity": _one_of("info", "warning")}, {**_row("node tensor hint"), "data": _OBJECT}
 )
-_PARTS = "total int8 expected_higher surprises"
+_PARTS = "total int8 by_design avoidable"
 _END = _record(
     {
         "name": _TEXT,
@@ -75,7 +75,7 @@ _PLAN = _record(
         **_row("name op reason cause cure"),
         "precision": _one_of("int8", "fp16", "none"),
         **_row("inputs outputs missing", _TEXTS),
-        **_row("listed expected", _FLAG),
+        **_row("listed by_design", _FLAG),
         **_row("macs weights", _maybe(_COUNT)),
         **_row("macs_share weights_share", _maybe(_NUMBER)),
         "dla": {"enum": [*_VERDICTS, None]},
@@ -150,7 +150,7 @@ _CAUSES = _record(
 _NODES = _list(_record(_row("node op")))
 REPORT = _record(
     {
-        "schema_version": {"type": "integer", "enum": [1]},
+        "schema_version": {"type": "integer", "enum": [2]},
         **_row("generator model"),
         "source": _SOURCE,
         "target": _one_of("gpu", "orin-dla", "xavier-dla"),
@@ -343,13 +343,13 @@ def only(schema: Schema, *keys: str) -> Schema:
     return {"type": "object", "properties": {key: schema["properties"][key] for key in keys}}
 
 
-def read_json(path: Path, schema: Schema, mend: str) -> Any:
-    """The content of a JSON file. Raises UserError, with `mend`, where it cannot be read or a field is not what `schema`
+def read_json(path: Path, schema: Schema, hint: str) -> Any:
+    """The content of a JSON file. Raises UserError, with `hint`, where it cannot be read or a field is not what `schema`
     says."""
-    return parse_json(read_text(path, mend), schema, str(path), mend)
+    return parse_json(read_text(path, hint), schema, str(path), hint)
 
 
-def parse_json(text: str, schema: Schema, where: str, mend: str) -> Any:
+def parse_json(text: str, schema: Schema, where: str, hint: str) -> Any:
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is no number")
 
@@ -357,12 +357,12 @@ def parse_json(text: str, schema: Schema, where: str, mend: str) -> Any:
         # strict: TensorRT writes control characters as they are
         content = json.loads(text, strict=False, parse_constant=refuse)
     except RecursionError as error:
-        raise UserError(f"{where} is not a JSON file of ours: it is nested too deeply.", mend) from error
+        raise UserError(f"{where} is not a JSON file of ours: it is nested too deeply.", hint) from error
     except ValueError as error:
-        raise UserError(f"{where} is not JSON: {error}.", mend) from error
+        raise UserError(f"{where} is not JSON: {error}.", hint) from error
     fault = _fault(content, schema)
     if fault:
-        raise UserError(f"{where}: {fault}.", mend)
+        raise UserError(f"{where}: {fault}.", hint)
     return content
 
 

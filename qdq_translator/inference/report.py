@@ -35,7 +35,7 @@ def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> Non
         diagnostics.info(
             "S3",
             f"The model has no {' or '.join(absent)} operator, which --addtl_ops_to_infer_adjacent_scales names.",
-            mend="ONNX operators are spelt like LeakyRelu.",
+            hint="ONNX operators are spelt like LeakyRelu.",
             data={"operators": absent},
         )
 
@@ -49,7 +49,7 @@ def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) 
         f"{len(given)} Conv outputs before an Add got the unary scale 1.0; values above 127 saturate where TensorRT does "
         "not fuse the two" + (", and a GPU engine may apply it literally." if on_gpu else "."),
         tensor=given[0],
-        mend="Leave --add_unary_ew_scales_for_dla out for GPU engines." if on_gpu else "",
+        hint="Leave --add_unary_ew_scales_for_dla out for GPU engines." if on_gpu else "",
         data={"tensors": given},
     )
 
@@ -66,7 +66,7 @@ def _report_clipped(context: Context, diagnostics: Diagnostics) -> None:
             f"The scale of {_named(tensors)} is a lower bound: larger values are clipped.",
             tensor=tensors[0],
             node=context.scales[tensors[0]].origin.node,
-            mend="Quantize the tensor in the model"
+            hint="Quantize the tensor in the model"
             + ("." if context.options.inference == "sound" else ", or translate with --inference sound."),
             data={"tensors": tensors},
         )
@@ -95,6 +95,6 @@ def _report_lifted(context: Context, diagnostics: Diagnostics) -> None:
             f"{origin.note.partition('; ')[2]}, which is {100 * shares[worst]:.0f}% of the output's range.",
             tensor=worst,
             node=origin.node,
-            mend="Quantize the activation's input in the model if that matters.",
+            hint="Quantize the activation's input in the model if that matters.",
             data={"tensors": lifted},
         )

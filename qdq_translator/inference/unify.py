@@ -109,7 +109,7 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
         diagnostics.info(
             "U1",
             "--unify_scales max does nothing for a GPU, which does not need equal ranges.",
-            mend="Name a DLA with --target.",
+            hint="Name a DLA with --target.",
         )
     if mode == "off" or context.options.target == "gpu":
         return []
@@ -232,7 +232,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
                 RULE,
                 f"The DLA wants one range for {many} of tensors ({tensors} in all) whose scales differ: the layers between "
                 f"them ({', '.join(worst.nodes[:2])}{more}) may run in FP16; {lost}.",
-                mend="--unify_scales max raises them to the largest; quantizing them with one scale in training is better.",
+                hint="--unify_scales max raises them to the largest; quantizing them with one scale in training is better.",
                 **where,
             )
     if refused:
@@ -244,6 +244,6 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
             f"'{worst.worst}' would lose {worst.bits_lost(worst.worst):.1f} of 8 bits.",
             tensor=worst.worst,
             node=worst.nodes[0],
-            mend=REFUSED_CURE,
+            hint=REFUSED_CURE,
             data={"ranges": [r.as_dict() for r in refused]},
         )

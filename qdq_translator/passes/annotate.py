@@ -42,7 +42,7 @@ def annotate(
             "A1",
             f"The model is of IR version {graph.ir_version} and was not annotated: nodes and tensors have metadata from "
             f"version {FIRST_IR_VERSION} on.",
-            mend="Export it with a later ONNX (opset 21 or later) to see precision and scales in Netron.",
+            hint="Export it with a later ONNX (opset 21 or later) to see precision and scales in Netron.",
         )
         return False
     verdicts = [layer.verdict for layer in dla.layers] if dla is not None else [""] * len(plan)

@@ -103,7 +103,7 @@ def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnosti
             f"The file gives tensor '{first}' the shape {list(declared)}, but its network makes it {list(inferred)}{more}; "
             "the file's claim is ignored.",
             tensor=first,
-            mend="Export the model again: other tools may believe the wrong shapes.",
+            hint="Export the model again: other tools may believe the wrong shapes.",
             data={
                 "declared": {n: list(d) for n, (d, _) in wrong.items()},
                 "inferred": {n: list(i) for n, (_, i) in wrong.items()},

@@ -188,7 +188,7 @@ def _report(network: Network, done: _Done, borders: list[_Border]) -> None:
         RULE,
         f"{message}.",
         tensor=borders[0].tensor if borders else "",
-        mend="TensorRT has no inputs or outputs in float64; export them in float32."
+        hint="TensorRT has no inputs or outputs in float64; export them in float32."
         if doubles
         else "Export inputs and outputs in float32; TensorRT takes their types and formats from its builder."
         if borders

@@ -18,7 +18,7 @@ def complete_convolutions(graph: Graph, diagnostics: Diagnostics) -> None:
                 "for an INT8 convolution.",
                 node=node.name,
                 tensor=node.input(1),
-                mend="Export with constant folding on.",
+                hint="Export with constant folding on.",
             )
         elif "kernel_shape" not in node.attributes and len(weight.dims) > 2:
             node.set("kernel_shape", list(weight.dims[2:]))

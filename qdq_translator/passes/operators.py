@@ -23,7 +23,7 @@ def check_operators(network: Network, settings: Settings) -> None:
     more = f" {len(found) - 1} more nodes cannot be read either." if len(found) > 1 else ""
     if settings.hardware.origin != "default":
         raise UserError(what + more, hint)
-    network.diagnostics.warning("F6", what + more, node=node.name, mend=hint)
+    network.diagnostics.warning("F6", what + more, node=node.name, hint=hint)
 
 
 def _every_node(graph: Graph) -> Iterator[Node]:

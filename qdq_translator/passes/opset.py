@@ -57,7 +57,7 @@ def fit_opset(network: Network, settings: Settings) -> None:
     except UserError as error:
         if settings.hardware.origin != "default":
             raise
-        diagnostics.warning("F6", error.what, mend=error.mend)
+        diagnostics.warning("F6", error.what, hint=error.hint)
         return
     network.changed()
     cleanup.remove_unused_initializers(graph)

@@ -143,7 +143,7 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
 def _refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
     first = rejected[0]
     more = "" if len(rejected) == 1 else f" ({len(rejected) - 1} more quantizers cannot be used either)"
-    return UnsupportedQuantizer(f"{first.what}{more}", first.mend)
+    return UnsupportedQuantizer(f"{first.what}{more}", first.hint)
 
 
 def _other_quantized_ops(graph: Graph) -> list[Rejected]:
@@ -178,7 +178,7 @@ def _report_series(series: list[Link], stripper: _Stripper, diagnostics: Diagnos
         f"Tensor '{first}'{more} passes quantizers of different scales one behind the other, which work as one: "
         f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest holds.",
         tensor=first,
-        mend="Quantize it once in the model.",
+        hint="Quantize it once in the model.",
         data={"scales": scales},
     )
 
@@ -260,7 +260,7 @@ def _report_weight(
             f"{baked.float_scale_off} scales of weight '{item.name}' are not max|w|/127 (up to {percent:.3g}% off).",
             tensor=item.name,
             node=item.node,
-            mend="If the weights were calibrated by histogram or learned, say so with --calibration_type histogram.",
+            hint="If the weights were calibrated by histogram or learned, say so with --calibration_type histogram.",
             data={"channels": baked.float_scale_off, "largest_relative": baked.float_scale_error},
         )
 

@@ -119,8 +119,8 @@ class _Finder:
             return None
         what = f"Activation '{tensor}' has {params.scale.size} scales, one per channel ({node.label})."
         if self.per_channel == "error":
-            mend = "TensorRT has one scale per activation; --per_channel_activations max takes the largest."
-            return Rejected(node.name, tensor, what, mend)
+            hint = "TensorRT has one scale per activation; --per_channel_activations max takes the largest."
+            return Rejected(node.name, tensor, what, hint)
         option = "--per_channel_activations max"
         note = f"{what} The largest, {scale:.6g}, is used."
         self.found.approximated.append(Approximated(node.name, tensor, option, note, float(scale / params.scale.min())))
@@ -134,12 +134,12 @@ class _Finder:
         what = f"Activation '{tensor}' is quantized to {params.dtype} with zero point {zero}{without} at {node.label}."
         if self.asymmetric == "error":
             if without:
-                mend = "If the exporter meant int8, use --missing_zero_point int8; if uint8, --asymmetric widen."
+                hint = "If the exporter meant int8, use --missing_zero_point int8; if uint8, --asymmetric widen."
             elif params.dtype == "uint8" and zero == 128:
-                mend = "--asymmetric widen translates it exactly (the same grid as int8 with zero point 0)."
+                hint = "--asymmetric widen translates it exactly (the same grid as int8 with zero point 0)."
             else:
-                mend = "Calibrate symmetrically in int8, or use --asymmetric widen for the smallest symmetric scale that covers it."
-            return Rejected(node.name, tensor, what, mend)
+                hint = "Calibrate symmetrically in int8, or use --asymmetric widen for the smallest symmetric scale that covers it."
+            return Rejected(node.name, tensor, what, hint)
         exact = bool(np.all(params.scale == np.float32(scale)))
         coarser = 1.0 if exact else float(scale / params.scale.min())
         verdict = "exactly the same grid" if exact else f"resolution {float(params.scale.max()):.6g}"
@@ -185,8 +185,8 @@ class _Finder:
             producer = self.graph.producer.get(tensor)
             made = f"{producer.op_type} {producer.label}" if producer is not None else f"graph input '{tensor}'"
             what = f"DequantizeLinear {node.label} reads '{tensor}', which comes from {made} and not from a quantizer."
-            mend = "Export with QuantizeLinear/DequantizeLinear pairs (QDQ format)."
-            self._reject(Rejected(node.name, tensor, what, mend), node)
+            hint = "Export with QuantizeLinear/DequantizeLinear pairs (QDQ format)."
+            self._reject(Rejected(node.name, tensor, what, hint), node)
             return
         codes = self.codes[tensor]
         if codes is None:

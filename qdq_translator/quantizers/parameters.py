@@ -19,10 +19,10 @@ class Rejected:
     node: str
     tensor: str
     what: str
-    mend: str
+    hint: str
 
     def __str__(self) -> str:
-        return f"{self.what} {self.mend}"
+        return f"{self.what} {self.hint}"
 
 
 def read_parameters(
@@ -37,8 +37,8 @@ def read_parameters(
     tensor = node.inputs[0]
     kind = "DequantizeLinear" if is_dequantize(node) else "QuantizeLinear"
 
-    def reject(what: str, mend: str) -> Rejected:
-        return Rejected(node.name, tensor, f"{kind} {node.label} on tensor '{tensor}' {what}", mend)
+    def reject(what: str, hint: str) -> Rejected:
+        return Rejected(node.name, tensor, f"{kind} {node.label} on tensor '{tensor}' {what}", hint)
 
     if node.get("block_size", 0):
         return reject(

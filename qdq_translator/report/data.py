@@ -17,7 +17,7 @@ from qdq_translator.precision import FP16, INT8, NO_PRECISION, LayerPlan
 from qdq_translator.root_causes import RootCauses, add_macs
 from qdq_translator.translation import Translated
 
-REPORT_SCHEMA_VERSION = 1
+REPORT_SCHEMA_VERSION = 2
 
 
 def make_report(translation: Translated) -> dict[str, Any]:
@@ -81,14 +81,14 @@ def format_report(report: dict[str, Any]) -> str:
 
 
 def coverage(plan: list[LayerPlan]) -> dict[str, Any]:
-    """Layers, MACs and weights in INT8, expected higher, and surprises. MACs are None as soon as one layer's are
+    """Layers, MACs and weights in INT8, by design, and avoidable. MACs are None as soon as one layer's are
     unknown, and `unknown_layers` counts those."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
     parts = {
         "total": computing,
         "int8": [layer for layer in computing if layer.precision == INT8],
-        "expected_higher": [layer for layer in computing if layer.expected],
-        "surprises": [layer for layer in computing if layer.surprise],
+        "by_design": [layer for layer in computing if layer.by_design],
+        "avoidable": [layer for layer in computing if layer.avoidable],
     }
     known = all(layer.macs is not None for layer in computing)
     return {

@@ -9,8 +9,8 @@ from qdq_translator.words import milliseconds, size
 
 KINDS = {
     "int8": ("8", "INT8"),
-    "surprise": ("16!", "FP16, a surprise"),
-    "expected": ("16", "FP16, expected"),
+    "avoidable": ("16!", "FP16 avoidable"),
+    "expected": ("16", "FP16 by design"),
     "limit": ("16D", "FP16, by a DLA limit"),
     "gpu": ("GPU", "GPU, by a DLA limit"),
     "none": ("-", "no float data"),
@@ -137,7 +137,7 @@ class Network:
         elif precision == "int8":
             kind = "limit" if device == "dla-fp16" else "int8"
         elif precision == "fp16":
-            kind = "expected" if row.get("expected") else "surprise"
+            kind = "expected" if row.get("by_design") else "avoidable"
         else:
             kind = "none"
         cause = row.get("cause") or ""

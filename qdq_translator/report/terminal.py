@@ -54,8 +54,8 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
         rows.add_row("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}")
     rows.add_row(
         "FP16" if not summary["dla"] else "no scale",
-        f"{counted(layers['surprises'], 'layer')} for want of a scale, {layers['expected_higher']} "
-        f"{'expected (graph outputs, GPU)' if summary['dla'] else 'before graph outputs'}; "
+        f"{counted(layers['avoidable'], 'layer')} for want of a scale, {layers['by_design']} "
+        f"{'by design (graph outputs, GPU)' if summary['dla'] else 'before graph outputs'}; "
         f"{summary['fp16_nodes']} in the layer argument",
     )
     groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
@@ -120,7 +120,7 @@ def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) 
         warnings = sum(d["severity"] == "warning" for d in summary["diagnostics"])
         int8 = on_dla or {"layers": layers["int8"], "macs": macs["int8"]}
         share = percent(int8["macs"], macs["total"]) if macs["total"] else "unknown"
-        cells = (f"{int8['layers']} of {layers['total']}", share, str(layers["surprises"]), str(warnings))
+        cells = (f"{int8['layers']} of {layers['total']}", share, str(layers["avoidable"]), str(warnings))
         table.add_row(escape(summary["model"]), *cells, "below limit" if summary["source"] in missed else "done")
     translated = {summary["source"] for summary in summaries}
     for row in failures:
@@ -235,19 +235,19 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
 
 def _print_coverage(console: Console, report: dict[str, Any]) -> None:
     coverage = report["coverage"]
-    table = _table("", "total", "INT8", "expected higher", "surprises", right=(1, 2, 3, 4))
+    table = _table("", "total", "INT8", "by design", "avoidable", right=(1, 2, 3, 4))
     for name, label in (("layers", "layers"), ("macs", "MACs"), ("weights", "weights")):
         row = coverage[name]
         total = row["total"]
         cells = [amount(total)]
-        for key in ("int8", "expected_higher", "surprises"):
+        for key in ("int8", "by_design", "avoidable"):
             part = row[key]
             cells.append(amount(part) if not total or part is None else f"{amount(part)}  {percent(part, total):>6}")
         table.add_row(label, *cells)
     console.print(table)
     macs = coverage["macs"]
     if macs["total"]:
-        console.print(_bar(console, [macs["int8"], macs["expected_higher"], macs["surprises"]], macs["total"]))
+        console.print(_bar(console, [macs["int8"], macs["by_design"], macs["avoidable"]], macs["total"]))
     elif macs["total"] is None:
         dynamic = [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])]
         asked = f" Translate with --shapes NAME:DIMS for {', '.join(dynamic)}." if dynamic else ""
@@ -264,7 +264,7 @@ def _bar(console: Console, parts: list[int], total: int) -> str:
         used += part
         width = round(60 * used / total) - sum(bar.count(c) for c in cells)
         bar += f"[{colour}]{cell * width}[/]" if width else ""
-    return f" MACs {bar}\n      {cells[0]} INT8  {cells[1]} expected higher  {cells[2]} surprise"
+    return f" MACs {bar}\n      {cells[0]} INT8  {cells[1]} by design  {cells[2]} avoidable"
 
 
 def _print_causes(console: Console, report: dict[str, Any], everything: bool) -> None:
@@ -274,10 +274,10 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
     if not causes:
         return
     total = report["coverage"]["macs"]["total"]
-    surprises = report["coverage"]["layers"]["surprises"]
+    avoidable = report["coverage"]["layers"]["avoidable"]
     _title(
         console,
-        f"Root causes: {counted(len(causes), 'tensor')} without scale behind {counted(surprises, 'surprise')}",
+        f"Root causes: {counted(len(causes), 'tensor')} without scale behind {counted(avoidable, 'avoidable layer')}",
     )
     timed = any(group["milliseconds"] is not None for group in groups)
     table = _table(
@@ -369,11 +369,11 @@ def _print_layers(console: Console, report: dict[str, Any], everything: bool) ->
             )
         console.print(table)
         return
-    surprises = [row for row in plan if row["precision"] == "fp16" and not row["expected"]]
-    surprises.sort(key=lambda row: (-_milliseconds(row), -(row["macs"] or 0)))
-    if surprises:
-        _title(console, "Surprises: layers in FP16 that need not be")
-        _print_rows(console, report, surprises, "because")
+    avoidable = [row for row in plan if row["precision"] == "fp16" and not row["by_design"]]
+    avoidable.sort(key=lambda row: (-_milliseconds(row), -(row["macs"] or 0)))
+    if avoidable:
+        _title(console, "FP16 avoidable: layers in FP16 that need not be")
+        _print_rows(console, report, avoidable, "because")
     longest = sorted((row for row in plan if _milliseconds(row)), key=lambda row: -_milliseconds(row))
     if longest:
         _title(console, "What takes the time")
@@ -562,10 +562,10 @@ def _print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_the
 
     for group in one_a_rule(items) if all_of_them else map(Messages, items):
         item = group.worst
-        mend = f" {item['mend']}" if item.get("mend") else ""
+        hint = f" {item['hint']}" if item.get("hint") else ""
         more = f" [dim](the worst of {group.count}; {all_of_them} lists them)[/dim]" if group.count > 1 else ""
         colour = _COLOURS[item["severity"]]
-        console.print(_indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + mend)}{more}"))
+        console.print(_indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + hint)}{more}"))
 
 
 def _title(console: Console, text: str) -> None:

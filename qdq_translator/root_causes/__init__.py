@@ -55,10 +55,10 @@ def find_root_causes(
 
 
 def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
-    """The plan with cause and cure of every surprise, and the reason completed by them."""
+    """The plan with cause and cure of every avoidable layer, and the reason completed by them."""
     explained = []
     for layer in plan:
-        if layer.surprise:
+        if layer.avoidable:
             roots = dict.fromkeys(causes.root_of[t] for t in layer.missing if t in causes.root_of)
             if roots:
                 first = causes.by_tensor[next(iter(roots))]
@@ -73,10 +73,10 @@ def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
 
 
 def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
-    """Tensors without scale around surprises, in graph order. Graph outputs only where the network reads them too."""
+    """Tensors without scale around avoidable layers, in graph order. Graph outputs only where the network reads them too."""
     found: dict[str, None] = {}
     for layer in plan:
-        if layer.surprise:
+        if layer.avoidable:
             for tensor in layer.missing:
                 if tensor not in context.graph.outputs or context.graph.consumer_count(tensor):
                     found[tensor] = None
@@ -99,7 +99,7 @@ def _describe(
     alone: dict[str, list[LayerPlan]] = {root: [] for root in follows}
     shared: dict[str, list[LayerPlan]] = {root: [] for root in follows}
     for layer in plan:
-        if not layer.surprise:
+        if not layer.avoidable:
             continue
         roots = dict.fromkeys(root_of[t] for t in layer.missing if t in root_of)
         # a layer that makes an unquantized graph output stays in higher precision whatever its inputs get (rule S2)
@@ -155,7 +155,7 @@ def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, st
     own: dict[tuple[str, bool], list[LayerPlan]] = {key: [] for key in members}
     spanning: list[tuple[set[tuple[str, bool]], LayerPlan]] = []
     for layer in plan:
-        if layer.surprise and layer.missing and all(t in root_of for t in layer.missing):
+        if layer.avoidable and layer.missing and all(t in root_of for t in layer.missing):
             keys = {key_of[root_of[t]] for t in layer.missing}
             if len(keys) == 1:
                 own[next(iter(keys))].append(layer)

@@ -13,7 +13,7 @@ class RootCause:
     """One tensor without scale from which others would follow.
 
     producer/op: the node that makes it ('' and 'graph input' for an input). follows: missing tensors that its scale
-    would bring along. layers: surprises that it alone brings to INT8; shared: surprises that need another root too.
+    would bring along. layers: avoidable layers that it alone brings to INT8; shared: avoidable layers that need another root too.
     macs: of `layers`, None where unknown. milliseconds: estimated gain on a DLA, None without one. rule/options: what would give it ('' and () if nothing would).
     """
 
@@ -36,7 +36,7 @@ class RootCause:
 class CauseGroup:
     """Causes that are one story: made by the same operator, cured in the same way (by options or by quantizing).
 
-    layers: surprises that the whole group brings to INT8. macs: theirs. total_macs: with all groups before it too.
+    layers: avoidable layers that the whole group brings to INT8. macs: theirs. total_macs: with all groups before it too.
     """
 
     op: str

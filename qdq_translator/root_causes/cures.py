@@ -133,6 +133,6 @@ def _count(options: tuple[str, ...], plan: list[LayerPlan], table: ScaleTable) -
     int8 = [
         layer
         for layer in plan
-        if layer.precision == INT8 or (layer.surprise and layer.missing and all(t in table for t in layer.missing))
+        if layer.precision == INT8 or (layer.avoidable and layer.missing and all(t in table for t in layer.missing))
     ]
     return WhatIf(options, len(int8), add_macs(int8), len(table))

@@ -132,7 +132,7 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
         network.diagnostics.info(
             "D0",
             "--dla_rewrites does nothing for the target gpu.",
-            mend="Name the DLA with --target orin-dla or xavier-dla, or say --dla_rewrites force.",
+            hint="Name the DLA with --target orin-dla or xavier-dla, or say --dla_rewrites force.",
         )
         return
     rewriter = Rewriter(network, settings, generation or "orin")
@@ -178,11 +178,11 @@ def report_left(
         message = (
             f"After rewriting, {what} still go{'' if more else 'es'} to the GPU: {first['why'] or first['limit']}."
         )
-        mend = ""
+        hint = ""
     else:
         message = f"{what} go{'' if more else 'es'} to the GPU: {first['limit']}."
-        mend = f"--dla_rewrites would apply {', '.join(would)}." if would else ""
-    diagnostics.info("D0", message, node=first["node"], mend=mend, data={"left": left})
+        hint = f"--dla_rewrites would apply {', '.join(would)}." if would else ""
+    diagnostics.info("D0", message, node=first["node"], hint=hint, data={"left": left})
 
 
 def _fix_shapes(graph: Graph, input_shapes: Mapping[str, Sequence[int]]) -> None:

@@ -296,7 +296,7 @@ function showTensor(index) {
   const tensor = data.tensors[index];
   const parts = [make("h3", "Tensor"), make("p", tensor.name, "name")];
   if (tensor.role) parts.push(make("p", tensor.shape ? `${tensor.role}, ${tensor.shape}` : tensor.role));
-  if (!tensor.scale) parts.push(make("p", "No scale.", "why surprise"));
+  if (!tensor.scale) parts.push(make("p", "No scale.", "why avoidable"));
   else {
     const value = make("p", "Scale ");
     value.append(make("code", tensor.scale), copyButton(tensor.scale, "the scale"));
@@ -434,8 +434,8 @@ find.addEventListener("keydown", (event) => {
   if (places.length) go(places[found][0]);
 });
 find.addEventListener("input", () => { found = -1; });
-byId("next-surprise").addEventListener("click", () => {
-  const places = data.layers.map((x, i) => [x.kind, i]).filter(([k]) => k === "surprise").map(([, i]) => i);
+byId("next-avoidable").addEventListener("click", () => {
+  const places = data.layers.map((x, i) => [x.kind, i]).filter(([k]) => k === "avoidable").map(([, i]) => i);
   if (!places.length) {
     byId("said").textContent = "There is none";
     return;

@@ -103,7 +103,7 @@ class DlaPlan:
 
 
 def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
-    """The plan with the reason of the verdict where a limit decided it. What runs on the GPU is no surprise, unless
+    """The plan with the reason of the verdict where a limit decided it. What runs on the GPU is not avoidable, unless
     a scale would change that."""
     rows = []
     for planned, verdict in zip(plan, dla.layers):
@@ -114,8 +114,8 @@ def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
                 reason += (
                     f", where INT8 would fit: the missing scale of '{planned.missing[0]}' is what sends it to the GPU"
                 )
-            expected = planned.precision == FP16 and not verdict.wants_scale
-            planned = dataclasses.replace(planned, reason=reason, expected=expected)
+            by_design = planned.precision == FP16 and not verdict.wants_scale
+            planned = dataclasses.replace(planned, reason=reason, by_design=by_design)
         elif verdict.verdict == DLA_FP16 and decided and planned.precision == INT8:
             reason = f"FP16 on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
             planned = dataclasses.replace(planned, reason=reason)
