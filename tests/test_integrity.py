@@ -124,7 +124,7 @@ def swap_readers(graph: onnx.GraphProto, nodes: dict[str, onnx.NodeProto]) -> No
 
 
 def rename_output(graph: onnx.GraphProto, nodes: dict[str, onnx.NodeProto]) -> None:
-    nodes["/fc/Gemm"].output[0] = graph.output[0].name = "scores"
+    nodes["/fc/Gemm_bias"].output[0] = graph.output[0].name = "scores"
 
 
 def weight_of(node: str, index: int = 1) -> Callable[[TranslationFiles], str]:
@@ -178,7 +178,7 @@ FAULTS: dict[str, tuple[Change, list[Any]]] = {
     "config: scale dropped": (config(lambda c: c["int8_tensor_scales"].pop(RELU)), ["precision config", RELU]),
     "config: scale added": (config(lambda c: c["int8_tensor_scales"].update(logits=1.0)), ["config", "'logits'"]),
     "config: layer": (config(lambda c: c["fp16_nodes"].append(CONV)), ["precision config", CONV]),
-    "config: layer dropped": (config(lambda c: c["fp16_nodes"].pop()), ["precision config", "'/layer3/Add'"]),
+    "config: layer dropped": (config(lambda c: c["fp16_nodes"].pop()), ["precision config", "'/fc/Gemm_bias'"]),
     "config: automatic": (config(lambda c: c["automatic_tensor_scales"].update(x=1.0)), ["precision config", "'x'"]),
     "config: options": (config(lambda c: c["options"].update(weights="float")), ["_precision_config.json"]),
     # ---------------------------------------------------------------- model
@@ -204,7 +204,7 @@ FAULTS: dict[str, tuple[Change, list[Any]]] = {
         model(lambda g, n: swap(n["/layer2/conv2/Conv"].input, 1, 2)),  # type: ignore[arg-type]
         ["'/layer2/conv2/Conv'"],
     ),
-    "ends: output renamed": (model(rename_output), ["output 'logits'", "output 'scores'", "'/fc/Gemm'"]),
+    "ends: output renamed": (model(rename_output), ["output 'logits'", "output 'scores'", "'/fc/Gemm_bias'"]),
     "ends: input shape": (
         model(lambda g, n: setattr(g.input[0].type.tensor_type.shape.dim[2], "dim_value", 32)),
         ["input 'input'"],

@@ -88,7 +88,9 @@ def test_every_tensor_is_covered_or_left_out_for_a_reason(stem: str) -> None:
         assert set(reasons) <= allowed
         # the SiLUs of yolo networks whose product nothing quantizes: a sigmoid of amax 1 has no inverse (rule S5)
         silus = {"yolov5n": 14, "yolov8n": 28}.get(stem.split("__")[0], 0)
-        assert sum(reasons.values()) <= 3 + silus
+        # a mean's range says nothing of what it averages (rule S6 goes forward only): the last Conv and its Clip
+        means = 1 if stem.startswith("mobilenet_v2__nvpq") else 0
+        assert sum(reasons.values()) <= 3 + silus + means
 
 
 @pytest.mark.parametrize("stem", CASES)
