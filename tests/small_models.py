@@ -22,14 +22,19 @@ from tests.explicit_reference import assert_equal_function, bypassed, random_inp
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 
 
+def parse(text: str) -> onnx.ModelProto:
+    """A model in ONNX's textual form; a skip where this version of onnx cannot read the names of nodes in it."""
+    if re.search(r"\[[A-Za-z]\w*\] \w+ = ", text) and tuple(map(int, onnx.__version__.split(".")[:2])) < (1, 18):
+        pytest.skip("names of nodes in a textual model need onnx 1.18")
+    return onnx.parser.parse_model(text)
+
+
 def model(
     text: str, opset: int = 17, ir: int = 8, domains: tuple[str, ...] = (), **arrays: np.ndarray
 ) -> onnx.ModelProto:
     """`text`: a graph in ONNX's textual form; `arrays`: further initializers."""
     imports = ", ".join([f'"" : {opset}', *(f'"{d}" : 1' for d in domains)])
-    if re.search(r"\[[A-Za-z]\w*\] \w+ = ", text) and tuple(map(int, onnx.__version__.split(".")[:2])) < (1, 18):
-        pytest.skip("names of nodes in a textual model need onnx 1.18")
-    made = onnx.parser.parse_model(f"<ir_version: {ir}, opset_import: [{imports}]>\n{text}")
+    made = parse(f"<ir_version: {ir}, opset_import: [{imports}]>\n{text}")
     for name, values in arrays.items():
         made.graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
     return made

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
@@ -31,6 +31,7 @@ from qdq_translator.explicit.restore import (
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.graph import Graph
 from tests.conftest import need_shared
+from tests.small_models import parse
 
 ort = pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,7 +61,7 @@ def weights_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 def conv_net(opset: int = 17, **weights: np.ndarray) -> onnx.ModelProto:
     """x -> Conv -> Relu -> Conv -> y, weights w0 and w1 (4, 4, 1, 1) unless given."""
-    model = parser.parse_model(
+    model = parse(
         f"""<ir_version: 8, opset_import: ["" : {opset}]>
         net (float[1,4,3,3] x) => (float[1,4,3,3] y) {{
             [first] a = Conv<kernel_shape=[1,1]>(x, w0)
@@ -210,7 +211,7 @@ def test_layers_that_stay_bare_are_an_error_unless_allowed(tmp_path: Path, capsy
 
 
 def test_the_unary_marker_is_no_range() -> None:
-    model = parser.parse_model(
+    model = parse(
         """<ir_version: 8, opset_import: ["" : 17]>
         net (float[1,4,3,3] x) => (float[1,4,3,3] y) { a = Conv(x, w0) b = Add(a, x) y = Relu(b) }"""
     )
@@ -222,7 +223,7 @@ def test_the_unary_marker_is_no_range() -> None:
 
 
 def test_grouped_conv_transpose_shares_scales_between_groups() -> None:
-    model = parser.parse_model(
+    model = parse(
         """<ir_version: 8, opset_import: ["" : 17]>
         net (float[1,4,3,3] x) => (float[1,4,6,6] y) {
             y = ConvTranspose<group=2, kernel_shape=[2,2], strides=[2,2]>(x, w)

@@ -99,7 +99,9 @@ def test_f8_layers_that_the_user_keeps_are_kept_with_their_parts() -> None:
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu"])
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 1, 1), (1, 1, 1, 4)])
 def test_f8_constant_operands_have_full_rank(op: str, shape: tuple[int, ...]) -> None:
-    explicit = between(f"o = {op}(i, k)", "float[1,2,3,4] x", "float[1,2,3,4] y", k=np.abs(weights(*shape)) + 0.5)
+    explicit = between(
+        f"o = {op}(i, k)", "float[1,2,3,4] x", "float[1,2,3,4] y", k=(np.abs(weights(*shape)) + 0.5).astype(np.float32)
+    )
     t = same_function(explicit, platform="jetpack-6.2")
     assert {i.name: len(i.dims) for i in t.model.graph.initializer} == {"k": 4}
     assert set(t.automatic) == {"k_output"}
