@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import onnx
+
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.translate import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
 SCRIPT, PICTURE = ROOT / "assets" / "draw_residual_block.py", ROOT / "assets" / "residual_block.svg"
 
 
@@ -40,3 +44,15 @@ def test_another_block_is_refused_with_its_reason(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 1 and "layers on both branches" in done.stderr and not (tmp_path / "x.svg").exists()
+
+
+def test_the_first_table_of_the_readme_is_the_model_that_ships() -> None:
+    rows = re.findall(
+        r"^\| (?:before|after): .*?\| (\d+) \| (\d+) \| (\d+) \|", README.read_text(encoding="utf-8"), re.M
+    )
+    made = translate(EXAMPLE_MODEL, TranslateOptions(platform="jetpack-6.2"))
+    counts = []
+    for nodes, scales in ((onnx.load(EXAMPLE_MODEL).graph.node, {}), (made.model.graph.node, made.cache.scales)):
+        pairs = sum(n.op_type in ("QuantizeLinear", "DequantizeLinear") for n in nodes)
+        counts.append((str(len(nodes)), str(pairs), str(len(scales))))
+    assert rows == counts
