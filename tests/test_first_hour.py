@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import re
@@ -90,6 +91,12 @@ def test_many_models_end_in_a_table_and_failures_stand_in_json(desk: Path, capsy
     written = json.loads(capsys.readouterr().out)
     assert [row["model"] for row in written["failed"]] == ["my nets/c.onnx"] and len(written["translated"]) == 2
     assert main(["translate", "my nets/a.onnx", "--quiet"]) == 0 and capsys.readouterr().out == ""
+
+
+def test_the_collector_of_cycles_is_on_again(desk: Path) -> None:
+    """Whether a model was translated or refused."""
+    for model, status in (("my nets/a.onnx", 0), ("missing.onnx", 1)):
+        assert gc.isenabled() and main(["translate", model, "--quiet"]) == status and gc.isenabled()
 
 
 def test_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
