@@ -427,7 +427,7 @@ def flags_of(values: "Dict[str, Any]") -> List[str]:
 
 def same_option(name: str, **changes: Any) -> Any:
     """The option `name` of `translate` for another command; changes: its `default`, or metadata."""
-    field = TranslateOptions.__dataclass_fields__[name]
+    field = TranslateCommand.__dataclass_fields__[name]
     metadata = {**field.metadata, **{key: value for key, value in changes.items() if key != "default"}}
     if field.default_factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=field.default_factory, metadata=metadata)

@@ -62,13 +62,7 @@ class Options:
         help="the cost model that --fit writes, for --cost_model",
         group="Automation",
     )
-    fail_over_ms: Optional[float] = option(
-        "--fail_over_ms",
-        default=None,
-        metavar="MS",
-        help="exit status 1 where the estimated time of the layers on the DLA is longer, or unknown",
-        group="Automation",
-    )
+    fail_over_ms: Optional[float] = same_option("fail_over_ms")
     verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
 
 

@@ -153,7 +153,6 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
 
 def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
     from qdq_translator.commands.located import print_next
-    from qdq_translator.formats.files import TranslationFiles
     from qdq_translator.report.terminal import print_short
 
     print_short(summary, options.verbose)
