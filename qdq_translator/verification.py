@@ -28,6 +28,7 @@ from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, l
 from qdq_translator.simulate.per_layer import compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
+from qdq_translator.simulate.user_metric import load_metric
 
 SCHEMA_VERSION = 1
 SHOWN_JUMPS = 8
@@ -47,6 +48,7 @@ class Request(Protocol):
     translation: str
     float: Optional[str]
     inputs: Optional[str]
+    labels: Optional[str]
     samples: Optional[int]
     seed: int
     shapes: list[str]
@@ -64,6 +66,8 @@ class Request(Protocol):
     layer_arg: Optional[str]
     min_cosine: Optional[Real]
     min_top1_agreement: Optional[Real]
+    metric: Optional[str]
+    max_metric_drop: Optional[Real]
     device_results: Optional[str]
 
 
@@ -91,6 +95,7 @@ def _verified(
     """`faults`: what `disagreements` found."""
     if options.layer_arg is not None:
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
+    metric = load_metric(options.metric) if options.metric else None
     model, source = load_model(options.model)
     explicit = ExplicitNetwork.of(model)
     float_model = load_model(options.float)[0] if options.float else None
@@ -113,7 +118,7 @@ def _verified(
     unfused = None
     if options.fuse == "both" and placement.open:
         unfused = simulate(network, dataclasses.replace(settings, fuse=False))
-    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused)
+    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused, metric)
     results: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -139,6 +144,8 @@ def _verified(
         "outputs": outputs.as_dict(),
         "notes": notes,
     }
+    if metric is not None:
+        results["metric"] = {"name": metric.name, "drop": _metric_drop(outputs)}
     if device is not None:
         results["device"] = {k: device.about.get(k) for k in ("device", "tensorrt", "target", "dla_core", "engines")}
     if options.per_layer:
@@ -165,7 +172,13 @@ def _samples(options: Request, network: ImplicitNetwork) -> Samples:
     if options.inputs is None:
         return random_samples(specs, network.scales, options.samples, options.seed)
     images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
-    return load_samples(Path(options.inputs), specs, options.samples, images)
+    samples = load_samples(Path(options.inputs), specs, options.samples, images)
+    return samples.labelled(Path(options.labels)) if options.labels else samples
+
+
+def _metric_drop(outputs: OutputComparison) -> float:
+    """From the explicit model to the simulated engine."""
+    return outputs.metric[EXPLICIT] - outputs.metric[SIMULATED]
 
 
 def _failed(options: Request, outputs: OutputComparison) -> list[str]:
@@ -189,6 +202,11 @@ def _failed(options: Request, outputs: OutputComparison) -> list[str]:
                 f"Output '{name}' agrees on {agreement:.2f}% of Top-1; --min_top1_agreement wants "
                 f"{options.min_top1_agreement:g}. --per_layer shows where it goes wrong."
             )
+    if options.max_metric_drop is not None and _metric_drop(outputs) > options.max_metric_drop:
+        failed.append(
+            f"The metric '{options.metric}' falls from {outputs.metric[EXPLICIT]:.6g} to {outputs.metric[SIMULATED]:.6g}; "
+            f"--max_metric_drop allows {options.max_metric_drop:g}. --sensitivity names the layers that cost most."
+        )
     if options.min_top1_agreement is not None and all(r.top1_agreement is None for r in rows.values()):
         failed.append(
             "No output looks like class scores (samples x classes), so --min_top1_agreement cannot be held; use --min_cosine."
@@ -263,6 +281,8 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:  # noqa: C901
     for stage, rows in results["outputs"]["accuracy"].items():
         for name, value in rows.items():
             console.print(f"  {stage}: {value:.2f}% of the labels right ({escape(name)})")
+    for stage, value in results["outputs"]["metric"].items():
+        console.print(f"  {stage}: {escape(results['metric']['name'])} = {value:.6g}")
     if "per_layer" in results:
         _print_layers(console, results["per_layer"], verbose)
     if "sensitivity" in results:

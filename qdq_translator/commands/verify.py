@@ -27,6 +27,13 @@ class Options:
         metavar="PATH",
         help="an .npz (one array per input, first axis = samples), .npy, image, or a folder of them (default: random)",
     )
+    labels: Optional[str] = option(
+        "--labels",
+        default=None,
+        metavar="FILE",
+        help="an .npy, one label a sample along the first axis: right classes, or what --metric takes (default: the array "
+        "'labels' of the .npz)",
+    )
     samples: Optional[int] = option(
         "--samples", default=None, metavar="N", help="samples to run (default: all of --inputs; 8 random ones)"
     )
@@ -84,6 +91,20 @@ class Options:
     min_top1_agreement: Optional[Real] = option(
         "--min_top1_agreement", default=None, metavar="PERCENT", type=Real, help="exit status 1 below this agreement"
     )
+    metric: Optional[str] = option(
+        "--metric",
+        default=None,
+        metavar="WHERE:NAME",
+        help="a metric of your own, file.py:name or package.module:name: a function (outputs, labels) -> number, or a class "
+        "with add(outputs, labels) and result(); higher is better",
+    )
+    max_metric_drop: Optional[Real] = option(
+        "--max_metric_drop",
+        default=None,
+        metavar="X",
+        type=Real,
+        help="exit status 1 where --metric falls by more from the explicit model to the simulated engine",
+    )
     device_results: Optional[str] = option(
         "--device_results",
         default=None,
@@ -112,7 +133,7 @@ def run(options: Options) -> int:
     _check(options)
     if options.save:
         files = TranslationFiles.locate(options.translation, options.model, only_one=True)
-        read = (options.model, options.float, options.inputs, options.device_results)
+        read = (options.model, options.float, options.inputs, options.labels, options.device_results)
         refuse_overwriting([Path(options.save)], [*files, *(Path(path) for path in read if path)])
         check_place(Path(options.save))
     with progress_bar(sys.stderr) as progress:
@@ -146,5 +167,10 @@ def _check(options: Options) -> None:
         raise UsageError(f"--samples {options.samples} is not a number of samples.", "Give 1 or more.")
     if any(s <= 0 for s in options.image_std):
         raise UsageError("--image_std must be positive.", "It divides.")
+    if options.max_metric_drop is not None and not options.metric:
+        raise UsageError("--max_metric_drop needs a metric.", "Name one with --metric file.py:name.")
+    if (options.labels or options.metric) and not options.inputs:
+        flag = "--labels" if options.labels else "--metric"
+        raise UsageError(f"{flag} needs --inputs.", "Random inputs have no labels.")
     if options.device_results and not options.inputs:
         raise UsageError("--device_results needs --inputs.", "Give the file that the device ran.")

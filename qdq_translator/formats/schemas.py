@@ -279,9 +279,11 @@ RESULTS = _record(
             {
                 "pairs": _list(_record({**_row("reference other"), "outputs": _map(_COMPARISON)})),
                 "accuracy": _OBJECT,
-            }
+            },
+            {"metric": _map(_NUMBER)},
         ),
         **_row("notes failed", _TEXTS),
+        "metric": _record({}, {"name": _TEXT, "drop": _NUMBER}),
         "per_layer": _maybe(
             _record(
                 {},

@@ -19,17 +19,20 @@ from qdq_translator.simulate.implicit import Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_scores
 from qdq_translator.simulate.run import ExplicitNetwork, Session, same_inputs
+from qdq_translator.simulate.user_metric import UserMetric
 
 EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
 
 
 @dataclasses.dataclass
 class OutputComparison:
-    """pairs: (reference, other) -> output -> Comparison. accuracy: stage -> output -> percent of right labels."""
+    """pairs: (reference, other) -> output -> Comparison. accuracy: stage -> output -> percent of right labels. metric: stage ->
+    the user's own metric, {} without one."""
 
     outputs: list[str]
     pairs: dict[tuple[str, str], dict[str, SlicedComparison]]
     accuracy: dict[str, dict[str, float]]
+    metric: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -38,6 +41,7 @@ class OutputComparison:
                 for (a, b), rows in self.pairs.items()
             ],
             "accuracy": self.accuracy,
+            "metric": self.metric,
         }
 
 
@@ -49,6 +53,7 @@ def compare_outputs(  # noqa: C901 (one pass over the samples for all of the sta
     device: Optional[DeviceResults] = None,
     progress: Progress = lambda what, done, total: None,
     unfused: Optional[Simulated] = None,
+    metric: Optional[UserMetric] = None,
 ) -> OutputComparison:
     """Runs every stage on every sample. `unfused`: the simulation at the other end of what `placement` leaves open. Raises UserError where the models' inputs or outputs do not belong together."""
     names = [v.name for v in simulated.model.graph.output]
@@ -79,6 +84,8 @@ def compare_outputs(  # noqa: C901 (one pass over the samples for all of the sta
     if unfused is not None:
         pairs.append((EXPLICIT, UNFUSED))
     result = OutputComparison(names, {p: {n: SlicedComparison(samples.batch) for n in names} for p in pairs}, {})
+    devices = [f"device {engine}" for engine in engines]
+    scores_by_metric = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
     right: dict[tuple[str, str], int] = {}
     for run in range(samples.runs):
         progress("comparing outputs", run, samples.runs)
@@ -95,8 +102,10 @@ def compare_outputs(  # noqa: C901 (one pass over the samples for all of the sta
         for (a, b), rows in result.pairs.items():
             for name in names:
                 _add(rows[name], values[a][name], values[b][name], name, a, b)
-        if samples.labels is not None:
-            labels = samples.labels[run * samples.batch : (run + 1) * samples.batch]
+        for stage, score in scores_by_metric.items():
+            score.add(values[stage], samples.labels_of(run), samples.batch)
+        labels = samples.classes_of(run)
+        if labels is not None:
             for stage, outputs in values.items():
                 for name in names:
                     scores = class_scores(outputs[name])
@@ -104,6 +113,7 @@ def compare_outputs(  # noqa: C901 (one pass over the samples for all of the sta
                         key = (stage, name)
                         right[key] = right.get(key, 0) + int(np.count_nonzero(scores.argmax(axis=1) == labels))
     progress("comparing outputs", samples.runs, samples.runs)
+    result.metric = {stage: score.result() for stage, score in scores_by_metric.items()}
     for (stage, name), count in right.items():
         result.accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
     return result

@@ -13,7 +13,8 @@ from qdq_translator.errors import MissingDependency, UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"
-"""Array of an .npz that holds the right class of each sample, where no input has that name."""
+"""Array of an .npz, or stem of an .npy beside others, that holds one label a sample, where no input has that name: the right
+class, or whatever a metric of the user's own takes."""
 DEFAULT_SAMPLES = 8
 
 
@@ -45,7 +46,7 @@ class ImageOptions:
 
 @dataclasses.dataclass
 class Samples:
-    """`runs` feeds of `batch` samples each; `feed(i)` loads the i-th. labels: right classes, where known."""
+    """`runs` feeds of `batch` samples each; `feed(i)` loads the i-th. labels: one row a sample, where known."""
 
     runs: int
     batch: int
@@ -56,6 +57,24 @@ class Samples:
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         return (self.feed(i) for i in range(self.runs))
+
+    def labels_of(self, run: int) -> Optional[np.ndarray]:
+        """Of the samples of one run; None where there are none."""
+        return None if self.labels is None else self.labels[run * self.batch : (run + 1) * self.batch]
+
+    def classes_of(self, run: int) -> Optional[np.ndarray]:
+        """The same where the labels are right classes: one integer a sample."""
+        labels = self.labels_of(run)
+        return labels if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
+
+    def labelled(self, path: Path) -> Samples:
+        """With the labels that a .npy, or the array `labels` of an .npz, holds; raises UserError for too few."""
+        if path.suffix not in (".npy", ".npz"):
+            raise UserError(f"Labels {path} are neither .npy nor .npz.", "The first axis of the array is the samples.")
+        values = _read(path) if path.suffix == ".npy" else _read_npz(path).get(LABELS)
+        if values is None:
+            raise UserError(f"{path} has no array '{LABELS}'.", "Save it with numpy.savez(file, labels=...).")
+        return dataclasses.replace(self, labels=_labels(values, len(self), str(path)))
 
     def __len__(self) -> int:
         """Samples, not runs."""
@@ -206,9 +225,17 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
         return result
 
     labels = arrays.get(LABELS) if LABELS not in stacked else None
-    if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) < runs * batch):
-        labels = None
-    return Samples(runs, batch, source, feed, None if labels is None else np.asarray(labels[: runs * batch]), notes)
+    if labels is not None:
+        labels = _labels(labels, runs * batch, source)
+    return Samples(runs, batch, source, feed, labels, notes)
+
+
+def _labels(values: np.ndarray, samples: int, source: str) -> np.ndarray:
+    """The first `samples` rows. Raises UserError where they are fewer."""
+    if not values.ndim or len(values) < samples:
+        held = len(values) if values.ndim else 1
+        raise UserError(f"{source} holds {held} labels for {samples} samples.", "Give one label a sample.")
+    return np.asarray(values[:samples])
 
 
 def _fits(shape: tuple[int, ...], wanted: Sequence[Optional[int]]) -> bool:
@@ -260,7 +287,8 @@ def _folder(path: Path, specs: Sequence[InputSpec], count: Optional[int], images
         return _images(by_kind[kind], specs, count, images, str(path))
     named = {p.stem: p for p in by_kind["npy"]}
     if kind == "npy" and all(s.name in named for s in specs):
-        return _arrays({s.name: _read(named[s.name]) for s in specs}, specs, count, str(path))
+        wanted = [s.name for s in specs] + ([LABELS] if LABELS in named else [])
+        return _arrays({name: _read(named[name]) for name in wanted}, specs, count, str(path))
     parts = []
     limit = None if count is None else count
     for file in by_kind[kind]:
