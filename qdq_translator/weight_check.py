@@ -70,7 +70,7 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
                 assert values is not None
                 if not values.size:
                     continue
-                rank = types.rank(node.inputs[1 - index])
+                rank = types.rank(node.input(1 - index))
                 row = _check(node, index, values, trained[name], has_one_scale(node, index, values.ndim, rank))
                 if row is not None:
                     rows.append(row)

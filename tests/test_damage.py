@@ -109,6 +109,15 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
     "axes that are infinite": lambda: image(
         f"{pair('x', 'a')} y = ReduceMean(a, k)", 18, k=np.array([np.inf], np.float32)
     ),
+    "weights that are a graph output": lambda: model(
+        f"net (float[1,8] x) => (float[a,b] y, float[8,8] w) <int8 z = {{0}}, float s = {{0.5}}> "
+        f"{{ {pair('x', 'a')} {pair('f', 'w')} y = MatMul(a, w) }}",
+        f=np.ones((8, 8), np.float32),
+    ),
+    "a block of -2^63": lambda: image(
+        f"{pair('x', 'a')} d = DepthToSpace <blocksize = -9223372036854775808> (a) y = Relu(d)"
+    ),
+    "a block of 2^40": lambda: image(f"{pair('x', 'a')} d = SpaceToDepth <blocksize = 1099511627776> (a) y = Relu(d)"),
     "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
 }
 

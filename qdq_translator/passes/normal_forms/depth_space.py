@@ -4,7 +4,7 @@
 2. `SpaceToDepth(b)`: [N, C, H', b, W', b] -> [N, b, b, C, H', W'] -> [N, b*b*C, H', W']
 
 The values only move, so rule S3 gives the new tensors their scales.
-Not: on a DLA, which has no six dimensions (rule D11 is for it); unknown C, H or W.
+Not: on a DLA, which has no six dimensions (rule D11 is for it); unknown C, H or W; blocks that do not divide them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def apply(editor: Editor) -> None:
             continue
         _, channels, height, width = image
         block = int(node.get("blocksize"))
+        if block < 1 or (channels % block**2 if node.is_op("DepthToSpace") else height % block or width % block):
+            continue
         if node.is_op("DepthToSpace"):
             rest = channels // (block * block)
             if node.get("mode", "DCR") == "CRD":
