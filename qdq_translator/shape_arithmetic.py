@@ -120,8 +120,11 @@ class _Completion:
                 OverflowError,
             ):  # an element is unknown, or shapes do not fit
                 return
-        if result is not None and result.size <= _MOST:
-            self.known[node.outputs[0]] = _wrapped(np.asarray(result, dtype=object))
+        if result is None:
+            return
+        result = np.asarray(result, dtype=object)  # of objects, NumPy gives a scalar as the object itself
+        if result.size <= _MOST:
+            self.known[node.outputs[0]] = _wrapped(result)
 
     def _shape(self, node: Node) -> Optional[Array]:
         name = node.inputs[0]

@@ -10,7 +10,7 @@ import functools
 import math
 from typing import Optional
 
-from onnx import TensorProto, defs, numpy_helper
+from onnx import AttributeProto, TensorProto, defs, numpy_helper
 
 from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import ModelError
@@ -62,24 +62,28 @@ def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
     for key, attribute in node.attributes.items():
         if attribute.type == attribute.TENSOR:
             _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
-    if schema is None:
-        return
+    unknown = dict(node.attributes)
+    if schema is not None:
+        _check_against(node, schema, unknown)
+    for key, attribute in unknown.items():
+        kinds = _ever(node.op_type).get(key)
+        if kinds and attribute.type not in kinds:
+            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
+
+
+def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, AttributeProto]) -> None:
+    """Takes the attributes that the schema knows out of `unknown`."""
     if not schema.min_input <= len(node.inputs) <= schema.max_input:
         raise ModelError(
             f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX wants "
             f"{schema.min_input} to {schema.max_input}.",
             _MEND,
         )
-    unknown = dict(node.attributes)
     for key, (kind, required) in _attributes(schema):
         given = unknown.pop(key, None)
         if given is None and required:
             raise ModelError(f"Node {node.label} ({node.op_type}) lacks its attribute '{key}'.", _MEND)
         if given is not None and given.type != kind:
-            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
-    for key, attribute in unknown.items():
-        kinds = _ever(node.op_type).get(key)
-        if kinds and attribute.type not in kinds:
             raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
     if schema.min_input and not node.inputs[0]:
         raise ModelError(f"Node {node.label} ({node.op_type}) lacks its first input.", _MEND)

@@ -16,12 +16,12 @@ def minimal(schema: dict[str, Any]) -> Any:
 
 
 def strict(schema: Any) -> Any:
-    """No key may stand there that the schema does not name."""
+    """No key may stand there that the schema does not name, but where it says so."""
     if isinstance(schema, list):
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     closed = {key: strict(part) for key, part in schema.items()}
     if isinstance(schema.get("properties"), dict) and "type" in schema:
-        closed["additionalProperties"] = False
+        closed.setdefault("additionalProperties", False)
     return closed

@@ -68,6 +68,9 @@ REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
     ),
     "an opset beyond 32 bits": lambda: opset(2**40),
     "an opset below 1": lambda: opset(-1),
+    "an attribute of another type, of an operator that the opset does not have yet": lambda: attribute(
+        flat(f"{pair('x', 'a')} y = DequantizeLinear(a, s, z)", opset=1), "axis", [1]
+    ),
     "an attribute of another type than in any version": lambda: attribute(
         image(f"{pair('x', 'a')} y = ReduceMean(a)", 18), "axes", 7
     ),
@@ -108,6 +111,16 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
     ),
     "axes that are infinite": lambda: image(
         f"{pair('x', 'a')} y = ReduceMean(a, k)", 18, k=np.array([np.inf], np.float32)
+    ),
+    "a size of an open shape, picked by a scalar": lambda: model(
+        f"net (float[n,4,8,8] x) => (float[a,b,c,d] y) <int8 z = {{0}}, float s = {{0.5}}> {{ {pair('x', 'a')} h = Shape(a) "
+        "g = Gather(h, two) u = Unsqueeze(g, zero) m = Slice(a, zero, u, two_at) y = Relu(m) }",
+        two=np.array(2),
+        two_at=np.array([2]),
+        zero=np.array([0]),
+    ),
+    "a constant that becomes a text": lambda: flat(
+        f"{pair('x', 'a')} c = Cast <to = 8> (k) y = Add(a, c)", k=np.zeros(8, np.float32)
     ),
     "weights that are a graph output": lambda: model(
         f"net (float[1,8] x) => (float[a,b] y, float[8,8] w) <int8 z = {{0}}, float s = {{0.5}}> "

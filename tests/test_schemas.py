@@ -14,7 +14,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
-from qdq_translator.formats.schemas import CONFIG, LAYER_INFO, REPORT, RESULTS, parse_json
+from qdq_translator.formats.schemas import CONFIG, DEVICE_RESULTS, LAYER_INFO, REPORT, RESULTS, parse_json
 from tests.conftest import ZOO, need_shared
 from tests.json_examples import minimal, strict
 
@@ -39,7 +39,7 @@ def hold(written: Any, schema: dict[str, Any]) -> None:
 
 
 def test_schemas_are_schemas() -> None:
-    for schema in (REPORT, CONFIG, RESULTS, LAYER_INFO):
+    for schema in (REPORT, CONFIG, RESULTS, DEVICE_RESULTS, LAYER_INFO):
         Draft7Validator.check_schema(schema)
         hold(minimal(schema), schema)
 
@@ -126,6 +126,25 @@ def test_a_fault_is_a_sentence_that_names_the_field(place: tuple[Any, ...], tmp_
     files.report.write_text(json.dumps(report), encoding="utf-8")
     with pytest.raises(UserError, match=rf"lacks '{place[-1]}'"):
         files.read_report()
+
+
+def test_verdicts_for_a_dla_come_with_a_time(tmp_path: Path) -> None:
+    files = translate(EXAMPLE_MODEL, TranslateOptions(**EVERYTHING)).save(tmp_path)
+    report = json.loads(files.report.read_text(encoding="utf-8"))
+    files.report.write_text(json.dumps({**report, "cost": None}), encoding="utf-8")
+    with pytest.raises(UserError, match="'cost' is null instead of an object"):
+        files.read_report()
+    files.report.write_text(json.dumps({**report, "cost": None, "dla": None}), encoding="utf-8")
+    assert files.read_report()
+
+
+@pytest.mark.parametrize("options", [{"shapes": [None]}, {"shapes": {"x": 1}}, {"target": 7}])
+def test_remembered_options_that_are_none(options: dict[str, Any], tmp_path: Path) -> None:
+    files = translate(EXAMPLE_MODEL).save(tmp_path)
+    config = json.loads(files.config.read_text(encoding="utf-8"))
+    files.config.write_text(json.dumps({**config, "options": options}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"'options\."):
+        files.read_config()
 
 
 @pytest.mark.parametrize(

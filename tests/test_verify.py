@@ -492,11 +492,21 @@ def test_device_results_of_something_else_are_refused(files: TranslationFiles, t
             )
 
     check(device_folder(tmp_path / "a", files, {"logits": values}, cache={"file": "c", "sha256": "0"}), "another cache")
-    check(device_folder(tmp_path / "b", files, {"logits": values}, kind="other"), "holds no device results")
-    check(device_folder(tmp_path / "c", files, {"logits": values}, schema_version=9), "schema_version 9")
+    check(device_folder(tmp_path / "b", files, {"logits": values}, kind="other"), "'kind' is \"other\" instead")
+    check(device_folder(tmp_path / "c", files, {"logits": values}, schema_version=9), "schema version 9")
     check(device_folder(tmp_path / "d", files, {"other": values}), "has no output 'logits'")
     check(device_folder(tmp_path / "e", files, {"logits": values[:10]}), "has no output 'logits' for sample 10")
     check(tmp_path / "gone.json", "cannot be read")
+    engine = {"status": "ok"}
+    check(device_folder(tmp_path / "f", files, {"logits": values}, engines={"a": engine}), "lacks 'outputs'")
+    for name in ("../a/implicit_outputs.npz", str(tmp_path / "a" / "implicit_outputs.npz"), "link.npz", "", "\0"):
+        path = device_folder(tmp_path / "g", files, {"logits": values}, engines={"a": {**engine, "outputs": name}})
+        link = tmp_path / "g" / "link.npz"
+        link.is_symlink() or link.symlink_to(tmp_path / "a" / "implicit_outputs.npz")
+        check(path, "outside")
+    path = device_folder(tmp_path / "h", files, {"logits": values}, engines={"a": {**engine, "outputs": "cut.npz"}})
+    (tmp_path / "h" / "cut.npz").write_bytes((tmp_path / "h" / "implicit_outputs.npz").read_bytes()[:-9])
+    check(path, "cannot be read")
 
 
 def test_the_stripped_graph_is_left_alone(files: TranslationFiles) -> None:

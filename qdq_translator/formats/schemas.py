@@ -52,7 +52,7 @@ def _row(keys: str, schema: Schema = _TEXT) -> Schema:
 
 _TEXTS = _list(_TEXT)
 _ORIGIN = {"rule": _TEXT}, _row("node source note")
-_SOURCE = _record(_row("file sha256"))
+_FILE = _record(_row("file sha256"))
 _VERSION = _record(_row("number origin"))
 _VERDICTS = ("dla-int8", "dla-fp16", "gpu", "folded")
 _DIAGNOSTIC = _record(
@@ -152,7 +152,7 @@ REPORT = _record(
     {
         "schema_version": {"type": "integer", "enum": [2]},
         **_row("generator model"),
-        "source": _SOURCE,
+        "source": _FILE,
         "target": _one_of("gpu", "orin-dla", "xavier-dla"),
         "options": _OBJECT,
         "cache_version": _VERSION,
@@ -239,7 +239,8 @@ REPORT = _record(
         ),
     },
 )
-"""NAME_report.json."""
+REPORT.update({"if": {"properties": {"dla": _OBJECT}}, "then": {"properties": {"cost": _OBJECT}}})
+"""NAME_report.json; what has verdicts for a DLA has an estimated time."""
 
 CONFIG = _record(
     {},
@@ -251,8 +252,11 @@ CONFIG = _record(
         "scale_origins": _map(_record(*_ORIGIN)),
         "automatic_tensor_scales": _map(_NUMBER),
         "diagnostics": _list(_DIAGNOSTIC),
-        "options": _OBJECT,
-        "source": _SOURCE,
+        "options": {
+            **_record({}, {"target": _maybe(_TEXT), "shapes": _maybe(_TEXTS)}),
+            "additionalProperties": True,
+        },
+        "source": _FILE,
         "cache_version": _VERSION,
         "set": _TEXT,
     },
@@ -317,6 +321,22 @@ RESULTS = _record(
     },
 )
 """What `verify --save` writes."""
+
+DEVICE_RESULTS = _record(
+    {
+        "schema_version": {"type": "integer", "enum": [1]},
+        "kind": _one_of("qdq-translator device results"),
+        **_row("model cache inputs", _FILE),
+        "engines": _map(
+            {
+                **_record({"status": _one_of("ok", "failed")}, _row("outputs error")),
+                "if": {"properties": {"status": {"enum": ["ok"]}}},
+                "then": {"required": ["outputs"]},
+            }
+        ),
+    }
+)
+"""What `e2e_workflow/on_device/run_on_device.py` writes; only what we rely on."""
 
 _ENDS = {"type": ["array", "null"], "items": {"type": ["object", "string"]}}
 LAYER_INFO: Schema = {

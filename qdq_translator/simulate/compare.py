@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import io
+import os
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
 import numpy as np
 import onnx
 
+from qdq_translator.disk import read_file
 from qdq_translator.errors import UserError
+from qdq_translator.formats.schemas import DEVICE_RESULTS, read_json
 from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress
 from qdq_translator.simulate.implicit import Simulated, copy_model
@@ -157,36 +160,20 @@ class DeviceResults:
 
         Raises UserError for files that are no device results or belong to something else.
         """
-        try:
-            about = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read: {error}.", "Copy the whole results folder again.") from error
-        if not isinstance(about, dict) or about.get("kind") != "qdq-translator device results":
-            raise UserError(
-                f"{path} holds no device results.", "Name the device_results.json that run_on_device.py wrote."
-            )
-        if about.get("schema_version") != 1:
-            raise UserError(f"{path} has schema_version {about.get('schema_version')}.", "This program reads 1.")
+        about = read_json(path, DEVICE_RESULTS, "Name the device_results.json that run_on_device.py wrote.")
         for key, file in files.items():
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            if about.get(key, {}).get("sha256") != digest:
+            if about[key]["sha256"] != hashlib.sha256(read_file(file)).hexdigest():
                 raise UserError(
-                    f"The device ran with another {key} ({about.get(key, {}).get('file', '?')}) than {file}.",
+                    f"The device ran with another {key} ({about[key]['file']}) than {file}.",
                     "Give the same files here and there.",
                 )
         arrays: dict[str, dict[str, np.ndarray]] = {}
         notes = []
-        for name, engine in about.get("engines", {}).items():
-            if engine.get("status") != "ok":
+        for name, engine in about["engines"].items():
+            if engine["status"] != "ok":
                 notes.append(f"engine '{name}' failed on the device: {engine.get('error', 'no reason given')}")
                 continue
-            try:
-                with np.load(path.parent / engine["outputs"], allow_pickle=False) as file:
-                    loaded = {n: file[n] for n in file.files}
-            except (OSError, KeyError, ValueError) as error:
-                raise UserError(
-                    f"The outputs of engine '{name}' cannot be read: {error}.", "Copy the folder again."
-                ) from error
+            loaded = _outputs_of(name, path.parent, engine["outputs"])
             missing = [n for n in outputs if n not in loaded]
             if missing:
                 raise UserError(f"Engine '{name}' has no output '{missing[0]}'.", "Was another model built?")
@@ -208,3 +195,19 @@ class DeviceResults:
                 )
             result[name] = part.reshape(reference.shape)
         return result
+
+
+def _outputs_of(engine: str, folder: Path, name: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file in `folder`. Raises UserError where it lies outside or cannot be read."""
+    place = Path(os.path.realpath(folder / name)) if "\0" not in name else folder
+    if Path(os.path.realpath(folder)) not in place.parents:
+        raise UserError(
+            f"The outputs of engine '{engine}' are said to lie in '{name}', outside {folder}.", "Copy the folder again."
+        )
+    try:
+        with np.load(io.BytesIO(read_file(place)), allow_pickle=False) as file:
+            return {array: file[array] for array in file.files}
+    except Exception as error:  # zipfile, zlib and NumPy each raise what they like
+        raise UserError(
+            f"The outputs of engine '{engine}' cannot be read from {place}: {error}.", "Copy the folder again."
+        ) from error
