@@ -157,7 +157,7 @@ def _verified(
             network, settings, samples, float_model, options.time_limit, progress
         ).as_dict()
     if options.audit:
-        results["audit"] = audit_network(network, samples, progress).as_dict()
+        results["audit"] = audit_network(network, samples, progress, placement.weights).as_dict()
     if results["stale"]:
         notes.append(f"{source.file} is not the file that was translated (its SHA-256 differs)")
     if "integrity" not in network.report:

@@ -67,6 +67,56 @@ def test_figures_are_those_of_the_values(data: Path, tmp_path: Path) -> None:
     assert "too tight" in rows["a"].cause and "too wide" in rows["b"].cause and rows["x"].cause == "fits"
 
 
+def test_histograms_hold_every_value_and_the_clip_lines(data: Path, tmp_path: Path) -> None:
+    explicit = network(sa=1 / 127)
+    row = next(r for r in audited(explicit, data, tmp_path / "t").as_dict()["tensors"] if r["tensor"] == "x")
+    counts, end = row["histogram"]["counts"], row["histogram"]["end"]
+    magnitudes = np.abs(np.load(data)).ravel()
+    assert counts == np.histogram(magnitudes, len(counts), (0, end))[0].tolist() and sum(counts) == magnitudes.size
+    assert row["amax"] == pytest.approx(4.0) and row["best_amax"] == pytest.approx(127 * row["best"])
+
+
+def weights_of(explicit: onnx.ModelProto, data: Path, folder: Path, *more: str) -> list:  # type: ignore[type-arg]
+    onnx.save(explicit, folder / "net.onnx")
+    net, out = str(folder / "net.onnx"), str(folder / "t")
+    assert main(["translate", net, "-o", out, *more, "--quiet"]) == 0
+    saved = str(folder / "results.json")
+    assert main(["verify", "-i", net, "-t", out, "--inputs", str(data), "--audit", "--save", saved]) == 0
+    return list(json.loads(Path(saved).read_text())["audit"]["weights"])
+
+
+def test_weights_by_channel(data: Path, tmp_path: Path) -> None:
+    """One scale for all channels leaves a small channel few codes; one large weight sets the step of its channel."""
+    random = np.random.default_rng(5)
+    w = random.standard_normal((4, 4, 3, 3)).astype(np.float32)
+    w[1] *= 2 * np.abs(w).max() / 127 / np.abs(w[1]).max()
+    v = random.standard_normal((4, 4, 9, 9)).astype(np.float32)
+    v[2, 0, 0, 0] = 400
+    u = random.standard_normal((4, 4, 3, 3)).astype(np.float32)
+    text = f"""net (float[N, 4, 8, 8] x) => (float[N, 4, 4, 4] y) {{
+        {pair("x", "xq", "s")}
+        {pair("w", "wq", "sw")}
+        a = Conv(xq, wq)
+        {pair("a", "aq", "s")}
+        b = Conv <pads=[4, 4, 4, 4]> (aq, v)
+        {pair("b", "bq", "s")}
+        c = Conv(bq, u)
+        {pair("c", "y", "s")}
+    }}"""
+    sw = np.float32(np.abs(w).max() / 127)
+    rows = weights_of(model(text, w=w, v=v, u=u, z=np.int8(0), s=np.float32(4 / 127), sw=sw), data, tmp_path)
+    assert [row["worst_channel"] for row in rows[:2]] == [1, 2] and rows[2]["cause"] == "fits"
+    first, second, third = rows
+    codes = np.rint(np.abs(w).reshape(4, -1).max(1) / sw)
+    assert first["channel_codes"] == codes.tolist() and codes[1] <= 3 and "one scale" in first["cause"]
+    assert second["channel_codes"] == [127] * 4 and "few large weights" in second["cause"]
+    for row, weight in ((second, v), (third, u)):
+        steps = np.abs(weight).reshape(4, -1).max(1) / 127
+        expected = 10 * np.log10(12 * np.mean(weight.reshape(4, -1).astype(np.float64) ** 2, axis=1) / steps**2)
+        assert row["channel_sqnr_db"] == pytest.approx(expected.tolist())
+        assert sum(row["histogram"]["counts"]) == weight.size
+
+
 def test_the_worst_comes_first(data: Path, tmp_path: Path) -> None:
     audit = audited(network(sa=1 / 127, sb=40 / 127), data, tmp_path / "t")
     assert [row.tensor for row in audit.rows] == ["a", "b", "x"]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Collection, Mapping, Optional, Sequence
 
 import numpy as np
 
-from qdq_translator.calibration.histogram import Histogram
+from qdq_translator.calibration.histogram import BINS, Histogram
 from qdq_translator.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.calibration.observe import observe
+from qdq_translator.calibration.weight_audit import AuditedWeight, audit_weights
 from qdq_translator.graph import Graph
 from qdq_translator.placement import graph_tensors
 from qdq_translator.progress import Progress
@@ -32,13 +33,15 @@ FITS_DB = 1.0
 """A better range that gains less is no finding."""
 OUTLIER = 4.0
 """A channel that reaches so many times as far as the median channel."""
+SHOWN_BINS = 128
 
 
 @dataclasses.dataclass(frozen=True)
 class AuditedScale:
     """scale: of the table; origin: the rule that gave it. lowest, highest: what was seen. clipped: share (0 to 1) of the
     values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0. noise: energy of
-    the error over energy of the tensor; best_noise: the same with `best`, the scale of the least squared error."""
+    the error over energy of the tensor; best_noise: the same with `best`, the scale of the least squared error. histogram: of
+    the magnitudes, SHOWN_BINS counts from 0 to `end`."""
 
     tensor: str
     origin: str
@@ -51,6 +54,7 @@ class AuditedScale:
     best: float
     best_noise: float
     cause: str
+    histogram: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
@@ -70,6 +74,8 @@ class AuditedScale:
         plain = dataclasses.asdict(self)
         del plain["noise"], plain["best_noise"]
         plain.update(
+            amax=self.scale * INT8_MAX,
+            best_amax=self.best * INT8_MAX,
             sqnr_db=finite_or_none(noise_to_db(self.noise)),
             best_sqnr_db=finite_or_none(noise_to_db(self.best_noise)),
             gain_db=finite_or_none(self.gain_db),
@@ -80,14 +86,20 @@ class AuditedScale:
 @dataclasses.dataclass(frozen=True)
 class Audit:
     """rows: worst first; silent: tensors that held nothing but zeros. unlike: a sentence where the data are not what the
-    scales were made with, else ''."""
+    scales were made with, else ''. weights: worst first."""
 
     rows: tuple[AuditedScale, ...]
     silent: tuple[str, ...]
     unlike: str
+    weights: tuple[AuditedWeight, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        return {"unlike": self.unlike, "zero": list(self.silent), "tensors": [row.as_dict() for row in self.rows]}
+        return {
+            "unlike": self.unlike,
+            "zero": list(self.silent),
+            "tensors": [row.as_dict() for row in self.rows],
+            "weights": [row.as_dict() for row in self.weights],
+        }
 
 
 def audit_scales(scales: Mapping[str, tuple[float, str]], histograms: Mapping[str, Histogram]) -> Audit:
@@ -105,8 +117,12 @@ def audit_scales(scales: Mapping[str, tuple[float, str]], histograms: Mapping[st
     return Audit(tuple(rows), tuple(silent), _unlike(rows))
 
 
-def audit_network(network: ImplicitNetwork, samples: Samples, progress: Progress) -> Audit:
-    """Every scale of the cache that is a range of an activation. Raises UserError as `observe` does."""
+def audit_network(
+    network: ImplicitNetwork, samples: Samples, progress: Progress, weights: Collection[tuple[str, int]] = ()
+) -> Audit:
+    """Every scale of the cache that is a range of an activation, and the weights (node, input index) that are rounded.
+
+    Raises UserError as `observe` does."""
     graph = Graph.from_model(copy_model(network.model))
     types = TensorTypes(graph)
     origins = {name: str(origin.get("rule", "")) for name, origin in network.config.get("scale_origins", {}).items()}
@@ -117,7 +133,8 @@ def audit_network(network: ImplicitNetwork, samples: Samples, progress: Progress
     ]
     stated = {name: network.scales[name] for name in names if not origins or origins.get(name) in STATED}
     observed = observe(graph, types, stated, names, samples, progress, by_channel=True)
-    return audit_scales({name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms)
+    audit = audit_scales({name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms)
+    return dataclasses.replace(audit, weights=tuple(audit_weights(graph, types, weights)))
 
 
 def _row(tensor: str, scale: float, origin: str, histogram: Histogram) -> AuditedScale:
@@ -140,6 +157,7 @@ def _row(tensor: str, scale: float, origin: str, histogram: Histogram) -> Audite
         best / INT8_MAX,
         best_error / total,
         "",
+        {"end": histogram.width * BINS, "counts": histogram.counts.reshape(SHOWN_BINS, -1).sum(1).tolist()},
     )
     return dataclasses.replace(row, cause=_cause(row, histogram))
 
@@ -202,23 +220,39 @@ def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
     """For a terminal: the worst ten scales, or all with `verbose`."""
     from rich.markup import escape
 
-    rows = found["tensors"]
+    rows, weights = found["tensors"], found["weights"]
     if found["unlike"]:
         console.print(f"[yellow]{escape(found['unlike'])}[/]")
-    bad = [row for row in rows if row["cause"] != "fits"]
-    shown = rows if verbose else bad[:10]
-    if not shown:
+    shown = _shown(rows, verbose)
+    if shown:
+        console.print(
+            f"Scales held against these inputs, {'all' if verbose else 'the worst'} {len(shown)} of {len(rows)}:"
+        )
+    elif rows:
         console.print(f"All {len(rows)} scales fit these inputs.")
-        return
-    console.print(f"Scales held against these inputs, {'all' if verbose else 'the worst'} {len(shown)} of {len(rows)}:")
     for row in shown:
         best = "" if row["gain_db"] == 0 else f", {_db(row['best_sqnr_db'])} with the best range"
         console.print(f"  [bold]{escape(row['tensor'])}[/]: SQNR {_db(row['sqnr_db'])} dB{best}")
         console.print(f"    {escape(row['cause'])}")
-    if not verbose:
+    if shown and not verbose:
         console.print(
             "  --recalibrate of translate replaces scales by name, or the worst: --recalibrate worst:3 --calibrate DATA"
         )
+    shown = _shown(weights, verbose)
+    if shown:
+        console.print(f"Weights by their worst channel, {len(shown)} of {len(weights)}:")
+    elif weights:
+        console.print(f"All {len(weights)} weights have enough codes in every channel.")
+    for row in shown:
+        console.print(
+            f"  [bold]{escape(row['weight'])}[/] of '{escape(row['node'])}': SQNR {_db(row['worst_sqnr_db'])} dB in "
+            f"channel {row['worst_channel']} of {len(row['channel_amax'])}"
+        )
+        console.print(f"    {escape(row['cause'])}")
+
+
+def _shown(rows: list[dict[str, Any]], verbose: bool) -> list[dict[str, Any]]:
+    return rows if verbose else [row for row in rows if row["cause"] != "fits"][:10]
 
 
 def _db(value: Optional[float]) -> str:

@@ -270,6 +270,37 @@ _COMPARISON = _record(
         **_row("top1_samples non_finite values", _maybe(_COUNT)),
     }
 )
+_HISTOGRAM = _record({"end": _NUMBER, "counts": _list(_COUNT)})
+_AUDIT = _record(
+    {
+        "unlike": _TEXT,
+        "zero": _TEXTS,
+        "tensors": _list(
+            _record(
+                {
+                    **_row("tensor origin cause"),
+                    **_row("scale amax best best_amax lowest highest clipped unused_bits", _NUMBER),
+                    **_row("sqnr_db best_sqnr_db gain_db", _maybe(_NUMBER)),
+                    "histogram": _HISTOGRAM,
+                }
+            )
+        ),
+        "weights": _list(
+            _record(
+                {
+                    **_row("weight node cause"),
+                    "one_scale": _FLAG,
+                    "worst_channel": _COUNT,
+                    "worst_sqnr_db": _NUMBER,
+                    "channel_amax": _list(_NUMBER),
+                    "channel_codes": _list(_COUNT),
+                    "channel_sqnr_db": _list(_maybe(_NUMBER)),
+                    "histogram": _HISTOGRAM,
+                }
+            )
+        ),
+    }
+)
 RESULTS = _record(
     {},
     {
@@ -288,6 +319,7 @@ RESULTS = _record(
         ),
         **_row("notes failed", _TEXTS),
         "metric": _record({}, {"name": _TEXT, "drop": _NUMBER}),
+        "audit": _maybe(_AUDIT),
         "per_layer": _maybe(
             _record(
                 {},
