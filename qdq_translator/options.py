@@ -228,6 +228,14 @@ class TranslateOptions:
         "too; list: print the rules)",
         group="Target",
     )
+    dla_output: str = option(
+        "--dla_output",
+        default="same",
+        choices=("same", "4d"),
+        help="4d: a graph output ends at its four-dimensional tensor, without the Reshape behind it (rule D16; needs "
+        "--dla_rewrites)",
+        group="Target",
+    )
     preset: Optional[str] = option(
         "--preset",
         default=None,

@@ -319,6 +319,7 @@ _ROWS = (
             ("D13", "Conv with different or too large padding gets a larger kernel"),
             ("D14", "AveragePool without its padding (Xavier) becomes one with it and a product"),
             ("D15", "MaxPool with a window above 8 becomes several in a row, shared by those of one tensor"),
+            ("D16", "Reshape before a graph output goes (--dla_output 4d)"),
         )
     ),
 )

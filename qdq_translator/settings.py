@@ -37,6 +37,8 @@ class Settings:
 
 def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
     """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
+    if options.dla_output != "same" and not options.dla_rewrites:
+        raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     hardware = resolve_hardware(options, diagnostics)
     if hardware.generation and hardware.platform is not None:
         _warn_of_platform(options, hardware.platform, diagnostics)

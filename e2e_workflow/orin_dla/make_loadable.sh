@@ -35,7 +35,7 @@ stripped=$folder/${name}_noqdq.onnx
 echo "== Translate for $platform"
 # shellcheck disable=SC2086  # several shapes are several words
 "$qdq" translate -i "$model" -o "$folder" --target orin-dla --platform "$platform" --add_unary_ew_scales_for_dla \
-    --dla_rewrites ${SHAPES:+--shapes $SHAPES} "$@"
+    --dla_rewrites --dla_output 4d ${SHAPES:+--shapes $SHAPES} "$@"
 if "$qdq" report -t "$stripped" --json | grep -q '"gpu": [1-9]'; then
     echo "note: a loadable has no GPU to fall back to, and the DLA should refuse layers of this model;" \
         "'$qdq report -t $stripped' names them." >&2

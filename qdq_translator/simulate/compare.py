@@ -123,6 +123,8 @@ def compare_outputs(  # noqa: C901 (one pass over the samples for all of the sta
 
 
 def _add(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:
+    if a.shape[:1] == b.shape[:1] and a.size == b.size:  # rule D16: the same values in more dimensions
+        b = b.reshape(a.shape)
     if a.shape != b.shape:
         raise UserError(
             f"Output '{name}' has the shape {a.shape} in the {stage_a} stage and {b.shape} in the {stage_b} stage.",

@@ -16,7 +16,7 @@ def test_rules_are_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert page(text, "rules", rules()) == text
     assert all(f"\n### {module.RULE}" in text for module in RULES)
-    assert [module.RULE for module in RULES] == [f"D{n}" for n in range(1, len(RULES) + 1)]
+    assert {module.RULE for module in RULES} == {f"D{n}" for n in range(1, len(RULES) + 1)}
 
 
 def test_table_is_up_to_date() -> None:

@@ -1,4 +1,4 @@
-"""`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 to D15, one module a rule).
+"""`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 and on, one module a rule).
 
 Each module has `RULE` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
 docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D8 say what else, and why.
@@ -34,6 +34,7 @@ from qdq_translator.passes.dla import (
     spatial_mean,
     split_conv,
     sums,
+    tails,
 )
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.rules import RULES as REGISTRY
@@ -56,6 +57,7 @@ RULES = (
     conv_padding,
     average_pool,
     max_pool,
+    tails,
 )
 """In the order in which they are applied, each once."""
 

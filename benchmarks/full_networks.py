@@ -1,0 +1,133 @@
+"""Convolution networks of full size with random weights, quantized by ONNX Runtime: what `benchmarks.dla_rewrites` plans.
+
+    python -m benchmarks.full_networks FOLDER [NAME ...]
+
+Writes NAME__float.onnx and NAME__ort.onnx. Architectures come from torchvision, timm and ultralytics, which only this script
+needs, with PyTorch and ONNX Runtime; no weights are downloaded. Calibrated on two images of noise: only the structure counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import numpy as np
+
+
+def _torchvision(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        from torchvision import models
+
+        kind = models.segmentation if name.startswith("fcn") else models
+        more = {"weights_backbone": None} if name.startswith("fcn") else {}
+        more = {"init_weights": False} if name in ("inception_v3", "googlenet") else more
+        return getattr(kind, name)(weights=None, **more)
+
+    return make
+
+
+def _timm(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        import timm
+
+        return timm.create_model(name, pretrained=False, exportable=True)
+
+    return make
+
+
+def _ultralytics(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        from ultralytics import YOLO
+
+        network = YOLO(f"{name}.yaml").model.fuse().eval()
+        for module in network.modules():
+            if hasattr(module, "export"):
+                module.export, module.format, module.dynamic = True, "onnx", False
+        return network
+
+    return make
+
+
+NETWORKS: dict[str, tuple[str, Callable[[], Any], int]] = {
+    "yolov5s": ("YOLOv5s (ultralytics)", _ultralytics("yolov5s"), 640),
+    "yolov8n": ("YOLOv8n (ultralytics)", _ultralytics("yolov8n"), 640),
+    "yolo11n": ("YOLO11n (ultralytics)", _ultralytics("yolo11n"), 640),
+    "resnet50": ("ResNet-50 (torchvision)", _torchvision("resnet50"), 224),
+    "mobilenet_v2": ("MobileNetV2 (torchvision)", _torchvision("mobilenet_v2"), 224),
+    "mobilenet_v3_large": ("MobileNetV3-L (torchvision)", _torchvision("mobilenet_v3_large"), 224),
+    "efficientnet_b0": ("EfficientNet-B0 (torchvision)", _torchvision("efficientnet_b0"), 224),
+    "efficientnet_lite0": ("EfficientNet-Lite0 (timm)", _timm("efficientnet_lite0"), 224),
+    "inception_v3": ("Inception-v3 (torchvision)", _torchvision("inception_v3"), 299),
+    "shufflenet_v2": ("ShuffleNetV2 1.0 (torchvision)", _torchvision("shufflenet_v2_x1_0"), 224),
+    "densenet121": ("DenseNet-121 (torchvision)", _torchvision("densenet121"), 224),
+    "regnet": ("RegNetY-400MF (torchvision)", _torchvision("regnet_y_400mf"), 224),
+    "convnext": ("ConvNeXt-T (torchvision)", _torchvision("convnext_tiny"), 224),
+    "fcn_resnet50": ("FCN-ResNet50 (torchvision)", _torchvision("fcn_resnet50"), 224),
+    "vit_b_16": ("ViT-B/16 (torchvision)", _torchvision("vit_b_16"), 224),
+}
+"""File stem -> what it is called, how it is made, and the side of its square input."""
+
+
+def export(make: Callable[[], Any], size: int, path: Path) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    torch.backends.mha.set_fastpath_enabled(False)  # which the exporter cannot write
+    network = make().eval()
+    shape = torch.zeros(1, 3, size, size)
+    names = ["out"]
+    with torch.no_grad():
+        torch.onnx.export(
+            network, (shape,), str(path), opset_version=17, dynamo=False, input_names=["images"], output_names=names
+        )
+
+
+def quantize(source: Path, target: Path) -> None:
+    """Per-channel int8 weights, int8 activations with zero point 0."""
+    from onnxruntime import quantization
+
+    class Noise(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            import onnx
+
+            dims = onnx.load(str(source)).graph.input[0].type.tensor_type.shape.dim
+            generator = np.random.default_rng(0)
+            shape = [d.dim_value for d in dims]
+            self._feeds: Iterator[dict[str, np.ndarray]] = iter(
+                [{"images": generator.standard_normal(shape).astype(np.float32)} for _ in range(2)]
+            )
+
+        def get_next(self) -> Any:
+            return next(self._feeds, None)
+
+    quantization.quantize_static(
+        str(source),
+        str(target),
+        Noise(),
+        quant_format=quantization.QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=quantization.QuantType.QInt8,
+        weight_type=quantization.QuantType.QInt8,
+        extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Full-size networks for benchmarks.dla_rewrites.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NETWORKS)}")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names or NETWORKS:
+        _, make, size = NETWORKS[name]
+        paths = [arguments.folder / f"{name}__{kind}.onnx" for kind in ("float", "ort")]
+        export(make, size, paths[0])
+        quantize(*paths)
+        print(name, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Rule D16: with --dla_output 4d, a graph output ends at its four-dimensional tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.errors import UsageError
+from tests.dla.check import BATCHES, ORIN, SCALE, both, feed_of, graph, ints, outputs, pair, weights
+
+W = {"w": weights(1, 5, 12, 1, 1)}
+
+
+def ends(body: str, out: str, batch: str = "1", **arrays: np.ndarray):  # type: ignore[no-untyped-def]
+    return graph("float[{N},12,4,4] x", out, pair("x", "q") + body, batch, **W, **arrays)
+
+
+def check(explicit, batch: str = "1", **options):  # type: ignore[no-untyped-def]
+    """Translated with and without the option: the same values in the same order."""
+    found = both(explicit, dla_rewrites=True, dla_output="4d", **options)
+    plain = translate(explicit, TranslateOptions(**{**ORIN, **options}))
+    assert list(plain.graph.outputs) == list(found.rewritten.graph.outputs)
+    for seed in (1, 2):
+        feed = feed_of(plain, batch, seed)
+        for want, got in zip(outputs(plain, feed), outputs(found.rewritten, feed)):
+            assert want.shape[0] == got.shape[0]
+            np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("tail", "out"),
+    [
+        ("y = Flatten (c)", "float[b,k] y"),
+        ("y = Reshape (c, to)", "float[b,c,d] y"),
+        ("a = Squeeze (c, three)\nf = Flatten (a)\ny = Identity (f)", "float[b,k] y"),
+    ],
+)
+def test_case_1(tail: str, out: str, batch: str) -> None:
+    three = ints(3)
+    body = "c = Conv <kernel_shape = [4, 4]> (q, w4)\n" + tail
+    found = check(ends(body, out, batch, w4=weights(2, 5, 12, 4, 4), to=ints(0, -1, 5), three=three), batch)
+    assert found.ops == ["Conv"] and found.gpu()[1] == []
+    assert found.rewritten.types.shape("y")[1:] == (5, 1, 1)  # type: ignore[index]
+    told = [d for d in found.rewritten.diagnostics if d.rule == "D16" and d.tensor == "y"]
+    assert len(told) == 1
+    declared = found.rewritten.model.graph.output[0].type.tensor_type.shape.dim
+    assert [d.dim_value for d in declared][1:] == [5, 1, 1]
+
+
+def test_behind_a_fully_connected_layer() -> None:
+    body = "m = GlobalAveragePool (q)\nf = Flatten (m)\ny = Gemm <transB = 1> (f, w1, b1)"
+    found = check(ends(body, "float[b,k] y", w1=weights(1, 8, 12), b1=weights(3, 8)))
+    assert found.ops == ["AveragePool", "Conv"] and not found.gpu()[1]
+    assert "y" not in found.rewritten.tensor_scales  # rule S2
+
+
+def test_the_scale_of_the_model_stays() -> None:
+    """Before the Reshape or behind it: whichever the model states."""
+    for body in (
+        "c = Conv (q, w)\n" + pair("c", "p") + "y = Flatten (p)",
+        "c = Conv (q, w)\nf = Flatten (c)\n" + pair("f", "y"),
+    ):
+        found = check(ends(body, "float[b,k] y"))
+        assert found.ops == ["Conv"] and found.rewritten.tensor_scales == {"x": SCALE, "y": SCALE}
+
+
+@pytest.mark.parametrize(
+    ("body", "out", "why"),
+    [
+        (
+            "c = Conv (q, w)\ny = Flatten (c)\no = Relu (y)",
+            "float[b,k] y, float[b,k] o",
+            "another layer or graph output",
+        ),
+        ("c = Conv (q, w)\ny = Flatten (c)", "float[b,k] y, float[b,c,h,w] c", "end of the network"),
+        ("c = Conv (q, w)\nf = Flatten (c)\ny = Unsqueeze (f, three)", "float[b,k,d] y, float[b,k] f", "another"),
+        ("y = Flatten (x)", "float[b,k] y", "end of the network"),
+        (
+            "c = Conv (q, w)\n" + pair("c", "p") + "f = Flatten (p)\n" + pair("f", "y", "s2"),
+            "float[b,k] y",
+            "two different scales",
+        ),
+    ],
+)
+def test_not(body: str, out: str, why: str) -> None:
+    more = {"three": ints(2), "s2": np.float32(SCALE / 2)}
+    found = check(ends(body, out, **{name: value for name, value in more.items() if name in body}))
+    assert "D16" not in found.rules
+    assert why in found.reason(found.rewritten.graph.producer["y"].name)
+
+
+def test_not_without_the_option() -> None:
+    body = "c = Conv (q, w)\ny = Flatten (c)"
+    assert both(ends(body, "float[b,k] y")).ops == ["Conv", "Reshape"]
+    with pytest.raises(UsageError, match="dla_output"):
+        translate(ends(body, "float[b,k] y"), TranslateOptions(target="orin-dla", dla_output="4d"))
+
+
+def test_the_shipped_example_is_one_loadable(tmp_path: Path) -> None:
+    options = TranslateOptions(
+        preset="dla", platform="jetpack-6.2", infer_average_pool_scales=True, dla_output="4d", unify_scales="max"
+    )
+    done = translate(EXAMPLE_MODEL, options)
+    assert done.dla is not None and done.dla.fallbacks == [] and done.dla.subgraphs == 1
+    done.save(tmp_path)
+    common = ["-t", str(tmp_path), "-i", str(EXAMPLE_MODEL), "--samples", "2", "--min_cosine", "0.9"]
+    assert main(["verify", *common]) == 0
+    script = tmp_path / "loadable.sh"
+    wanted = [
+        "--dla_standalone",
+        "--input_io_formats",
+        "int8:dla_linear",
+        "--output_io_formats",
+        "fp16:chw16",
+        "--opt_shapes",
+        "input:1x1x16x16",
+        "--script",
+        str(script),
+    ]
+    assert main(["trtexec", "-t", str(tmp_path), *wanted]) == 0
+    assert "--allowGPUFallback" not in script.read_text()
