@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, defs, numpy_helper, shape_inference
 
+from qdq_translator import operators
 from qdq_translator.budget import Budget
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, Node
@@ -176,7 +177,7 @@ class Constants:
             if node is not None and node.is_op("Constant") and "value" in node.attributes:
                 return element_name(node.attributes["value"].t.data_type)
             if node is not None and node.is_op("Cast"):
-                return element_name(node.get("to"))
+                return element_name(operators.cast_type(node))
             if node is None or not node.is_op(*LAYOUT_OPS) or node.is_op("CastLike"):
                 value = self.value(name)
                 return None if value is None else value.dtype.name
@@ -204,7 +205,7 @@ def evaluate(
         shape, itemsize = _made(node, inputs, output, opset)
         budget.allow(shape, itemsize, max((v.nbytes for v in inputs if v is not None), default=0), who)
         if node.is_op("MatMul", "Gemm") and inputs[0] is not None and inputs[0].ndim:
-            budget.spend(math.prod(shape) * inputs[0].shape[0 if node.get("transA", 0) else -1], who)
+            budget.spend(math.prod(shape) * operators.summed_size(node, inputs[0].shape), who)
         result = _in_numpy(node, inputs)
         if result is None:
             budget.spend(_REFERENCE_CALL, who)
@@ -240,16 +241,13 @@ def _in_numpy(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.nda
         if op == "Identity":
             return data
         if op == "Transpose":
-            return np.transpose(data, node.get("perm"))
+            return np.transpose(data, operators.permutation(node))
         if op == "Cast":
-            return data.astype(onnx.helper.tensor_dtype_to_np_dtype(node.get("to")))
+            return data.astype(onnx.helper.tensor_dtype_to_np_dtype(operators.cast_type(node)))
         if op == "CastLike" and inputs[1] is not None:
             return data.astype(inputs[1].dtype)
         if op == "Reshape" and len(inputs) > 1 and inputs[1] is not None:
-            shape = [int(d) for d in inputs[1]]
-            if not node.get("allowzero", 0):
-                shape = [data.shape[i] if d == 0 else d for i, d in enumerate(shape)]
-            return data.reshape(shape)
+            return data.reshape(operators.reshaped(node, data.shape, [int(d) for d in inputs[1]]))
         if op in ("Mul", "Div") and len(inputs) > 1 and inputs[1] is not None and data.dtype.kind == "f":
             return data * inputs[1] if op == "Mul" else data / inputs[1]
     return None

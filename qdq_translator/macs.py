@@ -6,7 +6,7 @@ import math
 from typing import Optional
 
 from qdq_translator.graph import Graph, Node
-from qdq_translator.operators import WEIGHTED
+from qdq_translator.operators import WEIGHTED, summed_size
 from qdq_translator.types import TensorTypes
 
 
@@ -25,9 +25,7 @@ def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
         return math.prod(out) * math.prod(b[1:])
     if node.op_type == "ConvTranspose":
         return math.prod(a) * math.prod(b[1:])
-    if node.op_type == "Gemm":
-        return math.prod(out) * (a[0] if node.get("transA", 0) else a[-1])
-    return math.prod(out) * a[-1]
+    return math.prod(out) * summed_size(node, a)
 
 
 def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:

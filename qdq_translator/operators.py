@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, Dict, Generic, Hashable, Iterable, Iterator, List, Optional, Tuple, TypeVar
+from typing import (
+    Callable,
+    Dict,
+    Generic,
+    Hashable,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 import numpy as np
 
 from qdq_translator.graph import Node
 
+Size = TypeVar("Size")
 LookUp = Callable[[str], Optional[np.ndarray]]
 
 # ---------------------------------------------------------------- named sets
@@ -89,7 +103,7 @@ def non_negative(axes_given: Optional[Iterable[int]], rank: Optional[int]) -> Op
 
 def pads(node: Node, constant: LookUp) -> Optional[List[int]]:
     """Of a constant Pad: all begins, then all ends, for every axis; None where they are not constant or only for some axes."""
-    if node.get("mode", "constant") != "constant" or node.input(3):
+    if mode(node) != "constant" or node.input(3):
         return None
     return integers(node, "pads", 1, constant)
 
@@ -145,6 +159,71 @@ def resize_scales(node: Node, opset: int, constant: LookUp) -> Optional[np.ndarr
     return values if values is not None and values.size else None
 
 
+def resize_coordinates(node: Node, opset: int) -> Tuple[str, str]:
+    """How a Resize or Upsample finds its inputs, and which of them is the nearest one."""
+    if node.is_op("Upsample") or opset < 11:
+        return "asymmetric", "floor"
+    return node.get("coordinate_transformation_mode", "half_pixel"), node.get("nearest_mode", "round_prefer_floor")
+
+
+def crops(node: Node) -> bool:
+    """True for a Resize that may write a value of its own outside the image."""
+    return bool(node.get("coordinate_transformation_mode", "") == "tf_crop_and_resize")
+
+
+def takes_nearest(node: Node) -> bool:
+    """True for a Resize or Upsample that makes no values of its own."""
+    return mode(node) == "nearest" and not crops(node)
+
+
+_MODES = {"Pad": "constant", "Resize": "nearest", "Upsample": "nearest", "DepthToSpace": "DCR"}
+
+
+def mode(node: Node) -> str:
+    return str(node.get("mode", _MODES.get(node.op_type, "")))
+
+
+def axis(node: Node, opset: int) -> int:
+    """The one axis of an operator that has one, as written, perhaps negative."""
+    if node.is_op("Softmax", "LogSoftmax", "Hardmax"):
+        return int(node.get("axis", -1 if opset >= 13 else 1))
+    return int(node.get("axis", {"Split": 0, "LayerNormalization": -1}.get(node.op_type, 1)))
+
+
+def coefficients(node: Node) -> Tuple[float, float]:
+    """alpha and beta."""
+    alpha, beta = (0.2, 0.5) if node.is_op("HardSigmoid") else (1.0, 1.0)
+    return float(node.get("alpha", alpha)), float(node.get("beta", beta))
+
+
+def epsilon(node: Node) -> float:
+    """Of a normalization."""
+    return float(node.get("epsilon", 1e-5))
+
+
+def permutation(node: Node) -> Optional[List[int]]:
+    """Of a Transpose; None where it reverses the axes."""
+    given = node.get("perm")
+    return None if given is None else [int(a) for a in given]
+
+
+def cast_type(node: Node) -> int:
+    """ONNX element type that a Cast makes."""
+    return int(node.get("to", 0))
+
+
+def block_size(node: Node) -> int:
+    """Of DepthToSpace and SpaceToDepth."""
+    return int(node.get("blocksize", 0))
+
+
+def reshaped(node: Node, sizes: Sequence[Size], wanted: Iterable[int]) -> List[Union[Size, int]]:
+    """What `wanted` of a Reshape means for a tensor of `sizes`; -1 stays. Raises IndexError where they do not fit."""
+    if node.get("allowzero", 0):
+        return list(wanted)
+    return [sizes[i] if d == 0 else d for i, d in enumerate(wanted)]
+
+
 def data_outputs(node: Node) -> List[str]:
     """Outputs that hold the node's values: all of a Split, else the first (not masks, indices or statistics)."""
     return [name for name in (node.outputs if node.op_type == "Split" else node.outputs[:1]) if name]
@@ -155,7 +234,76 @@ def in_training(node: Node, constant: LookUp) -> bool:
     if node.input(2):
         values = constant(node.input(2))
         return values is None or bool(values.any())
-    return False
+    return not node.get("is_test", 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """How a convolution or pooling moves over its spatial axes, one element an axis. pads: as written, all begins, then all
+    ends; automatic: the `auto_pad` that holds in their stead, or ''. rounds_up: `ceil_mode`."""
+
+    kernel: List[int]
+    strides: List[int]
+    dilations: List[int]
+    pads: List[int]
+    automatic: str
+    rounds_up: bool
+
+    @property
+    def dilated(self) -> bool:
+        return any(d != 1 for d in self.dilations)
+
+
+def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Window]:
+    """weight: the shape of a convolution's weight, for one that does not say its kernel; None where nothing says it."""
+    kernel = node.get("kernel_shape")
+    if kernel is None:
+        if weight is None:
+            return None
+        kernel = weight[2:]
+    count = len(kernel)
+
+    def given(key: str, default: int, each: int = 1) -> List[int]:
+        return [int(v) for v in node.get(key, [default] * (each * count))]
+
+    auto = node.get("auto_pad", "NOTSET")
+    return Window(
+        [int(k) for k in kernel],
+        given("strides", 1),
+        given("dilations", 1),
+        given("pads", 0, 2),
+        "" if auto == "NOTSET" else auto,
+        bool(node.get("ceil_mode", 0)),
+    )
+
+
+def counts_padding(node: Node) -> bool:
+    """True for an AveragePool whose average is over its padding too."""
+    return bool(node.get("count_include_pad", 0))
+
+
+def output_padding(node: Node) -> List[int]:
+    """Of a ConvTranspose; [] for none."""
+    return [int(v) for v in node.get("output_padding", ())]
+
+
+def states_output_shape(node: Node) -> bool:
+    """True for a ConvTranspose that gives the shape of its output and not its padding."""
+    return bool(node.get("output_shape"))
+
+
+def groups(node: Node) -> int:
+    return int(node.get("group", 1))
+
+
+def transposed(node: Node, index: int) -> bool:
+    """True for an operand that a Gemm transposes."""
+    return node.op_type == "Gemm" and bool(node.get("transB" if index else "transA", 0))
+
+
+def summed_size(node: Node, first: Sequence[int]) -> int:
+    """How many products a Gemm or MatMul adds up for each of its values. first: the shape of its first operand."""
+    return first[0 if transposed(node, 0) else -1]
 
 
 # ---------------------------------------------------------------- weights
@@ -213,11 +361,10 @@ def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannel
     if index not in WEIGHT_INPUTS.get(node.op_type, ()) or not node.is_standard or rank < 2:
         return None
     if node.op_type in CONVOLUTIONS:
-        return OutputChannels(0) if node.op_type == "Conv" else OutputChannels(1, int(node.get("group", 1)))
+        return OutputChannels(0) if node.op_type == "Conv" else OutputChannels(1, groups(node))
     if rank != 2:
         return None
-    transposed = node.op_type == "Gemm" and bool(node.get("transB" if index else "transA", 0))
-    return OutputChannels(1 - index if transposed else index)
+    return OutputChannels(1 - index if transposed(node, index) else index)
 
 
 def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -> bool:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterator, Optional, Tuple
 
+from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import ELEMENTWISE, PARTS, RESIZES, VIEWS
 from qdq_translator.types import FLOAT_TYPES, TensorTypes
@@ -248,7 +249,7 @@ def _conv(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Opt
     weight = graph.initializers.get(node.input(1))
     if weight is None or len(weight.dims) not in (4, 5) or not _initializers(node, graph, 1):
         return None
-    return None if any(node.get("output_padding") or ()) or node.get("output_shape") else "main"
+    return None if any(operators.output_padding(node)) or operators.states_output_shape(node) else "main"
 
 
 def _pool(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
@@ -271,7 +272,8 @@ def _concat(node: Node, graph: Graph, types: TensorTypes, version: Version) -> O
 
 
 def _gemm(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    if node.get("alpha", 1.0) != 1 or (node.input(2) and node.get("beta", 1.0) != 1):
+    alpha, beta = operators.coefficients(node)
+    if alpha != 1 or (node.input(2) and beta != 1):
         return None
     if not node.input(2):
         return "const:0 const:1 main:Matrix_Multiply"
@@ -297,7 +299,7 @@ def _softmax(node: Node, graph: Graph, types: TensorTypes, version: Version) -> 
 
 
 def _flatten(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    shape, axis = types.shape(node.inputs[0]), int(node.get("axis", 1))
+    shape, axis = types.shape(node.inputs[0]), operators.axis(node, graph.opset())
     if shape is None:
         return None
     if len(shape) == 2 and axis == 1:

@@ -214,7 +214,7 @@ def _divide(node: Node, values: list[Array]) -> Array:
 
 def _reshape(node: Node, values: list[Array]) -> Array:
     wanted = [int(v) for v in values[1].reshape(-1)]
-    return values[0].reshape([values[0].shape[i] if d == 0 else d for i, d in enumerate(wanted)])
+    return values[0].reshape(operators.reshaped(node, values[0].shape, wanted))
 
 
 def _few(shape: Array) -> list[int]:
@@ -255,7 +255,7 @@ _RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
     "Div": _divide,
     "Equal": lambda node, v: np.equal(*_known(v)),
     "Where": lambda node, v: np.where(v[0].astype(bool), v[1], v[2]),
-    "Cast": lambda node, v: v[0] if node.get("to") in _INTEGERS else None,
+    "Cast": lambda node, v: v[0] if operators.cast_type(node) in _INTEGERS else None,
     "Identity": lambda node, v: v[0],
     "Concat": lambda node, v: np.concatenate(v, axis=node.get("axis", 0)),
     "Gather": lambda node, v: np.take(v[0], v[1].astype(np.int64), axis=node.get("axis", 0)),

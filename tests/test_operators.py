@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
+import onnx
 import pytest
 
 from qdq_translator import operators
@@ -170,3 +172,55 @@ def test_named_sets_are_written_once() -> None:
                 words = {e.value for e in found.elts if isinstance(e, ast.Constant)}
                 again += [f"{path.name}:{found.lineno} has {k}" for k, v in named.items() if len(v) > 2 and v <= words]
     assert again == []
+
+
+# ---------------------------------------------------------------- one reader a parameter
+
+_READ_ELSEWHERE = {
+    ("constants.py", "value"): "the element type of a Constant, off the file and without its values",
+    ("shape_arithmetic.py", "value"): "what a ConstantOfShape fills with",
+    ("shape_arithmetic.py", "axis"): "of Concat and Gather on shapes; required, or 0",
+    ("shape_arithmetic.py", "start"): "of Shape, the only one that reads them",
+    ("shape_arithmetic.py", "end"): "of Shape, the only one that reads them",
+    ("quantizers/parameters.py", "axis"): "of a quantizer, the only one that reads them",
+    ("quantizers/parameters.py", "block_size"): "of a quantizer, the only one that reads them",
+    ("quantizers/parameters.py", "output_dtype"): "of a quantizer, the only one that reads them",
+    ("passes/fold_batchnorm.py", "spatial"): "of BatchNormalization, the only one that reads them",
+    ("passes/fold_batchnorm.py", "training_mode"): "of BatchNormalization, the only one that reads them",
+    ("passes/fold_batchnorm.py", "beta"): "written: it goes into the bias",
+    ("passes/normal_forms/gemm.py", "beta"): "written: it goes into the bias",
+    ("passes/kernel_shape.py", "kernel_shape"): "written where it is not there",
+    ("passes/dla/conv_padding.py", "auto_pad"): "written: explicit padding takes its place",
+    ("passes/opset.py", "noop_with_empty_axes"): "in which opset it exists is the matter there",
+    ("passes/opset.py", "num_outputs"): "in which opset it exists is the matter there",
+    ("passes/dla/resize.py", "keep_aspect_ratio_policy"): "of sizes, which only that rewrite takes",
+    ("passes/dla/resize.py", "axes"): "of sizes, which only that rewrite takes",
+    ("passes/dla/spatial_mean.py", "keepdims"): "the only rewrite of a ReduceMean",
+    ("parser_network.py", "axes"): "whether an older opset leaves it out",
+    ("targets/dla/checks.py", "size"): "of LRN, the only one that reads it",
+}
+
+
+def test_no_second_reader() -> None:
+    """Every attribute of an operator is read in operators.py; what is read elsewhere is read there alone, and says why."""
+    names = {key for schema in onnx.defs.get_all_schemas_with_history() for key in schema.attributes}
+    package = Path(operators.__file__).parent
+    found: set[tuple[str, str]] = set()
+    for path in sorted(package.rglob("*.py")):
+        room = path.relative_to(package).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            key, owner = None, ""
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+                key, owner = node.args[0] if node.args else None, ast.unparse(node.func.value)
+            elif isinstance(node, ast.Subscript):
+                key, owner = node.slice, ast.unparse(node.value)
+            elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+                key, owner = node.left, ast.unparse(node.comparators[0])
+            if isinstance(key, ast.Constant) and key.value in names and re.search(_A_NODE, owner):
+                found.add((room, key.value))
+    elsewhere = {where for where in found if where[0] != "operators.py"}
+    assert elsewhere - set(_READ_ELSEWHERE) == set(), "read it in operators.py, or say here why not"
+    assert set(_READ_ELSEWHERE) - elsewhere == set(), "nothing reads it there any more"
+
+
+_A_NODE = r"(^|\.)(node|norm|reader|first|pool|pad|maker|producer|conv|layer|split|gate)$|attributes$"

@@ -13,7 +13,7 @@ from typing import Iterable, Optional, Sequence
 
 from qdq_translator.cost.model import Surface, Work
 from qdq_translator.graph import Graph, Node
-from qdq_translator.operators import ACTIVATIONS, DENSE, WEIGHTED
+from qdq_translator.operators import ACTIVATIONS, DENSE, WEIGHTED, groups, summed_size
 from qdq_translator.precision import float_activations
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8
 from qdq_translator.types import TensorTypes
@@ -171,7 +171,7 @@ def _product(node: Node, types: TensorTypes) -> Optional[Work]:
     if not data or not weight or not out:
         return None
     if node.is_op(*DENSE):
-        into = data[0] if node.is_op("Gemm") and node.get("transA", 0) else data[-1]
+        into = summed_size(node, data)
         rows = math.prod(out[:-1])
         read, write = Surface(into, rows), Surface(out[-1], rows)
         return Work((read,), (write,), rows, (into, out[-1]), 1, math.prod(weight))
@@ -180,4 +180,4 @@ def _product(node: Node, types: TensorTypes) -> Optional[Work]:
     read, write = Surface(data[1], math.prod(data) // data[1]), Surface(out[1], math.prod(out) // out[1])
     positions = read.positions if node.is_op("ConvTranspose") else write.positions
     products = positions * math.prod(weight[2:])
-    return Work((read,), (write,), products, (data[1], out[1]), max(1, node.get("group", 1)), math.prod(weight))
+    return Work((read,), (write,), products, (data[1], out[1]), max(1, groups(node)), math.prod(weight))

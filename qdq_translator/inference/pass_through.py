@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
-from qdq_translator.operators import PARTS, RESIZES, data_outputs, in_training, pad_value
+from qdq_translator.operators import PARTS, RESIZES, data_outputs, in_training, mode, pad_value, takes_nearest
 
 DEFAULT_OPS = ("MaxPool", "Flatten", "Relu", "Pad", "Transpose", "Reshape", "Squeeze")
 """What NVIDIA's translator passes scales through."""
@@ -21,8 +21,7 @@ OPS = (*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS, *RESIZE_OPS)
 
 def applies(node: Node, context: Context) -> bool:
     if node.is_op(*RESIZE_OPS):
-        inside = node.get("coordinate_transformation_mode", "") != "tf_crop_and_resize"
-        return bool(node.get("mode", "nearest") == "nearest") and inside
+        return takes_nearest(node)
     if node.is_op("Dropout"):
         return not in_training(node, context.graph.array)
     if node.is_op("Cast"):
@@ -37,7 +36,7 @@ def applies(node: Node, context: Context) -> bool:
 
 def _pads_within(node: Node, context: Context) -> bool:
     """A constant Pad whose value lies outside the range of the scale is no pass-through."""
-    if node.get("mode", "constant") != "constant":
+    if mode(node) != "constant":
         return True
     value = pad_value(node, context.graph.array)
     if value is None:

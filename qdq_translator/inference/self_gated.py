@@ -15,6 +15,7 @@ from typing import Callable, Optional
 
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
+from qdq_translator.operators import coefficients
 from qdq_translator.qparams import INT8_MAX
 
 OPS = ("Mul", "HardSwish")
@@ -58,7 +59,7 @@ def gate_of(node: Node) -> Optional[Gate]:
     if node.is_op("HardSwish"):
         return hard_sigmoid(1 / 6, 0.5)
     if node.is_op("HardSigmoid"):
-        alpha, beta = float(node.get("alpha", 0.2)), float(node.get("beta", 0.5))
+        alpha, beta = coefficients(node)
         return hard_sigmoid(alpha, beta) if alpha > 0 and 0 < beta <= 1 else None
     return None
 

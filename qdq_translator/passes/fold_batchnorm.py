@@ -17,7 +17,7 @@ import numpy as np
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
-from qdq_translator.operators import WEIGHTED, output_channels
+from qdq_translator.operators import WEIGHTED, coefficients, epsilon, output_channels
 
 
 def fold_batchnorm(network: Network) -> None:
@@ -49,7 +49,7 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
         or layout.count(weight.shape) != channels
     ):
         return
-    spread = variance + norm.get("epsilon", 1e-5)
+    spread = variance + epsilon(norm)
     if not (spread > 0).all():
         return
     factor = gamma / np.sqrt(spread)
@@ -66,7 +66,7 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
     )
     new_bias = (old_bias - mean) * factor + beta
     if first.op_type == "Gemm":
-        new_bias = (old_bias * float(first.get("beta", 1.0)) - mean) * factor + beta
+        new_bias = (old_bias * coefficients(first)[1] - mean) * factor + beta
         first.attributes.pop("beta", None)
     old = first.inputs[1]
     new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")

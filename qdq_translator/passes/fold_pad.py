@@ -10,6 +10,8 @@ pools with ceil_mode or dilations (a window might lie in padding only), and pool
 
 from __future__ import annotations
 
+from typing import Optional
+
 import numpy as np
 
 from qdq_translator import operators
@@ -35,18 +37,24 @@ def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
         return False
     if scales.observed(padded) and (padded not in scales or scales.value(padded) != scales.value(source)):
         return False
-    if reader.get("auto_pad", "NOTSET") not in ("NOTSET", "") or reader.get("ceil_mode", 0):
+    window = _window(graph, reader)
+    if window is None or window.automatic or window.rounds_up:
         return False
-    if not reader.is_op("Conv") and (any(d != 1 for d in reader.get("dilations", [])) or len(reader.outputs) > 1):
+    if not reader.is_op("Conv") and (window.dilated or len(reader.outputs) > 1):
         return False
     value = operators.pad_value(pad, graph.array)
     if reader.is_op("Conv"):
         return value == 0
     if reader.is_op("AveragePool"):
-        return value == 0 and (bool(reader.get("count_include_pad", 0)) or not any(reader.get("pads", [])))
+        return value == 0 and (operators.counts_padding(reader) or not any(window.pads))
     if reader.is_op("MaxPool") and value is not None:
         return value <= _LOWEST or (value == 0 and is_non_negative(graph, source))
     return False
+
+
+def _window(graph: Graph, reader: Node) -> Optional[operators.Window]:
+    weight = graph.initializers.get(reader.input(1))
+    return operators.window(reader, None if weight is None else weight.dims)
 
 
 def _fold(graph: Graph, pad: Node, reader: Node, pads: list[int]) -> None:
@@ -54,11 +62,11 @@ def _fold(graph: Graph, pad: Node, reader: Node, pads: list[int]) -> None:
     begins, ends = pads[:rank], pads[rank:]
     if rank < 3 or min(pads) < 0 or any(begins[:2] + ends[:2]):
         return
-    own = reader.get("pads", [0] * (2 * (rank - 2)))
-    total = [a + b for a, b in zip(own, begins[2:] + ends[2:])]
+    window = _window(graph, reader)
+    assert window is not None  # `_allowed` asked
+    total = [a + b for a, b in zip(window.pads, begins[2:] + ends[2:])]
     if not reader.is_op("Conv"):
-        kernel = reader.get("kernel_shape")
-        if any(p >= k for p, k in zip(total, kernel * 2)):
+        if any(p >= k for p, k in zip(total, window.kernel * 2)):
             return
         if reader.is_op("AveragePool") and any(total):
             reader.set("count_include_pad", 1)

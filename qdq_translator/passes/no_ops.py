@@ -15,7 +15,7 @@ from typing import Callable, Union
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
-from qdq_translator.operators import VIEWS, in_training, integers, slices
+from qdq_translator.operators import VIEWS, block_size, cast_type, in_training, integers, permutation, slices
 
 RULE = "F7"
 _Condition = Callable[[Network, Node], bool]
@@ -113,11 +113,11 @@ def _one_output(network: Network, node: Node) -> bool:
 
 
 def _at_inference(network: Network, node: Node) -> bool:
-    return not in_training(node, network.graph.array) and bool(node.get("is_test", 1))
+    return not in_training(node, network.graph.array)
 
 
 def _same_type(network: Network, node: Node) -> bool:
-    wanted = node.get("to") if node.is_op("Cast") else network.types.elem_type(node.inputs[1])
+    wanted = cast_type(node) if node.is_op("Cast") else network.types.elem_type(node.inputs[1])
     return bool(wanted) and network.types.elem_type(node.inputs[0]) == wanted
 
 
@@ -131,8 +131,8 @@ def _same_shape(network: Network, node: Node) -> bool:
 
 
 def _same_order(network: Network, node: Node) -> bool:
-    permutation = node.get("perm")
-    return permutation is not None and list(permutation) == sorted(permutation)
+    order = permutation(node)
+    return order is not None and order == sorted(order)
 
 
 def _keeps_all(network: Network, node: Node) -> bool:
@@ -172,7 +172,7 @@ def _once(network: Network, node: Node) -> bool:
 
 
 def _blocks_of_one(network: Network, node: Node) -> bool:
-    return bool(node.get("blocksize") == 1)
+    return block_size(node) == 1
 
 
 def _neutral(value: int, commutes: bool) -> _Condition:

@@ -15,6 +15,7 @@ from typing import Callable, Optional
 import numpy as np
 import onnx
 
+from qdq_translator import operators
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
@@ -147,30 +148,28 @@ def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
             return False
         node.attributes.pop("noop_with_empty_axes", None)
         return False
-    axes = graph.array(node.input(1))
-    if axes is None or axes.size == 0 or axes.dtype.kind != "i":
+    axes = operators.axes(node, graph.array)
+    if not axes:
         return False
     graph.set_inputs(node, node.inputs[:1])
-    node.set("axes", [int(a) for a in axes])
+    node.set("axes", axes)
     node.attributes.pop("noop_with_empty_axes", None)
     return True
 
 
 def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
-    parts = node.get("num_outputs")
-    if parts is None:
+    if "num_outputs" not in node.attributes:
         return False
-    shape = types.shape(node.inputs[0])
-    axis = int(node.get("axis", 0))
+    shape, axis = types.shape(node.inputs[0]), operators.axis(node, graph.opset())
     size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if not isinstance(size, int):
         return False
-    if size % parts:
-        chunk = -(-size // parts)
-        if size < chunk * (parts - 1):
-            return False
-        sizes = np.array([chunk] * (parts - 1) + [size - chunk * (parts - 1)], np.int64)
-        graph.set_inputs(node, [node.inputs[0], graph.add_initializer(graph.unique_name(f"{node.name}_split"), sizes)])
+    sizes = operators.split_sizes(node, size, graph.array)
+    if sizes is None or sizes[-1] < 0:
+        return False
+    if len(set(sizes)) > 1:
+        name = graph.add_initializer(graph.unique_name(f"{node.name}_split"), np.array(sizes, np.int64))
+        graph.set_inputs(node, [node.inputs[0], name])
     del node.attributes["num_outputs"]
     return True
 
@@ -178,17 +177,13 @@ def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
 def _pad_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
     if not node.input(3):
         return False
-    pads, axes, rank = graph.array(node.input(1)), graph.array(node.input(3)), types.rank(node.inputs[0])
-    if (
-        pads is None
-        or axes is None
-        or not rank
-        or pads.size != 2 * axes.size
-        or {pads.dtype.kind, axes.dtype.kind} != {"i"}
-    ):
+    rank = types.rank(node.inputs[0])
+    pads = operators.integers(node, "pads", 1, graph.array)
+    axes = operators.non_negative(operators.axes(node, graph.array, 3), rank)
+    if pads is None or axes is None or not rank or len(pads) != 2 * len(axes):
         return False
     full = np.zeros(2 * rank, np.int64)
-    for i, axis in enumerate(int(a) % rank for a in axes):
+    for i, axis in enumerate(axes):
         full[axis], full[axis + rank] = pads[i], pads[i + len(axes)]
     name = graph.add_initializer(graph.unique_name(f"{node.name}_pads"), full)
     graph.set_inputs(node, [node.inputs[0], name, *node.inputs[2:3]])

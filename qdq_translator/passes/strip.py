@@ -497,11 +497,11 @@ def is_non_negative(graph: Graph, name: str) -> bool:
                 stack.append(node.inputs[0])
         elif node.op_type == "Pad":
             value = operators.pad_value(node, graph.array)
-            if node.get("mode", "constant") == "constant" and (value is None or value < 0):
+            if operators.mode(node) == "constant" and (value is None or value < 0):
                 return False
             stack.append(node.inputs[0])
         elif (
-            node.op_type == "Resize" and node.get("mode", "nearest") in ("nearest", "linear")
+            node.op_type == "Resize" and operators.mode(node) in ("nearest", "linear")
         ) or node.op_type in _KEEPS_SIGN:
             stack.append(node.inputs[0])
         elif node.op_type in _KEEPS_SIGN_OF_ALL:

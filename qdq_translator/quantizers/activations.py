@@ -14,6 +14,7 @@ from onnx import TensorProto
 
 from qdq_translator.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.graph import Graph, Node
+from qdq_translator.operators import cast_type
 from qdq_translator.qparams import QuantParams
 from qdq_translator.quantizers.between import BETWEEN_OPS, between, same_grid
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
@@ -227,7 +228,7 @@ class _Finder:
 def _makes_integers(node: Node, integers: set[str]) -> bool:
     """Whether outputs are integers or booleans: by the operator, or because the data input is."""
     if node.is_op("Cast"):
-        return node.get("to") not in FLOAT_TYPES
+        return cast_type(node) not in FLOAT_TYPES
     if is_quantize(node) or node.op_type in MAKE_INTEGERS:
         return True
     data = node.input(1 if node.is_op("Where") else 0)

@@ -7,10 +7,12 @@ stand there.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Callable, Optional, Union
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.constants import Constants
 from qdq_translator.graph import Node
 from qdq_translator.qparams import QuantParams
@@ -59,15 +61,11 @@ _Operator = Callable[[Node, "dict[str, Codes]", Constants], Union[Between, Rejec
 
 
 def _clip(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
-    limits = [name for name in node.inputs[1:] if name]
-    if list(read) != node.inputs[:1] or not all(constants.is_constant(name) for name in limits):
+    low, high = operators.clip_bounds(node, constants.value)
+    if list(read) != node.inputs[:1] or low is None or high is None:
         return None
     codes = read[node.inputs[0]]
-    low, high = (_integer(node, index, constants) for index in (1, 2))
-    bounds = (
-        codes.bounds[0] if low is None else max(codes.bounds[0], low),
-        codes.bounds[1] if high is None else min(codes.bounds[1], high),
-    )
+    bounds = (int(max(codes.bounds[0], low)), int(min(codes.bounds[1], high)))
     clipped = dataclasses.replace(codes, bounds=bounds)
     clamp = clipped.clamp()
     if clamp == codes.clamp():
@@ -88,8 +86,7 @@ def _split(node: Node, read: dict[str, Codes], constants: Constants) -> Optional
 
 
 def _resize(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
-    cuts = node.get("coordinate_transformation_mode", "") == "tf_crop_and_resize"
-    return _move(node, read, constants) if node.get("mode", "nearest") == "nearest" and not cuts else None
+    return _move(node, read, constants) if operators.takes_nearest(node) else None
 
 
 def _concat(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
@@ -105,9 +102,10 @@ def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Betw
     if list(read) != node.inputs[:1]:
         return None
     tensor, codes = node.inputs[0], read[node.inputs[0]]
-    if node.get("mode", "constant") != "constant":
+    if operators.mode(node) != "constant":
         return _moved(node, codes, node.outputs[:1])
-    code = _integer(node, 2, constants) if node.input(2) else 0
+    value = operators.pad_value(node, constants.value)
+    code = None if value is None or not math.isfinite(value) else int(value)
     values = set() if code is None else set(((code - codes.params.zero_point) * codes.params.scale).flat)
     if code is None or len(values) > 1:
         why = "with a value that is not constant" if code is None else "to a different value in each channel"
@@ -124,11 +122,6 @@ def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Betw
 def _moved(node: Node, codes: Codes, outputs: list[str], pad_value: Optional[float] = None) -> Between:
     moved = tuple(name for name in outputs if name)
     return Between(Move(node, codes.scale, moved, codes.params.real, pad_value), dict.fromkeys(moved, codes))
-
-
-def _integer(node: Node, index: int, constants: Constants) -> Optional[int]:
-    value = constants.value(node.input(index)) if node.input(index) else None
-    return int(value.reshape(-1)[0]) if value is not None and value.size and np.isfinite(value.reshape(-1)[0]) else None
 
 
 _OPERATORS: dict[str, _Operator] = {

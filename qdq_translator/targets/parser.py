@@ -11,6 +11,7 @@ from typing import Optional, Tuple
 import onnx
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import window
 
 Version = Tuple[int, int, int]
 
@@ -58,7 +59,8 @@ def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
         later = f"choose a platform with TensorRT {since[0]}.{since[1]} or later, or " if since is not None else ""
         what = f"The ONNX parser of TensorRT {text} has no {node.op_type} (node {node.label})."
         return what, f"{later}export the network without that operator.".capitalize().replace("tensorrt", "TensorRT")
-    if node.is_op("MaxPool") and any(d != 1 for d in node.get("dilations", ())):
+    pool = window(node) if node.is_op("MaxPool") else None
+    if pool is not None and pool.dilated:
         return (
             f"TensorRT's ONNX parser refuses dilations of a MaxPool (node {node.label}).",
             "Export the network with a MaxPool without dilations.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
@@ -27,15 +28,15 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     source, target = node.inputs[0], node.outputs[0]
     image, out = rewriter.image(source), rewriter.image(target)
     pads, dtype = rewriter.pads(node), rewriter.dtype(source)
-    if image is None or out is None or pads is None or dtype is None:
+    window = operators.window(node)
+    if image is None or out is None or pads is None or dtype is None or window is None:
         rewriter.leave(node, "its sizes are not known")
         return
-    if node.get("ceil_mode", 0) or any(d != 1 for d in node.get("dilations", [])):
+    if window.rounds_up or window.dilated:
         rewriter.leave(node, "it rounds sizes up, or is dilated")
         return
     rewriter.afford(node.name, *out[1:])
-    kernel = [int(k) for k in node.get("kernel_shape")]
-    strides = [int(s) for s in node.get("strides", [1, 1])]
+    kernel, strides = window.kernel, window.strides
     ratios = []
     for axis in range(2):
         starts = np.arange(out[2:][axis]) * strides[axis] - pads[axis]

@@ -20,6 +20,7 @@ from typing import Optional
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
@@ -55,19 +56,19 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     graph = rewriter.graph
     pads = rewriter.pads(node)
     weight = graph.initializers.get(node.input(1))
-    if weight is None or len(weight.dims) != 4 or pads is None or len(pads) != 4:
+    window = operators.window(node, None if weight is None else weight.dims)
+    if weight is None or window is None or len(weight.dims) != 4 or pads is None or len(pads) != 4:
         rewriter.leave(node, "its weight is no constant, it is not two-dimensional, or its padding is not known")
         return
     kernel = [int(d) for d in weight.dims[2:]]
-    strides, dilations = node.get("strides", [1, 1]), node.get("dilations", [1, 1])
     image = rewriter.image(node.inputs[0])
     added: list[tuple[int, int]] = []
     padding: list[int] = []
     for axis in range(2):
-        k, begin, end, d = kernel[axis], pads[axis], pads[axis + 2], int(dilations[axis])
+        k, begin, end, d = kernel[axis], pads[axis], pads[axis + 2], window.dilations[axis]
         reach = (k - 1) * d + 1
         if image is not None and begin < k:
-            size, stride = image[2:][axis], int(strides[axis])
+            size, stride = image[2:][axis], window.strides[axis]
             if (size + begin + end - reach) // stride == (size + 2 * begin - reach) // stride:
                 added.append((0, 0))
                 padding.append(begin)

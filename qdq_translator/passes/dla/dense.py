@@ -24,7 +24,7 @@ from typing import Iterable, Optional
 import numpy as np
 
 from qdq_translator.graph import Node
-from qdq_translator.operators import DENSE, ELEMENTWISE, Unions
+from qdq_translator.operators import DENSE, ELEMENTWISE, Unions, axis, coefficients, transposed
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D5"
@@ -72,12 +72,12 @@ def _liftable(rewriter: Rewriter, node: Node) -> bool:
             n in graph.initializers and math.prod(graph.initializers[n].dims) == 1 for n in node.inputs[1:] if n
         )
     if node.is_op("Softmax"):
-        last = int(node.get("axis", -1 if graph.opset() >= 13 else 1)) in (1, -1)
+        last = axis(node, graph.opset()) in (1, -1)
         return last and _flat(rewriter, node.inputs[0]) is not None
     if node.is_op("BatchNormalization"):
         return _flat(rewriter, node.inputs[0]) is not None
     if node.is_op("Concat"):
-        return int(node.get("axis", 0)) in (1, -1) and all(_flat(rewriter, n) is not None for n in node.inputs)
+        return axis(node, graph.opset()) in (1, -1) and all(_flat(rewriter, n) is not None for n in node.inputs)
     if node.is_op(*_NARY):
         width = _flat(rewriter, node.outputs[0])
         activations = [n for n in node.inputs if n not in graph.initializers]
@@ -99,9 +99,9 @@ def _dense_reason(rewriter: Rewriter, node: Node) -> str:
     if weight is None or len(weight.dims) != 2:
         return "its weight is no constant matrix"
     if node.is_op("Gemm"):
-        if node.get("transA", 0):
+        if transposed(node, 0):
             return "its input is transposed"
-        width = weight.dims[0] if node.get("transB", 0) else weight.dims[1]
+        width = weight.dims[0 if transposed(node, 1) else 1]
         if node.input(2):
             bias = graph.initializers.get(node.input(2))
             if bias is None or not _per_channel(bias.dims, width):
@@ -251,10 +251,9 @@ def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
     """The node on four-dimensional inputs, in place."""
     graph = rewriter.graph
     if node.is_op(*DENSE):
-        transposed = node.is_op("Gemm") and bool(node.get("transB", 0))
-        alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
+        (alpha, beta), turned = coefficients(node), transposed(node, 1)
         weight = rewriter.weight(
-            node, 1, "", lambda w: (w if transposed else w.T)[:, :, None, None], alpha if node.is_op("Gemm") else 1.0
+            node, 1, "", lambda w: (w if turned else w.T)[:, :, None, None], alpha if node.is_op("Gemm") else 1.0
         )
         width = graph.initializers[weight].dims[0]
         converted = [inputs[0], weight]

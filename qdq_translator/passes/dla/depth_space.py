@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
@@ -27,7 +28,7 @@ def apply(rewriter: Rewriter) -> None:
             continue
         source, target = node.inputs[0], node.outputs[0]
         channels, dtype = rewriter.channels(source), rewriter.dtype(source)
-        block = int(node.get("blocksize"))
+        block = operators.block_size(node)
         if channels is None or dtype is None:
             rewriter.leave(node, "its number of channels is not known")
             continue
@@ -39,7 +40,7 @@ def apply(rewriter: Rewriter) -> None:
         spread = block * block if node.is_op("SpaceToDepth") else 1
         rewriter.afford(node.name, channels, channels, spread * spread)
         if node.is_op("DepthToSpace"):
-            op, weight = "ConvTranspose", _to_space(channels, block, str(node.get("mode", "DCR")), dtype)
+            op, weight = "ConvTranspose", _to_space(channels, block, operators.mode(node), dtype)
         else:
             op, weight = "Conv", _to_depth(channels, block, dtype)
         inputs = [source, rewriter.constant(f"{node.name}.weight", weight)]

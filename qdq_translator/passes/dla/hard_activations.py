@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import coefficients
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D7"
@@ -48,7 +49,7 @@ def _hard_sigmoid(rewriter: Rewriter, node: Node, channels: int) -> None:
     dtype = rewriter.dtype(source)
     assert dtype is not None
     scaled = rewriter.tensor(f"{target}_scaled")
-    alpha, beta = float(node.get("alpha", 0.2)), float(node.get("beta", 0.5))
+    alpha, beta = coefficients(node)
     layer = rewriter.scale_layer(source, scaled, channels, alpha, beta, rewriter.node(f"{node.name}_scale"), dtype)
     rewriter.replace(RULE, node, [layer, _clip(rewriter, scaled, target, 1.0, node.name, dtype)])
     rewriter.derive(RULE, scaled, target, layer, note="scale of the clipped values")

@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional, Sequence, Tuple
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
@@ -69,16 +70,16 @@ def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
     if node.is_op("GlobalMaxPool"):
         return _Pool(image[2:], image[2:], (0, 0), (0, 0))
     pads = rewriter.pads(node)
-    kernel, strides = node.get("kernel_shape"), node.get("strides", [1, 1])
-    if pads is None or len(node.outputs) > 1 or any(d != 1 for d in node.get("dilations", [])):
+    window = operators.window(node)
+    if pads is None or window is None or len(node.outputs) > 1 or window.dilated:
         rewriter.leave(node, "it has an output of indices, is dilated, or its padding is not known")
         return None
-    padded = [size + pads[axis] + pads[axis + 2] - int(kernel[axis]) for axis, size in enumerate(image[2:])]
-    if node.get("ceil_mode", 0) and any(rest % int(stride) for rest, stride in zip(padded, strides)):
+    (one, two), strides = window.kernel, window.strides
+    padded = [size + pads[axis] + pads[axis + 2] - window.kernel[axis] for axis, size in enumerate(image[2:])]
+    if window.rounds_up and any(rest % stride for rest, stride in zip(padded, strides)):
         rewriter.leave(node, "it rounds sizes up")
         return None
-    one, two = int(kernel[0]), int(kernel[1])
-    return _Pool((one, two), (int(strides[0]), int(strides[1])), (pads[0], pads[1]), (pads[2], pads[3]))
+    return _Pool((one, two), (strides[0], strides[1]), (pads[0], pads[1]), (pads[2], pads[3]))
 
 
 def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_Pool, str]]) -> None:

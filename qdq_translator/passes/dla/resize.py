@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
@@ -36,7 +37,7 @@ def apply(rewriter: Rewriter) -> None:
             sizes = f"{before[2]}x{before[3]} to {after[2]}x{after[3]}"
             rewriter.leave(node, f"from {sizes} is no whole factor")
             continue
-        if node.get("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        if operators.crops(node):
             rewriter.leave(node, "it crops")
             continue
         if node.get("keep_aspect_ratio_policy", "stretch") != "stretch" or node.get("axes") is not None:

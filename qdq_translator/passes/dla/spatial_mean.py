@@ -128,14 +128,17 @@ def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional
             rewriter.leave(node, "it does not reduce H and W only")
             return None
         return height if 2 in found else 1, width if 3 in found else 1
-    kernel = [int(k) for k in node.get("kernel_shape")]
-    strides = [int(s) for s in node.get("strides", [1, 1])]
+    window = operators.window(node)
+    if window is None:
+        rewriter.leave(node, "its kernel is not known")
+        return None
+    kernel = window.kernel
     fits = height % kernel[0] == 0 and width % kernel[1] == 0
     alone = (height, width) == tuple(kernel)
-    if max(kernel) <= WINDOW or any(node.get("pads", [])) or not fits or not (alone or strides == kernel):
+    if max(kernel) <= WINDOW or any(window.pads) or not fits or not (alone or window.strides == kernel):
         rewriter.leave(node, "its windows overlap, are padded or do not divide H and W")
         return None
-    if node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", "") or any(d != 1 for d in node.get("dilations", [])):
+    if window.automatic not in ("", "VALID") or window.dilated:
         rewriter.leave(node, "its windows are padded or dilated")
         return None
     return kernel[0], kernel[1]

@@ -89,7 +89,7 @@ def _parts(rewriter: Rewriter, tensor: str) -> Union[str, list[_Part]]:
 
 def _split(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
     sizes = operators.split_sizes(node, channels, rewriter.graph.array)
-    if sizes is None or int(node.get("axis", 0)) not in (1, -3):
+    if sizes is None or operators.axis(node, rewriter.graph.opset()) not in (1, -3):
         return None
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     return [(name, int(a), int(b)) for name, a, b in zip(node.outputs, bounds, bounds[1:]) if name]
@@ -116,7 +116,7 @@ def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, 
             continue
         region[node.outputs[0]] = node
         if node.is_op("Conv"):
-            if int(node.get("group", 1)) != 1:
+            if operators.groups(node) != 1:
                 return f"Conv '{node.name}' has groups"
             if any(n not in graph.initializers for n in node.inputs[1:] if n):
                 return f"Conv '{node.name}' has no constant weight"

@@ -18,6 +18,7 @@ from typing import Any, Callable
 import numpy as np
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import coefficients
 from qdq_translator.passes.editor import Editor
 
 WHAT = "Activations of several layers in parts"
@@ -55,7 +56,7 @@ def _mish(editor: Editor, node: Node) -> None:
 
 def _celu(editor: Editor, node: Node) -> None:
     source, target = node.inputs[0], node.outputs[0]
-    alpha, dtype = float(node.get("alpha", 1.0)), editor.dtype(source)
+    alpha, dtype = coefficients(node)[0], editor.dtype(source)
     if alpha == 1:
         editor.replace("F8", node, [Node("Elu", [source], [target], node.name, alpha=1.0)])
         return

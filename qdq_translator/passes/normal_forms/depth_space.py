@@ -9,6 +9,7 @@ Not: on a DLA, which has no six dimensions (rule D11 is for it); unknown C, H or
 
 from __future__ import annotations
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.editor import Editor
 
@@ -23,12 +24,12 @@ def apply(editor: Editor) -> None:
         if image is None:
             continue
         _, channels, height, width = image
-        block = int(node.get("blocksize"))
+        block = operators.block_size(node)
         if block < 1 or (channels % block**2 if node.is_op("DepthToSpace") else height % block or width % block):
             continue
         if node.is_op("DepthToSpace"):
             rest = channels // (block * block)
-            if node.get("mode", "DCR") == "CRD":
+            if operators.mode(node) == "CRD":
                 split, order = [0, rest, block, block, height, width], [0, 1, 4, 2, 5, 3]
             else:
                 split, order = [0, block, block, rest, height, width], [0, 3, 4, 1, 5, 2]

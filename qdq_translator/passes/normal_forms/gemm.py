@@ -14,6 +14,7 @@ not constant; a factor of 0; integers.
 from __future__ import annotations
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import coefficients
 from qdq_translator.passes.editor import Editor
 
 _NOTE = "range of the output and of the bias"
@@ -24,9 +25,9 @@ def apply(editor: Editor) -> None:
     if editor.graph.opset() < 7:
         return
     for node in editor.nodes("Gemm"):
-        changed = _fold(editor, node, "alpha", 1)
+        changed = _fold(editor, node, "alpha", coefficients(node)[0], 1)
         if node.input(2):
-            changed |= _fold(editor, node, "beta", 2)
+            changed |= _fold(editor, node, "beta", coefficients(node)[1], 2)
         elif node.attributes.pop("beta", None) is not None:
             changed = True
         if not _split(editor, node) and changed:
@@ -35,8 +36,7 @@ def apply(editor: Editor) -> None:
         _scale_before_bias(editor, node)
 
 
-def _fold(editor: Editor, node: Node, key: str, index: int) -> bool:
-    factor = float(node.get(key, 1.0))
+def _fold(editor: Editor, node: Node, key: str, factor: float, index: int) -> bool:
     name = node.input(index)
     if factor in (0.0, 1.0) or name not in editor.graph.initializers or editor.dtype(name) is None:
         return False
@@ -47,7 +47,7 @@ def _fold(editor: Editor, node: Node, key: str, index: int) -> bool:
 
 def _split(editor: Editor, node: Node) -> bool:
     bias, target = node.input(2), node.outputs[0]
-    if not bias or float(node.get("beta", 1.0)) != 1:
+    if not bias or coefficients(node)[1] != 1:
         return False
     constant = bias in editor.graph.initializers
     rank = len(editor.graph.initializers[bias].dims) if constant else editor.rank(bias)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.editor import Editor
 from qdq_translator.targets.parser import has_operator
@@ -31,7 +32,7 @@ def apply(editor: Editor) -> None:
 
 def _in_parts(editor: Editor, node: Node, rank: int, dtype: type) -> None:
     source, target = node.inputs[0], node.outputs[0]
-    axes = list(range(int(node.get("axis", -1)) % rank, rank))
+    axes = list(range(operators.axis(node, editor.graph.opset()) % rank, rank))
     nodes: list[Node] = []
 
     def step(op: str, part: str, *inputs: str) -> str:
@@ -48,7 +49,7 @@ def _in_parts(editor: Editor, node: Node, rank: int, dtype: type) -> None:
 
     centred = step("Sub", "centred", source, mean(source, "mean"))
     variance = mean(step("Mul", "square", centred, centred), "variance")
-    epsilon = editor.constant(f"{node.name}.epsilon", np.full((1,) * rank, node.get("epsilon", 1e-5), dtype))
+    epsilon = editor.constant(f"{node.name}.epsilon", np.full((1,) * rank, operators.epsilon(node), dtype))
     root = step("Sqrt", "deviation", step("Add", "shifted", variance, epsilon))
     current = step("Div", "normal", centred, root)
     for op, part, index in (("Mul", "scaled", 1), ("Add", "biased", 2)):

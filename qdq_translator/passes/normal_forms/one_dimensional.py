@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdq_translator.graph import Node
+from qdq_translator.operators import states_output_shape, window
 from qdq_translator.passes.editor import Editor
 
 WHAT = "One-dimensional layers with a second dimension of 1"
@@ -55,8 +56,9 @@ def _two_dimensional(editor: Editor, node: Node, source: str, target: str) -> No
 def _is_one_dimensional(editor: Editor, node: Node) -> bool:
     if node.is_op("Conv", "ConvTranspose"):
         weight = editor.graph.initializers.get(node.input(1))
-        return weight is not None and len(weight.dims) == 3 and "output_shape" not in node.attributes
-    return len(node.outputs) == 1 and len(node.get("kernel_shape", ())) == 1
+        return weight is not None and len(weight.dims) == 3 and not states_output_shape(node)
+    pool = window(node)
+    return len(node.outputs) == 1 and pool is not None and len(pool.kernel) == 1
 
 
 def _axis_layer(editor: Editor, op: str, source: str, target: str, name: str) -> Node:

@@ -35,8 +35,12 @@ class Layer:
         names = dict.fromkeys([*self.node.inputs, *self.node.outputs])
         return [n for n in names if n and not graph.is_constant(n) and types.is_float(n)]
 
-    def ints(self, key: str, default: int, count: int) -> list[int]:
-        return [int(v) for v in self.node.get(key, [default] * count)]
+    @property
+    def window(self) -> Optional[operators.Window]:
+        """Of a convolution or pooling; None where its kernel is unknown."""
+        weight = self.shape(self.node.input(1)) if self.node.input(1) else None
+        known = None if weight is None or any(d is None for d in weight) else [int(d or 0) for d in weight]
+        return operators.window(self.node, known)
 
     def constant(self, index: int) -> Optional[np.ndarray]:
         name = self.node.input(index)
@@ -60,37 +64,30 @@ def since(*version: int) -> Check:
 
 def kernel_of(layer: Layer) -> Optional[list[int]]:
     """Spatial kernel of a convolution or pooling; None where unknown."""
-    kernel = layer.node.get("kernel_shape")
-    if kernel is not None:
-        return [int(k) for k in kernel]
-    weight = layer.shape(layer.node.input(1)) if layer.node.input(1) else None
-    if weight is None or any(d is None for d in weight):
-        return None
-    return [int(d or 0) for d in weight[2:]]
+    window = layer.window
+    return None if window is None else window.kernel
 
 
 def explicit_pads(layer: Layer) -> Optional[list[int]]:
     """ONNX pads (begins, then ends); None where auto_pad needs a shape that is unknown."""
-    kernel = kernel_of(layer)
-    if kernel is None:
+    window = layer.window
+    if window is None:
         return None
-    auto = layer.node.get("auto_pad", "NOTSET")
-    if auto == "NOTSET":
-        return layer.ints("pads", 0, 2 * len(kernel))
-    if auto == "VALID":
-        return [0] * (2 * len(kernel))
+    if not window.automatic:
+        return window.pads
+    if window.automatic == "VALID":
+        return [0] * (2 * len(window.kernel))
     sizes = layer.shape(layer.node.inputs[0])
     if sizes is None or layer.node.is_op("ConvTranspose"):
         return None
     before, after = [], []
-    strides, dilations = layer.ints("strides", 1, len(kernel)), layer.ints("dilations", 1, len(kernel))
-    for size, k, s, d in zip(sizes[2:], kernel, strides, dilations):
+    for size, k, s, d in zip(sizes[2:], window.kernel, window.strides, window.dilations):
         if size is None:
             return None
         total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
         less, more = total // 2, total - total // 2
-        before.append(less if auto == "SAME_UPPER" else more)
-        after.append(more if auto == "SAME_UPPER" else less)
+        before.append(less if window.automatic == "SAME_UPPER" else more)
+        after.append(more if window.automatic == "SAME_UPPER" else less)
     return before + after
 
 
@@ -108,12 +105,18 @@ def within(what: str, low: int, high: int, get: Callable[[Layer], Optional[list[
     return check
 
 
-def spatial(key: str, default: int) -> Callable[[Layer], Optional[list[int]]]:
-    def get(layer: Layer) -> Optional[list[int]]:
-        kernel = kernel_of(layer)
-        return None if kernel is None else layer.ints(key, default, len(kernel))
+def strides(layer: Layer) -> Optional[list[int]]:
+    window = layer.window
+    return None if window is None else window.strides
 
-    return get
+
+def dilations(layer: Layer) -> Optional[list[int]]:
+    window = layer.window
+    return None if window is None else window.dilations
+
+
+def output_padding(layer: Layer) -> Optional[list[int]]:
+    return operators.output_padding(layer.node)
 
 
 def two_spatial(layer: Layer) -> Optional[str]:
@@ -173,14 +176,14 @@ def symmetric_pad(layer: Layer) -> Optional[str]:
 
 def channels(layer: Layer) -> Optional[list[int]]:
     weight = layer.shape(layer.node.input(1))
-    group = int(layer.node.get("group", 1))
+    group = operators.groups(layer.node)
     if weight is None or len(weight) < 2 or weight[0] is None or weight[1] is None:
         return None
     return [weight[1] * group, weight[0]]
 
 
 def groups(layer: Layer) -> Optional[list[int]]:
-    return [int(layer.node.get("group", 1))]
+    return [operators.groups(layer.node)]
 
 
 BUFFER_BANKS = 16
@@ -196,16 +199,17 @@ def buffer_banks(layer: Layer, fp16: bool) -> Optional[tuple[int, int]]:
     """Banks for weights and for data of a convolution of one group (TensorRT 8.4 and 8.5 Developer Guide, 12.2)."""
     weight = layer.shape(layer.node.input(1))
     shape = layer.shape(layer.node.inputs[0])
-    kernel = kernel_of(layer)
-    if weight is None or kernel is None or shape is None or (len(weight), len(kernel), len(shape)) != (4, 2, 4):
+    window = layer.window
+    if weight is None or window is None or shape is None or (len(weight), len(window.kernel), len(shape)) != (4, 2, 4):
         return None
+    kernel = window.kernel
     width, per_filter = shape[3], weight[1]
     if width is None or per_filter is None:
         return None
     size = 2 if fp16 else 1
     weights = _up(_up(per_filter * kernel[0] * kernel[1] * size, 128) * 128, 32768)
     entries = _up(_up(per_filter * size, 32) * width, 4)
-    rows = (kernel[0] - 1) * layer.ints("dilations", 1, 2)[0] + 1
+    rows = (kernel[0] - 1) * window.dilations[0] + 1
     return weights, _up(entries * rows, 256)
 
 
@@ -214,7 +218,7 @@ def fits_buffer(documented: bool) -> Check:
     buffer is not known: they are not checked."""
 
     def check(layer: Layer) -> Optional[str]:
-        if (layer.tensorrt < (8, 6, 0)) != documented or int(layer.node.get("group", 1)) != 1:
+        if (layer.tensorrt < (8, 6, 0)) != documented or operators.groups(layer.node) != 1:
             return ""
         if len(kernel_of(layer) or (1, 1)) != 2:
             return ""
@@ -247,11 +251,10 @@ def deconv_kernel(layer: Layer) -> Optional[str]:
 
 
 def deconv_square(layer: Layer) -> Optional[str]:
-    kernel = kernel_of(layer)
-    if kernel is None:
+    window = layer.window
+    if window is None:
         return None
-    strides = layer.ints("strides", 1, len(kernel))
-    for what, values in (("kernel", kernel), ("stride", strides)):
+    for what, values in (("kernel", window.kernel), ("stride", window.strides)):
         if len(set(values)) == 1 and 23 <= values[0] <= 32:
             return f"{what} {_by(values)}"
     return ""
@@ -261,7 +264,7 @@ def exclusive_padding(layer: Layer) -> Optional[str]:
     pads = explicit_pads(layer)
     if pads is None:
         return None
-    return "padding is left out of the average" if any(pads) and not layer.node.get("count_include_pad", 0) else ""
+    return "padding is left out of the average" if any(pads) and not operators.counts_padding(layer.node) else ""
 
 
 def more_outputs(layer: Layer) -> Optional[str]:
@@ -285,7 +288,8 @@ def clipped_relu(layer: Layer) -> Optional[str]:
 
 
 def channel_axis(layer: Layer) -> Optional[str]:
-    axis, rank = int(layer.node.get("axis", 1)), layer.context.types.rank(layer.node.outputs[0])
+    graph, types = layer.context.graph, layer.context.types
+    axis, rank = operators.axis(layer.node, graph.opset()), types.rank(layer.node.outputs[0])
     if rank is None and axis < 0:
         return None
     axis = axis + (rank or 0) if axis < 0 else axis
@@ -306,7 +310,7 @@ def integer_scales(layer: Layer) -> Optional[str]:
     scales = operators.resize_scales(layer.node, layer.context.graph.opset(), layer.context.graph.array)
     if scales is None:
         return "scales are no constant"
-    highest = 32 if layer.node.get("mode", "nearest") == "nearest" else 4
+    highest = 32 if operators.mode(layer.node) == "nearest" else 4
     fine = (
         scales.size == 4
         and np.all(scales[:2] == 1)
@@ -317,13 +321,8 @@ def integer_scales(layer: Layer) -> Optional[str]:
 
 
 def resize_mode(layer: Layer) -> Optional[str]:
-    node = layer.node
-    mode = node.get("mode", "nearest")
-    if node.is_op("Upsample") or layer.context.graph.opset() < 11:
-        where, rounding = "asymmetric", "floor"
-    else:
-        where = node.get("coordinate_transformation_mode", "half_pixel")
-        rounding = node.get("nearest_mode", "round_prefer_floor")
+    mode = operators.mode(layer.node)
+    where, rounding = operators.resize_coordinates(layer.node, layer.context.graph.opset())
     if mode == "nearest":
         fine = (where, rounding) == ("asymmetric", "floor") or (
             where == "half_pixel" and rounding in ("round_prefer_floor", "round_prefer_ceil")
@@ -338,7 +337,7 @@ def _axes(layer: Layer) -> Optional[list[int]]:
     """Axes that a Slice or Split works on, non-negative; None where unknown."""
     node, rank = layer.node, layer.context.types.rank(layer.node.inputs[0])
     if node.is_op("Split"):
-        return operators.non_negative([int(node.get("axis", 0))], rank)
+        return operators.non_negative([operators.axis(node, layer.context.graph.opset())], rank)
     if operators.is_given(node, "axes", 3):
         return operators.non_negative(operators.axes(node, layer.context.graph.array, 3), rank)
     return list(range(rank)) if rank is not None else None
@@ -364,7 +363,7 @@ def softmax_axis(layer: Layer) -> Optional[str]:
     shape = layer.shape(layer.node.inputs[0])
     if shape is None:
         return None
-    axis = int(layer.node.get("axis", -1 if layer.context.graph.opset() >= 13 else 1))
+    axis = operators.axis(layer.node, layer.context.graph.opset())
     axis = axis + len(shape) if axis < 0 else axis
     size = shape[axis] if axis < len(shape) else None
     if size is None:
@@ -380,7 +379,7 @@ def lrn_window(layer: Layer) -> Optional[str]:
 
 def batch_untouched(layer: Layer) -> Optional[str]:
     if layer.node.is_op("Transpose"):
-        perm = layer.node.get("perm")
+        perm = operators.permutation(layer.node)
         return "moves the batch axis" if perm is None or perm[0] != 0 else ""
     before, after = layer.shape(layer.node.inputs[0]), layer.shape(layer.node.outputs[0])
     if not before or not after or before[0] is None or after[0] is None:
