@@ -342,7 +342,7 @@ class TranslateOptions:
     annotate: bool = option(
         "--annotate",
         default=False,
-        help="write precision, scale and origin into the ONNX metadata, for Netron",
+        help="write precision, device, scales and reasons into the ONNX metadata, for Netron",
         group="Output",
     )
     strict: bool = option("--strict", default=False, help="treat warnings as errors", group="Automation")

@@ -289,9 +289,10 @@ _ROWS = (
     Rule(
         "A1",
         "annotated",
-        "`--annotate` writes precision, reason, scale and origin into the metadata of nodes and tensors, under keys that begin "
-        "with `qdq_translator.`. A model below IR version 10 has no place for them and is left alone (`I-A1`).",
-        "Export with a later ONNX, or read the same in the report.",
+        "`--annotate` writes precision, device, the scales of what a node makes and the reason into the metadata of nodes, and "
+        "scales into those of tensors, under keys that begin with `qdq.`. A model below IR version 10 has no place for them: "
+        "the annotated one is `NAME_annotated.onnx`, of IR version 10 (`I-A1`).",
+        "Open that one in Netron, and give `NAME_noqdq.onnx` to TensorRT.",
     ),
     # ---------------------------------------------------------------- rewrites for the DLA
     *(

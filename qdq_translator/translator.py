@@ -24,7 +24,7 @@ from qdq_translator.io import Source, check_text, load_model
 from qdq_translator.network import Network
 from qdq_translator.options import TranslateOptions
 from qdq_translator.parser_network import supports
-from qdq_translator.passes.annotate import annotate
+from qdq_translator.passes.annotate import annotate, has_place
 from qdq_translator.passes.dla import report_left
 from qdq_translator.pipeline import run_passes
 from qdq_translator.progress import Progress, silent
@@ -100,8 +100,8 @@ def translate(
         report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
     weights = check_weights(graph, types, network.trained)
     _report_weights(weights, diagnostics)
-    if options.annotate:
-        annotate(graph, types, scales, plan, dla, diagnostics)
+    if options.annotate and has_place(graph, diagnostics):
+        annotate(graph, types, scales, plan, dla)
     translation = Translation(
         name or own_name,
         graph,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import onnx
 import pytest
 from onnx import parser
 
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.passes import annotate
+from qdq_translator.passes.annotate import PREFIX
 
-PREFIX = "qdq_translator."
 MODEL = """
 <ir_version: {ir}, opset_import: ["" : {opset}]>
 network (float[1,3,8,8] image) => (float[1,4,8,8] result)
@@ -43,6 +45,9 @@ def test_nodes_say_their_precision_and_why() -> None:
     nodes = {n.op_type + n.output[0]: props(n) for n in done.model.graph.node}
     assert nodes["Convmade"][PREFIX + "precision"] == "int8"
     assert nodes["Convmade"][PREFIX + "reason"] == "every input and output has a scale"
+    assert nodes["Convmade"][PREFIX + "scale"] == f"0.0500000007 ({scale_to_hex(0.05)})"
+    assert nodes["Convmade"][PREFIX + "origin"].startswith("S3 at '")
+    assert PREFIX + "scale" not in nodes["Convresult"]
     assert nodes["Convresult"][PREFIX + "precision"] == "fp16"
     assert "graph output 'result'" in nodes["Convresult"][PREFIX + "reason"]
     assert PREFIX + "device" not in nodes["Convmade"]
@@ -52,10 +57,9 @@ def test_tensors_say_their_scale_and_origin() -> None:
     done = translate(model(), TranslateOptions(annotate=True))
     graph = done.model.graph
     tensors = {v.name: props(v) for v in (*graph.input, *graph.output, *graph.value_info)}
-    assert tensors["image"][PREFIX + "scale_hex"] == scale_to_hex(0.02) == "3ca3d70a"
-    assert tensors["image"][PREFIX + "scale"] == "0.0199999996"
+    assert tensors["image"][PREFIX + "scale"] == f"0.0199999996 ({scale_to_hex(0.02)})" == "0.0199999996 (3ca3d70a)"
     assert tensors["image"][PREFIX + "origin"].startswith("Q1 at '")
-    assert tensors["made"][PREFIX + "scale_hex"] == scale_to_hex(0.05)
+    assert tensors["made"][PREFIX + "scale"] == nodes_scale(done.model, "made")
     assert tensors["made"][PREFIX + "origin"].startswith("S3 at '")
     assert tensors["result"] == {}
     onnx.checker.check_model(done.model, full_check=True)
@@ -92,17 +96,44 @@ def test_everything_else_is_unchanged() -> None:
     assert props(conv)["pkg.torch.name"] == "conv1"
 
 
-def test_an_earlier_ir_version_is_left_alone_with_a_note() -> None:
+def nodes_scale(proto: onnx.ModelProto, output: str) -> str:
+    return next(props(n)[PREFIX + "scale"] for n in proto.graph.node if output in n.output)
+
+
+def test_an_earlier_ir_version_is_left_alone_and_annotated_in_a_file_of_its_own(tmp_path: Path) -> None:
     plain = translate(model(ir=8), TranslateOptions()).model
-    done = translate(model(ir=8), TranslateOptions(annotate=True))
+    done = translate(model(ir=8), TranslateOptions(annotate=True), "net")
     assert done.model.SerializeToString(deterministic=True) == plain.SerializeToString(deterministic=True)
     (note,) = done.diagnostics.of_rule("A1")
     assert note.severity == "info"
     assert "IR version 8" in note.message
+    files = done.save(tmp_path)
+    noted, written = onnx.load(files.annotated), onnx.load(files.model)
+    onnx.checker.check_model(noted, full_check=True)
+    assert (written.ir_version, noted.ir_version) == (8, 10)
+    in_place = translate(model(ir=10), TranslateOptions(annotate=True), "net").model
+    assert [props(n) for n in noted.graph.node] == [props(n) for n in in_place.graph.node]
+    assert {v.name: props(v) for v in noted.graph.input} == {v.name: props(v) for v in in_place.graph.input}
+    noted.ir_version = 8
+    assert without_annotations(noted, written) == written
 
 
-def test_an_onnx_without_the_fields_is_left_alone_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_its_own_reads_the_same_external_weights(tmp_path: Path) -> None:
+    source = tmp_path / "net.onnx"
+    loaded = onnx.load(EXAMPLE_MODEL)
+    assert loaded.ir_version < annotate.FIRST_IR_VERSION
+    onnx.save(loaded, source, save_as_external_data=True, size_threshold=0, location="net.data")
+    plain = translate(source, TranslateOptions()).save(tmp_path / "plain")
+    files = translate(source, TranslateOptions(annotate=True)).save(tmp_path / "noted")
+    assert files.model_data.read_bytes() == plain.model_data.read_bytes()
+    noted, written = onnx.load(files.annotated), onnx.load(files.model)
+    assert list(noted.graph.initializer) == list(written.graph.initializer) and written.graph.initializer
+
+
+def test_an_onnx_without_the_fields_is_left_alone_with_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(annotate, "_has_fields", lambda: False)
-    done = translate(model(), TranslateOptions(annotate=True))
-    assert not any(n.metadata_props for n in done.model.graph.node)
-    assert len(done.diagnostics.of_rule("A1")) == 1
+    for ir in (8, 10):
+        done = translate(model(ir=ir), TranslateOptions(annotate=True))
+        assert not any(n.metadata_props for n in done.model.graph.node)
+        assert len(done.diagnostics.of_rule("A1")) == 1
+        assert not done.save(tmp_path).annotated.exists()

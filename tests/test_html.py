@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from qdq_translator.report.html import comparison_page, report_page, write_page
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from qdq_translator.report.model import Network
 from qdq_translator.report.picture import draw
+from tests import browser as browsers
 
 MARKUP = (
     """<script>window.hacked=1</script>"><img src=x onerror="window.hacked=2"></script><script>window.hacked=3//'"""
@@ -259,19 +259,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    try:
-        from selenium import webdriver
-    except ImportError:
-        pytest.skip("SKIPPED FOR LACK OF SELENIUM: the page was not opened in a browser")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("SKIPPED FOR LACK OF CHROMIUM: the page was not opened in a browser")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1440,1000"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    started = browsers.start()
     yield started
     started.quit()
 

@@ -15,6 +15,7 @@ from qdq_translator.formats.layer_precisions import format_layer_precisions, fp1
 from qdq_translator.formats.sets import MODEL_KEY, SET_KEY
 from qdq_translator.io import write_graph
 from qdq_translator.options import PRESETS, effective, flags_of
+from qdq_translator.passes.annotate import annotated_copy
 from qdq_translator.report.data import format_report, is_dynamic
 from qdq_translator.translation import Translated
 
@@ -49,6 +50,10 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
         config[SET_KEY] = wrote[SET_KEY]
         graph, source, metadata = translation.graph, translation.source, {MODEL_KEY: wrote[SET_KEY]}
         write_graph(graph, temporary.model, files.model_data.name, source.external_data, metadata)
+        if translation.options.annotate:
+            annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan, translation.dla)
+            if annotated is not None:  # its external data are those of the other, byte for byte
+                write_graph(annotated, temporary.annotated, files.model_data.name, source.external_data, metadata)
         _write(temporary.config, json.dumps(config, indent=4) + "\n")
         _write(temporary.cache, cache)
         _write(temporary.layer_arg, layer_argument)

@@ -52,6 +52,11 @@ class TranslationFiles:
         return self.folder / f"{self.name}{MODEL_SUFFIX}.data"
 
     @property
+    def annotated(self) -> Path:
+        """For viewers, of `--annotate`; exists only for models that have no place for metadata themselves."""
+        return self.folder / f"{self.name}_annotated.onnx"
+
+    @property
     def config(self) -> Path:
         return self.folder / f"{self.name}_precision_config.json"
 
@@ -69,7 +74,7 @@ class TranslationFiles:
 
     def __iter__(self) -> Iterator[Path]:
         """Every file of the set, there or not."""
-        return iter((self.model, self.model_data, self.config, self.cache, self.layer_arg, self.report))
+        return iter((self.model, self.model_data, self.annotated, self.config, self.cache, self.layer_arg, self.report))
 
     @classmethod
     def locate(cls, path: Union[str, Path], model: str = "", only_one: bool = False) -> TranslationFiles:

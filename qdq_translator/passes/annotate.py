@@ -1,8 +1,9 @@
 """`--annotate`: the stripped model says of itself what the translation found, where viewers like Netron show it.
 
-ONNX has had `metadata_props` on nodes and on value infos since IR version 10 (onnx 1.16). A model of an earlier version is
-left alone, with a note (A1): raising its version could cost readers that know only the earlier one. Nothing that computes is
-touched; tensors inside the graph that have no value info get one, with the type and shape that inference gives, to carry theirs.
+ONNX has had `metadata_props` on nodes and on value infos since IR version 10 (onnx 1.16). Raising the version of a model could
+cost readers that know only the earlier one, so below that version the annotated model is a file of its own (A1). Nothing that
+computes is touched. Netron shows what stands on nodes and on the graph's inputs and outputs, in a narrow column of keys: a
+node therefore carries the scales of what it makes, and keys are short.
 """
 
 from __future__ import annotations
@@ -20,55 +21,84 @@ from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.types import TensorTypes
 
 FIRST_IR_VERSION = 10
-PREFIX = "qdq_translator."
+PREFIX = "qdq."
 
 
 def annotate(
-    graph: Graph,
-    types: TensorTypes,
-    scales: ScaleTable,
-    plan: list[LayerPlan],
-    dla: Optional[DlaPlan],
-    diagnostics: Diagnostics,
-) -> bool:
-    """Writes into the graph's metadata. False, with a note, where the model has no place for it.
+    graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan], dla: Optional[DlaPlan]
+) -> None:
+    """Writes into the graph's metadata, keys with `PREFIX` before them.
 
-    Nodes: `qdq_translator.precision` ('int8', 'fp16' or 'none'), `.reason`, `.cure` where there is one, and `.device` (the
-    predicted verdict) with a DLA as target. Float tensors with a scale: `.scale` (nine digits give the float32 back), `.scale_hex`
-    as in the calibration cache, and `.origin`.
+    Nodes: `precision` ('int8', 'fp16' or 'none'), `device` (the predicted verdict) with a DLA as target, `scale` and `origin` of
+    what they make (a line for each output that has one, with its name where there are several), `reason`, and `cure` where
+    there is one. Float tensors with a scale: `scale` and `origin`. A scale is written with nine digits, which give the float32
+    back, and with the hex digits of the calibration cache. `plan`: a row for each node, in graph order.
     """
-    if graph.ir_version < FIRST_IR_VERSION or not _has_fields():
-        diagnostics.info(
-            "A1",
-            f"The model is of IR version {graph.ir_version} and was not annotated: nodes and tensors have metadata from "
-            f"version {FIRST_IR_VERSION} on.",
-            hint="Export it with a later ONNX (opset 21 or later) to see precision and scales in Netron.",
-        )
-        return False
     verdicts = [layer.verdict for layer in dla.layers] if dla is not None else [""] * len(plan)
+    said = {name: _said(scales, name) for name in graph.tensors() if name in scales and types.is_float(name)}
     for node, layer, verdict in zip(graph.nodes, plan, verdicts):
-        texts = {"precision": layer.precision, "reason": layer.reason, "cure": layer.cure, "device": verdict}
+        made = [name for name in node.outputs if name in said]
+        several = sum(bool(name) for name in node.outputs) > 1
+        texts = {
+            "precision": layer.precision,
+            "device": verdict,
+            **{
+                key: "\n".join(f"{name}: {said[name][key]}" if several else said[name][key] for name in made)
+                for key in ("scale", "origin")
+            },
+            "reason": layer.reason,
+            "cure": layer.cure,
+        }
         node.metadata.update({PREFIX + key: text for key, text in texts.items() if text})
-    for name in [*graph.inputs, *(n for node in graph.nodes for n in node.outputs)]:
-        scale = scales.get(name)
-        if scale is None or not types.is_float(name):
-            continue
+    for name, texts in said.items():
         if not graph.is_graph_tensor(name) and name not in graph.value_info:
             if not types.elem_type(name):
                 continue
             graph.value_info[name] = onnx.helper.make_tensor_value_info(name, types.elem_type(name), types.shape(name))
-        origin = scale.origin
-        said = origin.rule
-        said += f" at '{origin.node}'" if origin.node else ""
-        said += f" from '{origin.source}'" if origin.source and origin.source != name else ""
-        graph.tensor_metadata.setdefault(name, {}).update(
-            {
-                PREFIX + "scale": f"{scale.value:.9g}",
-                PREFIX + "scale_hex": scale_to_hex(scale.value),
-                PREFIX + "origin": said,
-            }
+        graph.tensor_metadata.setdefault(name, {}).update({PREFIX + key: text for key, text in texts.items()})
+
+
+def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
+    """Whether the model itself can be annotated; a note says what happens where it cannot."""
+    if not _has_fields():
+        diagnostics.info(
+            "A1",
+            f"onnx {onnx.__version__} knows no metadata of nodes and tensors, so that nothing was annotated.",
+            hint="onnx 1.16 and later know them.",
         )
+        return False
+    if graph.ir_version < FIRST_IR_VERSION:
+        diagnostics.info(
+            "A1",
+            f"The model is of IR version {graph.ir_version}, and nodes and tensors have metadata from version "
+            f"{FIRST_IR_VERSION} on: the annotated model is written as a file of its own, of IR version {FIRST_IR_VERSION}.",
+            hint="Open NAME_annotated.onnx in Netron; give NAME_noqdq.onnx to TensorRT.",
+        )
+        return False
     return True
+
+
+def annotated_copy(
+    graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan], dla: Optional[DlaPlan]
+) -> Optional[Graph]:
+    """The graph of a model that has no place for metadata, annotated, as one of `FIRST_IR_VERSION`; None where the model
+    itself is annotated, or nothing can be. Weights are shared with `graph`, not copied."""
+    if graph.ir_version >= FIRST_IR_VERSION or not _has_fields():
+        return None
+    names = (onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[0]) for name in graph.initializers)
+    copy = Graph.from_model(graph.to_model(initializers=names))
+    copy.initializers, copy.ir_version = graph.initializers, FIRST_IR_VERSION
+    annotate(copy, types, scales, plan, dla)
+    return copy
+
+
+def _said(scales: ScaleTable, name: str) -> dict[str, str]:
+    scale = scales[name]
+    origin = scale.origin
+    said = origin.rule
+    said += f" at '{origin.node}'" if origin.node else ""
+    said += f" from '{origin.source}'" if origin.source and origin.source != name else ""
+    return {"scale": f"{scale.value:.9g} ({scale_to_hex(scale.value)})", "origin": said}
 
 
 def _has_fields() -> bool:
