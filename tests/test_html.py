@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import csv
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import pytest
 
 from benchmarks.networks import residual
@@ -248,8 +252,18 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         translate(residual(4), options, "net").save(tmp_path / name)
     page, both = tmp_path / "page.html", tmp_path / "both.html"
     assert main(["report", "-t", str(tmp_path / "a"), "--html", str(page)]) == 0
-    assert main(["report", "-t", str(tmp_path / "b"), "--html", str(both), "--against", str(tmp_path / "a")]) == 0
+    against = ["report", "-t", str(tmp_path / "b"), "--against", str(tmp_path / "a")]
+    assert main([*against, "--html", str(both)]) == 0
     assert "Wrote" in capsys.readouterr().out
+    assert main(against) == 0
+    assert str(tmp_path / "a") in capsys.readouterr().out
+    assert main(["report", "-t", str(tmp_path / "a"), "--against", str(tmp_path / "b")]) == 1
+    assert "B is worse than A" in capsys.readouterr().out
+    assert main([*against, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["a"]["name"], told["b"]["name"]) == (str(tmp_path / "a"), str(tmp_path / "b"))
+    assert told["b"]["options"] == ["--add_unary_ew_scales_for_dla"] and told["a"]["options"] == []
+    assert told["layers"]["changed"] and told["layers"]["union"] >= len(told["layers"]["changed"])
     assert "<title>net: INT8 report</title>" in page.read_text(encoding="utf-8")
     assert "INT8 comparison</title>" in both.read_text(encoding="utf-8")
 
@@ -292,6 +306,12 @@ class Page:
             table,
         )
         return found
+
+    def settle(self) -> None:
+        """Until what a change of size brings about has been painted."""
+        self.browser.execute_async_script(
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(arguments[0], 50)))"
+        )
 
     def click(self, selector: str) -> None:
         element = self.one(selector)
@@ -386,12 +406,30 @@ def test_root_causes_lead_to_their_place(page: Page, report: dict[str, Any]) -> 
     assert page.js("return document.querySelectorAll('#graph .b.on, #graph .e.on, #graph .l.on').length") > 0
 
 
-def test_find_goes_to_a_layer(page: Page, report: dict[str, Any]) -> None:
+def test_find_counts_and_goes_from_match_to_match(page: Page, report: dict[str, Any]) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    name = report["plan"][-1]["name"]
-    page.one("#find-layer").send_keys(name, Keys.ENTER)
-    assert name in page.text("#panel")
+    names = [row["name"] for row in report["plan"] if row["op"] == "Add"]
+    rows = [*((row["name"], row["op"]) for row in report["plan"]), *((t, "") for t in tensors_of(report))]
+    matches = [name for name, op in rows if "add" in f"{name} {op}".lower()]
+    page.one("#find-layer").send_keys("add")
+    assert page.text("#find-count") == f"{len(matches)} found"
+    seen = []
+    for key in (Keys.ENTER, Keys.ENTER):
+        page.one("#find-layer").send_keys(key)
+        seen.append(page.text("#panel .name"))
+    assert seen == names[:2] and page.text("#find-count") == f"2 of {len(matches)}"
+    page.click('[data-find="-1"]')
+    assert page.text("#panel .name") == names[0]
+    page.click('[data-find="-1"]')
+    assert page.text("#find-count") == f"{len(matches)} of {len(matches)}"
+    page.one("#find-layer").send_keys("zzz")
+    assert page.text("#find-count") == "Nothing found"
+    assert page.one("#find-layer").get_attribute("aria-invalid") == "true"
+
+
+def tensors_of(report: dict[str, Any]) -> list[str]:
+    return [tensor.name for tensor in Network(report).tensors]
 
 
 def test_the_graph_moves_and_zooms(page: Page) -> None:
@@ -430,11 +468,183 @@ def test_the_keyboard_reaches_everything(page: Page, report: dict[str, Any]) -> 
     assert page.js("return location.hash") == "#layer-0"
 
 
+def test_the_graph_fits_again_after_a_change_of_size(page: Page) -> None:
+    """As long as nobody moved it; then what is in the middle stays there."""
+    shown = "return document.querySelector('#graph').viewBox.baseVal.width"
+    whole = "return document.querySelector('#graph').getBoundingClientRect().width"
+    before = page.js(shown)
+    try:
+        page.browser.set_window_size(900, 1000)
+        page.settle()
+        fitted = page.js(shown)
+        assert page.js(whole) < 900 and fitted != before
+        page.click('[data-zoom="fit"]')
+        assert page.js(shown) == pytest.approx(fitted)
+        page.click('[data-zoom="in"]')
+        scale = page.js(whole) / page.js(shown)
+        page.browser.set_window_size(1440, 1000)
+        page.settle()
+        assert page.js(whole) / page.js(shown) == pytest.approx(scale, rel=1e-3)
+    finally:
+        page.browser.set_window_size(1440, 1000)
+
+
+def test_everything_that_can_be_focused_has_a_name(page: Page) -> None:
+    nodes = page.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    roles = ("button", "link", "searchbox", "textbox", "img", "region", "navigation", "complementary")
+    found = [n for n in nodes if not n["ignored"] and n["role"]["value"] in roles]
+    assert len(found) > 50
+    assert [n["role"]["value"] for n in found if not n.get("name", {}).get("value", "").strip()] == []
+
+
+OVERLAPS = """
+const graph = document.querySelector("#graph");
+for (const name of ["far", "mid"]) graph.classList.remove(name);
+if (arguments[0]) graph.classList.add(arguments[0]);
+return Array.from(graph.querySelectorAll(".b[id]")).map((box) => {
+  const [rect, op, mark] = ["rect", ".o", ".m"].map((part) => box.querySelector(part).getBoundingClientRect());
+  const [text, over] = [op, mark].map((r) => r.width > 0);
+  const clash = text && over && op.right > mark.left && op.left < mark.right && op.bottom > mark.top && op.top < mark.bottom;
+  return clash || (text && op.right > rect.right) ? box.querySelector(".o").textContent : "";
+}).filter(Boolean);
+"""
+
+
+@pytest.mark.parametrize("level", ["", "mid"])
+def test_no_operator_stands_under_its_mark(browser: Any, tmp_path: Path, report: dict[str, Any], level: str) -> None:
+    names = ["GlobalAveragePool", "WWWWWWWWWWWWW", "ConvTranspose", "LayerNormalization", "Conv", "DepthToSpace"]
+    plan = [{**row, "op": names[i % len(names)]} for i, row in enumerate(report["plan"])]
+    for row, kind in zip(plan, ("gpu", "dla-fp16", "dla-int8") * len(plan)):
+        row["dla"] = kind
+    page = Page(browser, tmp_path / "long.html", report_page({**report, "plan": plan}))
+    page.js("document.querySelector('#network').scrollIntoView()")
+    assert page.js(OVERLAPS, level) == []
+    shown = page.js("return Array.from(document.querySelectorAll('#graph .b[id] .o')).map((o) => o.textContent)")
+    assert "Conv" in shown and "ConvTranspose" in shown and any(text.endswith("\u2026") for text in shown)
+
+
+@pytest.mark.parametrize("width", [1400, 800, 400])
+def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
+    device = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+    try:
+        page.settle()
+        assert page.js("return document.documentElement.scrollWidth") <= width
+        # tables scroll in their own frames, and at 400 pixels none has to
+        wide = page.js(
+            "return Array.from(document.querySelectorAll('.scroll')).filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.querySelector('table').id)"
+        )
+        assert width > 400 or wide == []
+        assert page.js("return document.querySelector('#layer-table .name').getBoundingClientRect().width") > 20
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_tables_come_as_csv(page: Page, report: dict[str, Any], tmp_path: Path) -> None:
+    page.browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": False}
+    )
+    page.one("#search-layers").send_keys("conv")
+    page.click("#layers .csv")
+    path = tmp_path / "blocks_layers.csv"
+    until = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
+    wanted = [row for row in report["plan"] if row["op"] == "Conv"]
+    assert [row["Layer"] for row in rows] == [row["name"] for row in wanted]
+    assert [int(row["MACs"]) for row in rows] == [row["macs"] for row in wanted]
+    assert [row["Reason"] for row in rows] == [row["reason"] for row in wanted]
+    for row, plan in zip(rows, wanted):
+        assert row["Estimated ms"] == ("" if plan["cost"]["fused_into"] else f"{plan['cost']['milliseconds']!r}")
+
+
+def test_a_name_is_no_formula_in_a_csv(browser: Any, tmp_path: Path, report: dict[str, Any]) -> None:
+    plan = [{**row, "name": f'=1+"{i}",2'} for i, row in enumerate(report["plan"])]
+    page = Page(browser, tmp_path / "formula.html", report_page({**report, "plan": plan, "dla": None}))
+    text = page.js("return csv(document.querySelector('#layer-table'))")
+    assert [row["Layer"] for row in csv.DictReader(text.splitlines())] == [f"'{row['name']}" for row in plan]
+
+
+# ---------------------------------------------------------------- the DLA
+
+
+@pytest.fixture(scope="module")
+def mixed() -> dict[str, Any]:
+    """Two layers that no DLA runs, one in the middle."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    network (float[1,4,8,8] image) => (float[1,4,8,8] result)
+    <float s = {0.02}, int8 z = {0}, float[4,4,1,1] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}>
+    {
+       q = QuantizeLinear (image, s, z)
+       d = DequantizeLinear (q, s, z)
+       a = Conv (d, w)
+       qa = QuantizeLinear (a, s, z)
+       da = DequantizeLinear (qa, s, z)
+       b = Erf (da)
+       c = Conv (b, w)
+       result = Erf (c)
+    }
+    """
+    options = TranslateOptions(target="orin-dla", platform="jetpack-6.2")
+    return translate(onnx.parser.parse_model(text), options, "mixed").report
+
+
+def test_the_dla_section_has_limits_layers_and_subgraphs(browser: Any, tmp_path: Path, mixed: dict[str, Any]) -> None:
+    page = Page(browser, tmp_path / "mixed.html", report_page(mixed))
+    dla = mixed["dla"]
+    on_gpu = [row for row in dla["layers"] if row["verdict"] == "gpu"]
+    assert [row["op"] for row in on_gpu] == ["Erf", "Erf"]
+    rows = page.rows("gpu-table")
+    assert [row[0].split()[1] for row in rows] == [row["name"] for row in on_gpu]
+    for shown, row in zip(rows, on_gpu):
+        for finding in row["findings"]:
+            if finding["effect"] == "gpu":
+                assert finding["text"] in shown[2] and finding["source"] in shown[3]
+    limits = {row[0]: row for row in page.rows("limit-table")}
+    assert set(limits) == {finding["limit"] for row in dla["layers"] for finding in row["findings"]}
+    for key, shown in limits.items():
+        assert int(shown[3]) == sum(any(f["limit"] == key for f in row["findings"]) for row in dla["layers"])
+    graphs = page.rows("subgraph-table")
+    assert len(graphs) == dla["subgraphs"] == 2
+    assert [int(row[1]) for row in graphs] == [
+        sum(row["subgraph"] == number for row in dla["layers"]) for number in range(2)
+    ]
+    page.click("#gpu-table a")
+    assert on_gpu[0]["name"] in page.text("#panel")
+
+
+def test_gpu_layers_have_a_colour_a_legend_and_a_filter(browser: Any, tmp_path: Path, mixed: dict[str, Any]) -> None:
+    page = Page(browser, tmp_path / "mixed.html", report_page(mixed))
+    names = [row["name"] for row in mixed["dla"]["layers"] if row["verdict"] == "gpu"]
+    page.click('#layers .chip[data-kind="gpu"]')
+    assert [row[1] for row in page.rows("layer-table")] == names
+    for name in (*names, names[0]):  # the legend goes round
+        page.click('[data-next="gpu"]')
+        assert page.text("#panel .name") == name
+    colours = page.js(
+        "return ['gpu', 'int8', 'expected', 'avoidable', 'limit'].map(k => {"
+        "const r = document.createElementNS('http://www.w3.org/2000/svg', 'g');"
+        "r.setAttribute('class', `b k-${k}`); r.append(document.createElementNS('http://www.w3.org/2000/svg', 'rect'));"
+        "document.querySelector('#graph').append(r); return getComputedStyle(r.firstChild).fill})"
+    )
+    assert len(set(colours)) == 5
+
+
+def test_without_a_dla_there_is_no_such_section(cured: dict[str, Any]) -> None:
+    assert 'id="dla"' not in report_page(translate(residual(2), TranslateOptions(), "gpu").report)
+    assert "No layer." in report_page(cured)
+
+
 def test_copy_copies(page: Page, report: dict[str, Any]) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
     page.click("#ends-table td:nth-of-type(3) .copy")
+    until = time.monotonic() + 10
+    while "Copied" not in page.text("#said") and time.monotonic() < until:
+        time.sleep(0.02)
     page.one("#search-scales").click()
     ActionChains(page.browser).key_down(Keys.CONTROL).send_keys("v").key_up(Keys.CONTROL).perform()
     assert page.one("#search-scales").get_property("value") == report["inputs"][0]["hex"]
@@ -528,6 +738,36 @@ def test_comparison(browser: Any, tmp_path: Path, report: dict[str, Any], cured:
     for macs in (report["coverage"]["macs"], cured["coverage"]["macs"]):
         assert figures.percent(macs["int8"], macs["total"]) in page.text(".changes")
     assert page.js("return document.querySelectorAll('#graph .ch').length") == len(rows)
+
+
+def test_a_comparison_counts_over_the_union(report: dict[str, Any], cured: dict[str, Any]) -> None:
+    """Layers that only one of the two has count once; the figures fit each other."""
+    fewer = {**report, "plan": report["plan"][2:], "dla": None}
+    more = {**cured, "plan": [{**cured["plan"][0], "name": "new"}, *cured["plan"][1:]], "dla": None}
+    found = changes.compare(fewer, more, ("old", "new/"))["layers"]
+    assert found["union"] == len({r["name"] for r in fewer["plan"]} | {r["name"] for r in more["plan"]})
+    assert (found["only_a"], found["only_b"]) == (0, 2)
+    assert len(found["changed"]) <= found["union"]
+    swapped = changes.compare(more, fewer)["layers"]
+    assert (swapped["only_a"], swapped["only_b"], swapped["union"]) == (2, 0, found["union"])
+
+
+def test_which_is_which_is_said_by_folder_and_options(
+    browser: Any, tmp_path: Path, report: dict[str, Any], cured: dict[str, Any]
+) -> None:
+    page = Page(browser, tmp_path / "ab.html", comparison_page(cured, report, names=("old/", "new/")))
+    (a, b) = page.js("return Array.from(document.querySelectorAll('.which dd')).map(e => e.textContent)")
+    assert "old/" in a and "--add_unary_ew_scales_for_dla" not in a and "--target orin-dla" in a
+    assert "new/" in b and "--add_unary_ew_scales_for_dla" in b
+
+
+def test_worse_is_less_int8_or_more_time(report: dict[str, Any], cured: dict[str, Any]) -> None:
+    assert changes.compare(report, cured)["worse"] == changes.compare(report, report)["worse"] == ""
+    assert "MACs are in INT8" in changes.compare(cured, report)["worse"]
+    slower = {**report, "cost": {**report["cost"], "milliseconds": 2 * report["cost"]["milliseconds"]}}
+    assert "before" in changes.compare(report, slower)["worse"]
+    gpu = {**report, "target": "gpu"}
+    assert changes.compare(cured, gpu)["worse"] == ""
 
 
 def test_changed_scales_show_their_ratio(report: dict[str, Any]) -> None:

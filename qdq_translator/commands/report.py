@@ -20,7 +20,7 @@ class Options:
         "--against",
         default=None,
         metavar="PATH",
-        help="another translation to compare with, on the page of --html",
+        help="an earlier translation to compare with: terminal, --json or --html; status 1 where this one is worse",
     )
     verify: Optional[str] = option(
         "--verify",
@@ -32,37 +32,45 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Draws from NAME_report.json alone. Exit status 0."""
+    """Draws from NAME_report.json alone. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
     from pathlib import Path
 
     from qdq_translator.commands.located import locate, print_next
     from qdq_translator.errors import UsageError
     from qdq_translator.report.data import format_report
 
-    if (options.against or options.verify) and not options.html:
-        raise UsageError("--against and --verify show on a page.", "Name the page with --html FILE.")
+    if options.verify and not options.html:
+        raise UsageError("--verify shows on a page.", "Name the page with --html FILE.")
     files = locate(options.translation, options.model)
     report = files.read_report()
+    other = comparison = None
+    names = (options.against or "", options.translation)
+    if options.against:
+        from qdq_translator.report.changes import compare
+
+        other = locate(options.against, "").read_report()
+        comparison = compare(other, report, names)
     if options.html:
         from qdq_translator.disk import refuse_overwriting
         from qdq_translator.formats.schemas import RESULTS, read_json
         from qdq_translator.report.html import write_page
 
         refuse_overwriting([Path(options.html)], [*files, *([Path(options.verify)] if options.verify else [])])
-        other = None
-        if options.against:
-            other = locate(options.against, "").read_report()
         results = None
         if options.verify:
             results = read_json(Path(options.verify), RESULTS, "Name what 'qdq-translator verify --save FILE' wrote.")
-        write_page(report, Path(options.html), other, results)
+        write_page(report, Path(options.html), other, results, names)
     if options.json:
-        print(format_report(report), end="")
+        print(format_report(comparison or report), end="")
     elif options.html:
         print(f"Wrote {options.html}")
+    elif comparison:
+        from qdq_translator.report.terminal_changes import print_comparison
+
+        print_comparison(comparison, options.all)
     else:
         from qdq_translator.report.terminal import print_report
 
         print_report(report, options.all)
         print_next(files, "", "report")
-    return 0
+    return 1 if comparison and comparison["worse"] else 0

@@ -1,13 +1,99 @@
-"""What differs between two reports: layers, scales, options."""
+"""What differs between two reports: layers, scales, options, for the page, the terminal and as one plain object."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Optional
 
-from qdq_translator.options import TranslateOptions, effective
-from qdq_translator.report.charts import Bar
-from qdq_translator.report.model import Network
+from qdq_translator.options import PRESETS, TranslateOptions, effective
+from qdq_translator.report.charts import Bar, shares
+from qdq_translator.report.model import Layer, Network
+from qdq_translator.words import milliseconds
+
+COMPARISON_SCHEMA_VERSION = 1
+
+
+def compare(against: dict[str, Any], report: dict[str, Any], names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
+    """`report --against --json` (docs/report_schema.md): A is `against`, B is `report`, both objects of NAME_report.json."""
+    before, after = Network(against), Network(report)
+    rows = changed_layers(before, after)
+    a, b = (_side(*each) for each in zip((against, report), (before, after), names))
+    old, new = causes_of(against), causes_of(report)
+    return {
+        "schema_version": COMPARISON_SCHEMA_VERSION,
+        "a": a,
+        "b": b,
+        "same_source": (against.get("source") or {}).get("sha256") == (report.get("source") or {}).get("sha256"),
+        "worse": _worse(a, b),
+        "options": changed_options(against, report),
+        "layers": {
+            "union": len({*before.layer_index, *after.layer_index}),
+            "only_a": sum(row["after"] is None for row in rows),
+            "only_b": sum(row["before"] is None for row in rows),
+            "changed": [
+                {
+                    "name": row["name"],
+                    "op": (row["after"] or row["before"]).op,
+                    "a": _where(row["before"]),
+                    "b": _where(row["after"]),
+                    "reason": row["after"].reason if row["after"] else "",
+                }
+                for row in rows
+            ],
+        },
+        "scales": [
+            {
+                "tensor": row["name"],
+                "a": row["before"].scale if row["before"] else None,
+                "b": row["after"].scale if row["after"] else None,
+            }
+            for row in changed_scales(before, after)
+        ],
+        "causes": {"gone": [t for t in old if t not in new], "new": [t for t in new if t not in old]},
+    }
+
+
+def _side(report: dict[str, Any], network: Network, name: str) -> dict[str, Any]:
+    """macs_share and layers_share: percent in INT8, on the DLA where that is the target."""
+    macs, layers = shares(network)[:2]
+    options = report.get("options") or {}
+    implied = PRESETS.get(options.get("preset") or "", {})
+    return {
+        "name": name,
+        "model": report.get("model", ""),
+        "target": report.get("target", ""),
+        "options": [
+            _flag(row)
+            for row in option_rows(report)
+            if row["changed"] and not (row["name"] in implied and implied[row["name"]] == options[row["name"]])
+        ],
+        "macs_share": first_share(macs),
+        "layers_share": first_share(layers),
+        "milliseconds": (report.get("cost") or {}).get("milliseconds"),
+        "scales": sum(t.scale is not None for t in network.tensors),
+    }
+
+
+def _flag(row: dict[str, Any]) -> str:
+    return f"--{row['name']}" if row["value"] == "yes" else f"--{row['name']} {row['value']}"
+
+
+def _where(layer: Optional[Layer]) -> Optional[str]:
+    """'INT8', 'FP16 avoidable', ...; None for a layer that is not there."""
+    return None if layer is None else layer.label
+
+
+def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
+    """What B is worse at, '' where it is not; translations for different targets are not measured by each other."""
+    if a["target"] != b["target"]:
+        return ""
+    said = []
+    key, what = ("macs_share", "MACs") if None not in (a["macs_share"], b["macs_share"]) else ("layers_share", "layers")
+    if None not in (a[key], b[key]) and b[key] < a[key]:
+        said.append(f"{b[key]:.1f}% of the {what} are in INT8, {a[key]:.1f}% were")
+    if None not in (a["milliseconds"], b["milliseconds"]) and b["milliseconds"] > a["milliseconds"]:
+        said.append(f"{milliseconds(b['milliseconds'])} (estimate), {milliseconds(a['milliseconds'])} before")
+    return "; ".join(said)
 
 
 def times_of(*reports: dict[str, Any]) -> list[float]:

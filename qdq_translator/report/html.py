@@ -18,13 +18,14 @@ from qdq_translator.errors import MissingDependency
 from qdq_translator.report.changes import (
     causes_of,
     changed_layers,
-    changed_options,
     changed_scales,
+    compare,
     first_share,
     option_rows,
     times_of,
 )
 from qdq_translator.report.charts import chart, roofline, shares
+from qdq_translator.report.dla import dla_rows
 from qdq_translator.report.figures import clip, decibel, percent, plural, scale, shape, short
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH
 from qdq_translator.report.messages import one_a_rule
@@ -41,13 +42,15 @@ def write_page(
     path: Path,
     against: Optional[dict[str, Any]] = None,
     verify: Optional[dict[str, Any]] = None,
+    names: tuple[str, str] = ("A", "B"),
 ) -> None:
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
-    report, against: objects of NAME_report.json. verify: the object that `verify --save` wrote, for `report`.
+    report, against: objects of NAME_report.json. verify: the object that `verify --save` wrote, for `report`. names: what
+    `against` and `report` are called in a comparison, their folders for example.
     Raises MissingDependency without jinja2, and UserError where the file cannot be written.
     """
-    text = comparison_page(report, against, verify) if against is not None else report_page(report, verify)
+    text = comparison_page(report, against, verify, names) if against is not None else report_page(report, verify)
     write_file(path, text.encode("utf-8", errors="replace"))
 
 
@@ -63,6 +66,7 @@ def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None)
         network=network,
         picture=draw(network),
         bars=shares(network),
+        on_dla=dla_rows(report, network),
         causes={cause["tensor"]: cause for cause in causes.get("causes") or []},
         groups=causes.get("groups") or [],
         what_if=causes.get("what_if") or [],
@@ -80,7 +84,12 @@ def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None)
     )
 
 
-def comparison_page(report: dict[str, Any], against: dict[str, Any], verify: Optional[dict[str, Any]] = None) -> str:
+def comparison_page(
+    report: dict[str, Any],
+    against: dict[str, Any],
+    verify: Optional[dict[str, Any]] = None,
+    names: tuple[str, str] = ("A", "B"),
+) -> str:
     """What changed from `against` to `report`, as HTML; the network is drawn as `report` has it."""
     before, after = Network(against), Network(report)
     if verify:
@@ -100,15 +109,10 @@ def comparison_page(report: dict[str, Any], against: dict[str, Any], verify: Opt
         bars=bars,
         layers=layers,
         scales=changed_scales(before, after),
-        options=changed_options(against, report),
+        comparison=compare(against, report, names),
         gone=[cause for tensor, cause in old_causes.items() if tensor not in new_causes],
         new=[cause for tensor, cause in new_causes.items() if tensor not in old_causes],
         times=times_of(against, report),
-        same_source=(against.get("source") or {}).get("sha256") == (report.get("source") or {}).get("sha256"),
-        scale_counts=(
-            sum(t.scale is not None for t in before.tensors),
-            sum(t.scale is not None for t in after.tensors),
-        ),
         with_device=any(layer.device for layer in (*before.layers, *after.layers)),
         with_db=any(layer.db is not None for layer in after.layers),
         data=_data(after),
@@ -129,6 +133,7 @@ def _data(network: Network) -> dict[str, Any]:
                 text(x.name),
                 text(x.op),
                 text(x.kind),
+                text(x.mark),
                 text(x.label),
                 text(x.device_label),
                 text(x.reason),

@@ -92,10 +92,6 @@ class Layer:
     def device_label(self) -> str:
         return DEVICES[self.device][1] if self.device in DEVICES else ""
 
-    @property
-    def device_mark(self) -> str:
-        return DEVICES[self.device][0] if self.device in DEVICES else ""
-
 
 class Network:
     """The plan of a report with its tensors, numbered."""

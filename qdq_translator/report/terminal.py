@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
+from qdq_translator.report.dla import by_limit
 from qdq_translator.report.messages import Messages, one_a_rule
 from qdq_translator.rules import words
 from qdq_translator.words import amount, counted, milliseconds, size
@@ -429,7 +430,7 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
         console.print("  Layers on the GPU are a build error where fallback is not allowed.", style="dim")
     console.print(f"  At most {dla['max_loadables']} subgraphs are loaded on a core.", style="dim")
     table = _table("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
-    for limit, rows in _by_limit(dla["layers"]).items():
+    for limit, rows in by_limit(dla["layers"]).items():
         finding = rows[0][1]
         name, found = rows[0][0]["name"], finding["found"]
         example = f"{_ops(row['op'] for row, _ in rows)}: '{name}'" + (
@@ -471,14 +472,6 @@ def _print_rewrites(console: Console, rewrites: dict[str, Any], everything: bool
     console.print(table)
     for row in [row for row in rewrites["left"] if row["why"]]:
         console.print(_indented(f"left: {escape(row['op'])} '{escape(row['node'])}': {escape(row['why'])}"))
-
-
-def _by_limit(layers: list[dict[str, Any]]) -> dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]:
-    found: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-    for row in layers:
-        for finding in row["findings"]:
-            found.setdefault(finding["limit"], []).append((row, finding))
-    return found
 
 
 def _ops(ops: Iterable[str]) -> str:

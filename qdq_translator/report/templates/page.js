@@ -2,7 +2,7 @@
 /* The page stands without this; it adds theme, search, sorting, copying, and a graph that moves.
    Names only ever reach the page as text. */
 const raw = JSON.parse(document.getElementById("data").textContent);
-const layerKeys = ["name", "op", "kind", "label", "device", "reason", "cure", "=cause", "macs", "share", "weights", "=inputs", "=outputs", "=findings", "db", "cost"];
+const layerKeys = ["name", "op", "kind", "mark", "label", "device", "reason", "cure", "=cause", "macs", "share", "weights", "=inputs", "=outputs", "=findings", "db", "cost"];
 const tensorKeys = ["name", "scale", "hex", "=explicit", "rule", "words", "node", "source", "shape", "role", "=producer", "=readers"];
 function rows(keys, values) { /* a key without = holds the number of a text */
   return values.map((row) => Object.fromEntries(keys.map((key, i) =>
@@ -124,10 +124,54 @@ function setUpTable(table) {
 }
 all("table.sortable").forEach(setUpTable);
 
+for (const table of all("table:not(.sortable)")) { /* on a narrow screen a row is a card, and its cells say what they are */
+  table.classList.add("cards");
+  const heads = Array.from(table.tHead.rows[0].cells).map((head) => head.textContent);
+  for (const row of table.tBodies[0].rows) Array.from(row.cells).forEach((cell, i) => { cell.dataset.label = heads[i]; });
+}
+
+/* ---- tables as files: the rows that show, numbers in full ---- */
+function cellText(cell, raw) {
+  if (raw && cell.dataset.v !== undefined) return Number(cell.dataset.v) < 0 ? "" : cell.dataset.v;
+  const copy = cell.cloneNode(true);
+  for (const part of copy.querySelectorAll("button, svg")) part.remove();
+  const text = copy.textContent.replace(/\s+/g, " ").trim();
+  return /^[=+\-@]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text; /* no formula for a spreadsheet */
+}
+function csv(table) {
+  const heads = Array.from(table.tHead.rows[0].cells);
+  const lines = [heads.map((head) => cellText(head.querySelector("button") || head, false))];
+  for (const row of table.tBodies[0].rows) {
+    if (!row.hidden) lines.push(Array.from(row.cells).map((cell, i) => cellText(cell, heads[i].classList.contains("raw"))));
+  }
+  return lines.map((line) => line.map((text) => (/[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text)).join(",")).join("\r\n") + "\r\n";
+}
+for (const table of all("table[id]")) {
+  const button = make("button", "CSV", "csv");
+  button.type = "button";
+  const name = `${document.body.dataset.name}_${table.dataset.name}.csv`.replace(/[^\w.+-]+/g, "_");
+  button.setAttribute("aria-label", `Download this table as ${name}`);
+  button.addEventListener("click", () => {
+    const anchor = make("a");
+    anchor.href = URL.createObjectURL(new Blob(["\ufeff", csv(table)], { type: "text/csv" }));
+    anchor.download = name;
+    anchor.click();
+    setTimeout(() => URL.revokeObjectURL(anchor.href), 10000);
+  });
+  const search = document.querySelector(`[data-filter="${table.id}"]`);
+  if (search) search.closest(".tools").append(button);
+  else {
+    const tools = make("div", undefined, "tools right");
+    tools.append(button);
+    table.parentElement.after(tools);
+  }
+}
+
 /* ---- the graph: moving ---- */
 const graph = byId("graph");
 const whole = graph.getAttribute("viewBox").split(" ").map(Number);
 let view = { x: 0, y: 0, scale: 1 }; /* scale: screen pixels for each pixel of the drawing */
+let fitted = true; /* the whole network shows, and still will after a change of size */
 const size = { width: 0, height: 0 };
 const farBelow = 0.27; /* no text but the marks of what is not plain INT8 */
 const midBelow = 0.6; /* operator and mark only, larger */
@@ -142,10 +186,12 @@ function fit() {
   view.scale = Math.min(size.width / whole[2], size.height / whole[3], 1.25);
   view.x = (whole[2] - size.width / view.scale) / 2;
   view.y = (whole[3] - size.height / view.scale) / 2;
+  fitted = true;
   show();
 }
 function zoom(factor, x = size.width / 2, y = size.height / 2) {
   const before = view.scale;
+  fitted = false;
   view.scale = Math.min(Math.max(view.scale * factor, 0.02), 4);
   view.x += x / before - x / view.scale;
   view.y += y / before - y / view.scale;
@@ -153,11 +199,10 @@ function zoom(factor, x = size.width / 2, y = size.height / 2) {
 }
 function measure() {
   const box = graph.getBoundingClientRect();
-  const first = !size.width;
   const middle = { x: view.x + size.width / view.scale / 2, y: view.y + size.height / view.scale / 2 };
   size.width = box.width || 1;
   size.height = box.height || 1;
-  if (first) return fit();
+  if (fitted) return fit();
   view.x = middle.x - size.width / view.scale / 2;
   view.y = middle.y - size.height / view.scale / 2;
   show();
@@ -187,6 +232,7 @@ graph.addEventListener("pointermove", (event) => {
     const factor = Math.hypot(now.x - other.x, now.y - other.y) / Math.max(1, Math.hypot(last.x - other.x, last.y - other.y));
     zoom(factor, (now.x + other.x) / 2 - box.left, (now.y + other.y) / 2 - box.top);
   } else if (moved > 4) {
+    fitted = false;
     view.x -= (now.x - last.x) / view.scale;
     view.y -= (now.y - last.y) / view.scale;
     show();
@@ -231,9 +277,41 @@ for (const box of graph.querySelectorAll(".b")) {
   box.setAttribute("tabindex", "-1");
   const layer = layerOf(box);
   if (layer !== null) boxes.set(layer, box);
+  box.setAttribute("aria-label", layer !== null ? `${data.layers[layer].op} ${data.layers[layer].name}, ${data.layers[layer].label}`
+    : `${box.querySelector(".o").textContent} ${data.tensors[Number(box.dataset.t)].name}`);
 }
 function layerOf(box) { /* null for graph inputs and outputs */
   return box.id ? Number(box.id.slice("layer-".length)) : null;
+}
+/* An operator's name ends before the mark, and inside the box where it is drawn larger. */
+const pen = document.createElement("canvas").getContext("2d");
+const widths = new Map();
+function wide(text, font) {
+  const key = `${font} ${text}`;
+  if (!widths.has(key)) {
+    pen.font = font;
+    widths.set(key, pen.measureText(text).width);
+  }
+  return widths.get(key);
+}
+function fontOf(selector) {
+  const element = graph.querySelector(selector);
+  if (!element) return "";
+  const style = getComputedStyle(element);
+  return `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+}
+graph.classList.remove("far", "mid");
+const fonts = { o: fontOf(".b .o"), m: fontOf(".b .m") };
+show();
+for (const [layer, box] of boxes) {
+  const room = Math.min(140 - wide(data.layers[layer].mark, fonts.m), 124);
+  let name = data.layers[layer].op;
+  if (wide(name, fonts.o) > room) {
+    while (name.length > 1 && wide(`${name}\u2026`, fonts.o) > room) name = name.slice(0, -1);
+    name += "\u2026";
+  }
+  const text = box.querySelector(".o");
+  if (text.textContent !== name) text.textContent = name;
 }
 const edges = new Map();
 for (const edge of all("[data-t]", graph)) {
@@ -321,6 +399,7 @@ function bring(element) {
   const x = box.x + box.width / 2 + (at ? at.matrix.e : 0);
   const y = box.y + box.height / 2 + (at ? at.matrix.f : 0);
   if (view.scale < 0.8) view.scale = 1;
+  fitted = false;
   view.x = x - size.width / view.scale / 2;
   view.y = y - size.height / view.scale / 2;
   show();
@@ -419,30 +498,44 @@ document.addEventListener("keydown", (event) => {
   byId("find-layer").focus();
 });
 const find = byId("find-layer");
+let places = null; /* [hash, text] of what matches; null until the box was read again */
 let found = -1;
-find.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter") return;
+function lookUp() {
   const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-  if (!words.length) return;
-  const places = [
+  found = -1;
+  places = !words.length ? [] : [
     ...data.layers.map((x, i) => [`#layer-${i}`, `${x.name} ${x.op}`]),
     ...data.tensors.map((x, i) => [`#tensor-${i}`, x.name]),
   ].filter(([, text]) => words.every((w) => text.toLowerCase().includes(w)));
-  found = places.length ? (found + 1) % places.length : -1;
-  byId("said").textContent = places.length ? `${found + 1} of ${places.length}` : "Nothing found";
-  find.setAttribute("aria-invalid", String(!places.length));
-  if (places.length) go(places[found][0]);
+  const nothing = words.length > 0 && !places.length;
+  byId("find-count").textContent = !words.length ? "" : nothing ? "Nothing found" : `${places.length} found`;
+  byId("find-count").classList.toggle("none", nothing);
+  find.setAttribute("aria-invalid", String(nothing));
+}
+function findNext(step) {
+  if (places === null) lookUp();
+  if (!places.length) return;
+  found = found < 0 && step < 0 ? places.length - 1 : (found + step + places.length) % places.length;
+  byId("find-count").textContent = `${found + 1} of ${places.length}`;
+  go(places[found][0]);
+}
+find.addEventListener("input", lookUp);
+find.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  findNext(event.shiftKey ? -1 : 1);
 });
-find.addEventListener("input", () => { found = -1; });
-byId("next-avoidable").addEventListener("click", () => {
-  const places = data.layers.map((x, i) => [x.kind, i]).filter(([k]) => k === "avoidable").map(([, i]) => i);
-  if (!places.length) {
-    byId("said").textContent = "There is none";
-    return;
-  }
-  const at = current && current.kind === "layer" ? current.index : -1;
-  go(`#layer-${places.find((i) => i > at) ?? places[0]}`);
-});
+for (const button of all("[data-find]")) button.addEventListener("click", () => findNext(Number(button.dataset.find)));
+for (const button of all("[data-next]")) { /* the legend goes from layer to layer of its kind */
+  button.addEventListener("click", () => {
+    const of = data.layers.flatMap((x, i) => (x.kind === button.dataset.next && boxes.has(i) ? [i] : []));
+    if (!of.length) return;
+    const at = current && current.kind === "layer" ? current.index : -1;
+    const next = of.find((i) => i > at) ?? of[0];
+    byId("said").textContent = `${of.indexOf(next) + 1} of ${of.length}`;
+    go(`#layer-${next}`);
+  });
+}
 
 /* ---- what is under the pointer ---- */
 const tip = byId("tip");
