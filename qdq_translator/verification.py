@@ -29,6 +29,16 @@ from qdq_translator.simulate.per_layer import compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
 from qdq_translator.simulate.user_metric import load_metric
+from qdq_translator.simulate.verdict import (
+    BROKEN,
+    EQUAL,
+    MEASURED_RUNS,
+    ROUNDING,
+    SUSPICIOUS,
+    expected_rounding,
+    judge,
+    worst,
+)
 
 SCHEMA_VERSION = 1
 SHOWN_JUMPS = 8
@@ -119,6 +129,13 @@ def _verified(
     if options.fuse == "both" and placement.open:
         unfused = simulate(network, dataclasses.replace(settings, fuse=False))
     outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused, metric)
+    progress("expected rounding", 0, 1)
+    usual = expected_rounding(network, settings, simulated, samples)
+    measured = min(samples.runs, MEASURED_RUNS) * samples.batch
+    verdicts = {
+        name: judge(row, usual[name], measured, options.inputs is None)
+        for name, row in outputs.pairs[EXPLICIT, SIMULATED].items()
+    }
     results: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -140,8 +157,17 @@ def _verified(
             "weights_rounded": len(placement.weights),
         },
         "integrity": faults,
-        "inputs": {"source": samples.source, "samples": len(samples), "batch": samples.batch},
+        "inputs": {
+            "source": samples.source,
+            "samples": len(samples),
+            "batch": samples.batch,
+            "random": options.inputs is None,
+        },
         "outputs": outputs.as_dict(),
+        "verdict": {
+            "overall": worst(found.verdict for found in verdicts.values()),
+            "outputs": {name: found.as_dict() for name, found in verdicts.items()},
+        },
         "notes": notes,
     }
     if metric is not None:
@@ -158,11 +184,10 @@ def _verified(
         ).as_dict()
     if options.audit:
         results["audit"] = audit_network(network, samples, progress, placement.weights).as_dict()
-    if results["stale"]:
-        notes.append(f"{source.file} is not the file that was translated (its SHA-256 differs)")
     if "integrity" not in network.report:
         notes.append("the files were written without a report of what they hold, so changes in the model go unnoticed")
-    results["failed"] = faults + _failed(options, outputs)
+    stale = [f"{source.file} is not the file that was translated (its SHA-256 differs): translate it again."]
+    results["failed"] = (stale if results["stale"] else []) + faults + _failed(options, outputs)
     return results
 
 
@@ -270,13 +295,14 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:  # noqa: C901
                 _percent(row["top1_agreement"]),
             )
     console.print(table)
+    _print_verdict(console, results)
     for pair in results["outputs"]["pairs"][:1]:
         for name, row in pair["outputs"].items():
-            for worst in sorted(row["slices"], key=lambda found: found["cosine"])[:1]:
-                if worst["cosine"] < row["cosine"]:
+            for lowest in sorted(row["slices"], key=lambda found: found["cosine"])[:1]:
+                if lowest["cosine"] < row["cosine"]:
                     console.print(
-                        f"  {escape(name)}, worst slice ({worst['index']} of {worst['size']} along axis {worst['axis']}): "
-                        f"cosine {worst['cosine']:.6f}, SQNR {_db(worst['sqnr_db'], False)} dB"
+                        f"  {escape(name)}, worst slice ({lowest['index']} of {lowest['size']} along axis {lowest['axis']}): "
+                        f"cosine {lowest['cosine']:.6f}, SQNR {_db(lowest['sqnr_db'], False)} dB"
                     )
     for stage, rows in results["outputs"]["accuracy"].items():
         for name, value in rows.items():
@@ -291,6 +317,31 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:  # noqa: C901
         print_audit(console, results["audit"], verbose)
     for note in results["notes"]:
         console.print(f"  note: {escape(note)}")
+
+
+_VERDICT_COLOURS = {EQUAL: "green", ROUNDING: "green", SUSPICIOUS: "yellow", BROKEN: "red"}
+
+
+def _print_verdict(console: Any, results: dict[str, Any]) -> None:
+    """One sentence, of the output that decides it; what random inputs are worth."""
+    from rich.markup import escape
+
+    overall, rows = results["verdict"]["overall"], results["verdict"]["outputs"]
+    deciding = [(name, row) for name, row in rows.items() if row["verdict"] == overall]
+    text = f"[bold {_VERDICT_COLOURS[overall]}]{overall}[/]"
+    if overall != EQUAL and deciding:
+        name, row = min(deciding, key=lambda pair: (pair[1]["sqnr_db"] or 0) - (pair[1]["least_db"] or 0))
+        where = f" in {row['where']}" if row["where"] else ""
+        text += (
+            f", by '{escape(name)}'{where}: {_db(row['sqnr_db'], False)} dB; rounding with the steps in use would give "
+        )
+        text += f"{_db(row['expected_db'], False)} dB, and below {_db(row['least_db'], False)} dB it is suspicious"
+    console.print(f"Verdict: {text}.")
+    if results["inputs"]["random"]:
+        console.print(
+            "[yellow]Random inputs prove little[/]: they reach neither the ranges nor the decisions of real ones. Give real "
+            "ones with --inputs."
+        )
 
 
 def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:

@@ -8,6 +8,10 @@ from typing import Any, Dict, List
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.sets import refuse_mixture
 
+EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
+EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
+"""Real inputs of the model that ships, with labels."""
+
 
 def locate(path: str, model: str) -> TranslationFiles:
     """`TranslationFiles.locate`, with a note on stderr where the newest of several was taken.
@@ -41,11 +45,16 @@ def next_commands(files: TranslationFiles, model: str, after: str) -> List[str]:
     explicit = model or _find(report.get("source", {}).get("file") or f"{files.name}.onnx", files.folder)
     steps = {
         "report": f"qdq-translator report{where}",
-        "verify": f"qdq-translator verify -i {shlex.quote(explicit)}{where}" if explicit else "",
+        "verify": f"qdq-translator verify {_model_flag(explicit)}{where}" if explicit else "",
         "trtexec": f"qdq-translator trtexec{where}" + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
     }
     order = list(steps)
     return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
+
+
+def _model_flag(explicit: str) -> str:
+    """The example comes with inputs of its own."""
+    return "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {shlex.quote(explicit)}"
 
 
 def _find(name: str, folder: Path) -> str:

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from qdq_translator.commands.located import EXAMPLE_MODEL, print_next
 from qdq_translator.disk import refuse_overwriting
 from qdq_translator.errors import UsageError, UserError, unexpected
 from qdq_translator.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.options import TranslateCommand
 
 Options = TranslateCommand
-EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 
 
 def run(options: TranslateCommand) -> int:
@@ -152,7 +152,6 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
 
 
 def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
-    from qdq_translator.commands.located import print_next
     from qdq_translator.report.terminal import print_short
 
     print_short(summary, options.verbose)

@@ -16,7 +16,10 @@ class Options:
     """Run the Q/DQ model and a simulation of the INT8 engine that TensorRT is told to build, side by side in ONNX Runtime,
     and compare. Nothing of TensorRT is needed."""
 
-    model: str = option("--model", "-i", metavar="MODEL", help="the explicit Q/DQ model")
+    model: str = option("--model", "-i", default="", metavar="MODEL", help="the explicit Q/DQ model")
+    example: bool = option(
+        "--example", default=False, help="the model that ships with the package, on the real inputs that ship with it"
+    )
     translation: str = translation_option()
     float: Optional[str] = option(
         "--float", default=None, metavar="MODEL", help="the model before quantization, as a third stage"
@@ -130,6 +133,12 @@ def run(options: Options) -> int:
     from qdq_translator.progress import progress_bar
     from qdq_translator.verification import print_results, verify
 
+    if options.example:
+        from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
+
+        options = dataclasses.replace(
+            options, model=options.model or str(EXAMPLE_MODEL), inputs=options.inputs or str(EXAMPLE_SAMPLES)
+        )
     _check(options)
     if options.save:
         files = TranslationFiles.locate(options.translation, options.model, only_one=True)
@@ -156,6 +165,10 @@ def run(options: Options) -> int:
 def _check(options: Options) -> None:
     from qdq_translator.errors import UsageError
 
+    if not options.model:
+        raise UsageError(
+            "No model was named.", "Give the explicit model with -i model.onnx, or --example for the one that ships."
+        )
     limits: Dict[str, Any] = {
         "--min_cosine": (options.min_cosine, 1),
         "--min_top1_agreement": (options.min_top1_agreement, 100),

@@ -309,7 +309,7 @@ RESULTS = _record(
         "model": _record({}, _row("file sha256")),
         "simulation": _OBJECT,
         "integrity": _TEXTS,
-        "inputs": _record({"source": _TEXT, **_row("samples batch", _COUNT)}),
+        "inputs": _record({"source": _TEXT, **_row("samples batch", _COUNT)}, {"random": _FLAG}),
         "outputs": _record(
             {
                 "pairs": _list(_record({**_row("reference other"), "outputs": _map(_COMPARISON)})),
@@ -318,6 +318,7 @@ RESULTS = _record(
             {"metric": _map(_NUMBER)},
         ),
         **_row("notes failed", _TEXTS),
+        "verdict": _record({}, {"overall": _TEXT, "outputs": _map(_OBJECT)}),
         "metric": _record({}, {"name": _TEXT, "drop": _NUMBER}),
         "audit": _maybe(_AUDIT),
         "per_layer": _maybe(

@@ -39,12 +39,15 @@ from qdq_translator.types import TensorTypes
 
 @dataclasses.dataclass(frozen=True)
 class SimulationOptions:
-    """See the module: `rounding` rule 2, `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6."""
+    """See the module: `rounding` rule 2 ('noise': clipping, and uniform noise of one step in place of rounding; `seed` says
+    which, and `unclipped` names tensors that are not clipped), `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6."""
 
     rounding: str = "even"
     fp16: bool = False
     fuse: bool = True
     sigmoid_fp16: bool = False
+    seed: int = 0
+    unclipped: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass
@@ -244,6 +247,8 @@ class _Builder:
             self._half.update((made, read))
         if self.options.rounding == "even":
             nodes = self._q_dq(made, read, scale, half)
+        elif self.options.rounding == "noise":
+            nodes = self._noise(made, read, scale, half)
         else:
             nodes = self._away(made, read, scale, half)
         anchor = graph.producer.get(made)
@@ -306,6 +311,21 @@ class _Builder:
         steps: list[tuple[str, list[str]]] = [("QuantizeLinear", [step, zero]), ("DequantizeLinear", [step, zero])]
         return self._chain(source, target, steps, half)
 
+    def _noise(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
+        """Clipped to the range of the codes, and uniform noise of one step."""
+        noise = self.graph.unique_name(f"{target}_noise")
+        key = f"{np.float32(scale).view(np.uint32):08x}"
+        low, high = (self._constant(f"simulated_{code}_{key}", code * scale) for code in (-128, 127))
+        clip = [] if source in self.options.unclipped else [("Max", [low]), ("Min", [high])]
+        nodes = self._chain(source, target, [*clip, ("Add", [noise])], half)
+        draw = Node(
+            "RandomUniformLike", [source], [noise], self.graph.unique_name(f"{noise}_op"), dtype=TensorProto.FLOAT
+        )
+        draw.set("low", -scale / 2)
+        draw.set("high", scale / 2)
+        draw.set("seed", float(len(self.made) + 100_000 * self.options.seed))
+        return [draw, *nodes]
+
     def _away(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
         """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to the codes, times scale."""
         step = self._constant(f"simulated_scale_{np.float32(scale).view(np.uint32):08x}", scale)
@@ -353,6 +373,6 @@ def rounded_weight(values: np.ndarray, channels: Optional[OutputChannels], round
     rows = values.reshape(1, -1) if channels is None else channels.rows(values)
     scale = weight_scales(rows, 0).astype(np.float32)[:, None]
     scaled = rows.astype(np.float32) / scale
-    codes = np.rint(scaled) if rounding == "even" else np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
+    codes = np.rint(scaled) if rounding != "away" else np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
     made = (np.clip(codes, -INT8_MAX, INT8_MAX) * scale).astype(values.dtype)
     return made.reshape(values.shape) if channels is None else channels.unrolled(made, values.shape)

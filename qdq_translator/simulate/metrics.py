@@ -187,6 +187,13 @@ class SlicedComparison(Comparison):
             worst.append(Slice(axis, index, len(aa), len(aa) - len(heard), kept, noise_to_db(noise)))
         return worst
 
+    def noise_of(self, axis: int, index: int) -> Optional[float]:
+        """Energy of the difference relative to the reference's, of one slice; None where it is unknown or silent."""
+        if axis not in self._energies or index >= self._energies[axis].shape[1]:
+            return None
+        aa, _, dd = self._energies[axis][:, index]
+        return float(dd / aa) if aa else None
+
     @property
     def worst_slice(self) -> Optional[Slice]:
         return min(self.slices, key=lambda found: found.cosine, default=None)

@@ -1,0 +1,110 @@
+"""`verify`'s verdict on an output in words, against what rounding with the steps in use should cost.
+
+Rounding to a step s is, but for clipping, like adding noise that is uniform between -s/2 and s/2 (Widrow: variance s*s/12). So
+the expected difference of an output is measured, not guessed: the float network runs twice with such noise, from two seeds,
+in the place of every rounding: once at each tensor that the explicit model's Q/DQ round, once at each that the simulated engine
+holds as codes. Scales that the model states clip there too, as they do in both; those that a rule inferred do not, because
+they should not clip. Rounded weights count as what they are.
+
+- `equal`: every number is the same.
+- `within expected rounding`: the difference between explicit model and simulated engine, in the whole and in the worst
+  slice along each axis, has at most the energy of the expected one. An energy that was measured on n samples has a standard
+  error of sqrt(2/n) of itself (chi-square; a network's errors on one sample hang together, so a sample counts once), and two
+  of these are granted: at most 1 + 2 * sqrt(2/n) times the energy.
+- `suspicious`: more than that. Something else than rounding is at work: an inferred scale that clips, conflicting scales, a
+  weight that changed.
+- `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself, beyond
+  the expected: zeros would be as good an answer. (Random inputs reach ranges that a network was never trained for; there a
+  large difference is no more than suspicious.)
+
+A bad scale in the explicit model itself is in both, and nothing that a comparison of the two can see (`verify --float` and
+`--audit` do).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Iterable
+
+from qdq_translator.graph import Graph
+from qdq_translator.placement import Placement, graph_tensors
+from qdq_translator.rules import STATED
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import SlicedComparison, finite_or_none, noise_to_db
+from qdq_translator.simulate.run import Session
+
+EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
+STANDARD_ERRORS = 2
+MEASURED_RUNS = 8
+"""Runs of the network that the expected noise is measured on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Of one output. expected_db: SQNR that rounding alone would give. least_db: below it, it is suspicious. where: the slice
+    that decided, '' for the whole."""
+
+    verdict: str
+    sqnr_db: float
+    expected_db: float
+    least_db: float
+    where: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        numbers = {key: finite_or_none(getattr(self, key)) for key in ("sqnr_db", "expected_db", "least_db")}
+        return {"verdict": self.verdict, **numbers, "where": self.where}
+
+
+def expected_rounding(
+    network: ImplicitNetwork, options: SimulationOptions, simulated: Simulated, samples: Samples
+) -> dict[str, SlicedComparison]:
+    """Output -> what the two are apart by rounding alone, on the first runs."""
+    origins = network.config.get("scale_origins", {})
+    planned = {**network.scales, **network.config.get("int8_tensor_scales", {})}  # an edited cache is no excuse
+    tensors = graph_tensors(Graph.from_model(copy_model(network.model)))
+    stated = {
+        name: planned[name] for name in tensors if name in planned and origins.get(name, {}).get("rule") in STATED
+    }
+    noisy = dataclasses.replace(options, rounding="noise", unclipped=frozenset(tensors) - stated.keys())
+    as_explicit = Placement(stated, frozenset(), frozenset(), frozenset(), ())
+    as_planned = dataclasses.replace(simulated.placement, held={n: planned[n] for n in simulated.placement.held})
+    stages = [
+        Session(simulate(network, dataclasses.replace(noisy, seed=seed), placement=placement).model, "noisy")
+        for seed, placement in enumerate((as_explicit, as_planned))
+    ]
+    rows = {name: SlicedComparison(samples.batch) for name in stages[0].outputs}
+    for run in range(min(samples.runs, MEASURED_RUNS)):
+        feed = samples.feed(run)
+        explicit, implicit = (session.run(feed) for session in stages)
+        for name, row in rows.items():
+            row.add(explicit[name], implicit[name])
+    return rows
+
+
+def judge(found: SlicedComparison, expected: SlicedComparison, samples: int, random: bool = False) -> Verdict:
+    """found: explicit model against simulated engine. samples: how many both were measured on. random: the inputs were."""
+    granted = 1 + STANDARD_ERRORS * math.sqrt(2 / samples)
+
+    def verdict(word: str, noise: float, usual: float, where: str = "") -> Verdict:
+        return Verdict(word, noise_to_db(noise), noise_to_db(usual), noise_to_db(granted * usual), where)
+
+    if found.identical or found.non_finite:
+        return verdict(EQUAL if found.identical else BROKEN, found.noise, expected.noise)
+    parts = [(found.noise, expected.noise, "")]
+    for piece in found.slices:
+        usual = expected.noise_of(piece.axis, piece.index)
+        if usual is not None:
+            parts.append((10 ** (-piece.sqnr_db / 10), usual, str(piece)))
+    beyond = [part for part in parts if part[0] > granted * part[1]]
+    lost = [part for part in beyond if part[0] >= 1 and not random]
+    if not beyond:
+        return verdict(ROUNDING, *parts[0])
+    by_most = max(lost or beyond, key=lambda part: part[0] / part[1] if part[1] else math.inf)
+    return verdict(BROKEN if lost else SUSPICIOUS, *by_most)
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """Of several outputs."""
+    return max(verdicts, key=VERDICTS.index, default=EQUAL)
