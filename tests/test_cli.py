@@ -145,7 +145,6 @@ def test_help_fits_a_terminal(
         assert end.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     usage = {
-        "verify": "-i MODEL [options]",
         "check-engine": "--layer_info FILE [options]",
         "restore": "-i MODEL -c FILE -o FILE [options]",
         "translate": "[options] [MODEL ...]",
