@@ -313,7 +313,7 @@ _ROWS = (
             ("D6", "Flatten, Squeeze and Unsqueeze become Reshape"),
             ("D7", "HardSigmoid and HardSwish become Scale, clipped Relu and product"),
             ("D8", "Mean of several inputs becomes a Sum and a Scale"),
-            ("D9", "Neg, and Div by a constant, become a Scale"),
+            ("D9", "Neg, Div by a constant, and what only changes the scale become a Scale"),
             ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
             ("D12", "Resize by sizes becomes Resize by integer factors"),
@@ -321,6 +321,10 @@ _ROWS = (
             ("D14", "AveragePool without its padding (Xavier) becomes one with it and a product"),
             ("D15", "MaxPool with a window above 8 becomes several in a row, shared by those of one tensor"),
             ("D16", "Reshape before a graph output goes (--dla_output 4d)"),
+            (
+                "D17",
+                "Reshapes and Transposes in a row become what they come to: nothing, one of them, or a Conv that copies",
+            ),
         )
     ),
 )

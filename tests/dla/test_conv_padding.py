@@ -75,10 +75,28 @@ def test_zeros_are_the_fewest_that_do_it() -> None:
                     assert zeros(kernel, begin, end, dilation) == expected
 
 
+@pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
-    ("attributes", "kernel"), [("pads = [0, 0, 1, 1], dilations = [2, 2]", (3, 3)), ("pads = [30, 0, 30, 0]", (1, 1))]
+    ("attributes", "kernel", "copied", "pads"),
+    [
+        ("pads = [4, 4, 4, 4], dilations = [4, 4]", (3, 3), [5, 5], [2] * 4),  # FCN-ResNet50
+        ("pads = [0, 0, 1, 1], dilations = [2, 2]", (3, 3), [2, 2], [0] * 4),
+    ],
 )
-def test_not(attributes: str, kernel: tuple[int, int]) -> None:
-    found = same(conv(attributes, kernel), bits=True)
+def test_case_4_the_rest_by_a_conv_that_copies(
+    attributes: str, kernel: tuple[int, int], copied: list[int], pads: list[int], batch: str
+) -> None:
+    found = same(conv(attributes, kernel, batch=batch), batch, bits=True)
+    assert found.gpu() == (["Conv"], [])
+    node = found.rewritten.graph.producer["m"]
+    before = found.rewritten.graph.producer[node.inputs[0]]
+    assert (before.op_type, before.get("kernel_shape"), before.get("group")) == ("Conv", copied, 2)
+    assert (node.get("kernel_shape"), node.get("pads")) == (list(kernel), pads)
+    assert found.rewritten.tensor_scales[before.outputs[0]] == found.rewritten.tensor_scales["x"]
+    assert all(w.exact for w in found.rewritten.weights)
+
+
+def test_not() -> None:
+    found = same(conv("pads = [30, 0, 30, 0]", (1, 1)), bits=True)
     assert "D13" not in found.rules
-    assert "no kernel of at most 32" in found.reason(found.rewritten.graph.producer["m"].name)
+    assert "one that copies" in found.reason(found.rewritten.graph.producer["m"].name)

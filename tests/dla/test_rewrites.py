@@ -124,7 +124,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         assert call() == 0
         shown = capsys.readouterr().out
         assert [line.split()[1].rstrip(":") for line in shown.splitlines() if line.startswith("Rule D")] == [
-            f"D{n}" for n in range(1, len(RULES) + 1)
+            module.RULE for module in RULES
         ]
         assert shown.count("\nNot:") >= len(RULES) - 1
 

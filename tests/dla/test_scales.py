@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, graph, pair, same, weights
+from tests.dla.check import BATCHES, SCALE, both, graph, pair, same, weights
 
 X = "float[{N},3,4,5] x"
 END = pair("m", "p") + "y = Relu (p)"
@@ -44,3 +44,13 @@ def test_case_2_not(op: str) -> None:
 def test_not_with_two_dimensions() -> None:
     found = same(graph("float[2,3] x", "float[b,c] y", pair("x", "q") + "m = Neg (q)\n" + END), bits=True)
     assert "Neg" in found.ops
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("op", ["Concat <axis = 1> (q)", "Identity (q)"])
+def test_case_3_a_requantization(op: str, batch: str) -> None:
+    """DenseNet's Concat of one tensor, between two scales."""
+    body = pair("x", "q") + f"m = {op}\n" + pair("m", "p", "s2") + "y = Relu (p)"
+    found = same(graph(X, "float[b,c,h,w] y", body, batch, s2=np.float32(SCALE * 3 / 4)), batch, bits=True)
+    assert found.ops == ["BatchNormalization", "Relu"] and len(found.gpu()[0]) == 1 and not found.gpu()[1]
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales

@@ -20,6 +20,7 @@ from qdq_translator.network import Applied, Network
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.dla import (
     average_pool,
+    chains,
     conv_padding,
     dense,
     depth_space,
@@ -44,6 +45,7 @@ from qdq_translator.targets.dla.verdicts import DlaPlan
 RULES = (
     shapes,
     identities,
+    chains,
     split_conv,
     spatial_mean,
     dense,

@@ -7,11 +7,15 @@ is: a kernel of K + a + b, padding `begin + a` and `end + b`. The smallest a and
 2. padding >= kernel  -> zeros on both sides
 3. padding differs, but the larger side's extra rows are never reached (stride), so that the begin's padding on both sides
    gives the same output size: only the padding is changed. H and W must be known for it.
+4. no such kernel (dilation: padding 4 of a 3x3 kernel with dilation 4) -> the Conv keeps what it may, and a depthwise Conv
+   that copies (rule D10) in front of it adds the rest
 
 With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (code 0); channels keep their largest
-weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors.
-Not: kernels above 32 or padding above 31 afterwards; differences that the dilation does not divide; auto_pad with unknown
-sizes; weights that are not constant.
+weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors but in case
+4: the padded one has the scale of the Conv's input, which it copies. Whether limit C4 means the dilated kernel no public source says;
+as it is written, it does not.
+Not: more than 31 rows or columns in case 4; auto_pad with unknown sizes; weights that are not constant; an input whose
+channels are not known in case 4.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
+from qdq_translator.passes.dla.pads import copying_convs
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D13"
@@ -64,6 +69,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     image = rewriter.image(node.inputs[0])
     added: list[tuple[int, int]] = []
     padding: list[int] = []
+    rest = [0] * 8  # for a Pad in front
     for axis in range(2):
         k, begin, end, d = kernel[axis], pads[axis], pads[axis + 2], window.dilations[axis]
         reach = (k - 1) * d + 1
@@ -75,11 +81,26 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
                 continue
         grown = zeros(k, begin, end, d)
         if grown is None:
-            rewriter.leave(node, f"no kernel of at most 32 makes padding {begin} and {end} equal and small enough")
-            return
+            own = min(begin, end, k - 1, 31)
+            rest[2 + axis], rest[6 + axis] = begin - own, end - own
+            grown = (0, 0)
+            begin = own
         added.append(grown)
         padding.append(begin + grown[0] * d)
     before = Node(node.op_type, node.inputs, node.outputs, node.name)
+    copies: list[Node] = []
+    if any(rest):
+        channels, dtype = rewriter.channels(node.inputs[0]), rewriter.dtype(node.inputs[0])
+        if channels is None or dtype is None or max(rest[2] + rest[6], rest[3] + rest[7]) > 31:
+            rewriter.leave(node, "its padding does not fit into its kernel, nor into one that copies")
+            return
+        padded = rewriter.tensor(f"{node.inputs[0]}_padded")
+        pad = Node("Pad", node.inputs[:1], [padded], rewriter.node(f"{node.name}_pad"))
+        copies = copying_convs(rewriter, pad, rest, channels, dtype)
+        for copy in copies:
+            graph.insert_after(copy, node.prev)
+        rewriter.derive(RULE, padded, node.inputs[0], copies[0], note="scale of what is padded")
+        graph.set_input(node, 0, padded)
     if any(a or b for a, b in added):
         dims = weight.dims
         rewriter.afford(node.name, *dims[:2], *(k + a + b for k, (a, b) in zip(kernel, added)))
@@ -88,4 +109,4 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     node.attributes.pop("auto_pad", None)
     node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
     node.set("pads", padding * 2)
-    rewriter.note(RULE, [before], [node], {})
+    rewriter.note(RULE, [before], [*copies, node], {}, [copy.outputs[0] for copy in copies])

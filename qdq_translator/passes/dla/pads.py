@@ -40,7 +40,7 @@ def apply(rewriter: Rewriter) -> None:
         elif max(pads[2] + pads[6], pads[3] + pads[7]) > 31:
             rewriter.leave(node, "more than 31 rows or columns together")
         else:
-            nodes = _convolutions(rewriter, node, pads, channels, dtype)
+            nodes = copying_convs(rewriter, node, pads, channels, dtype)
             if not nodes:
                 rewriter.leave(node, "it pads by nothing, and rule F7 leaves it")
                 continue
@@ -50,7 +50,8 @@ def apply(rewriter: Rewriter) -> None:
                 rewriter.same_scale(RULE, one, other, layer)
 
 
-def _convolutions(rewriter: Rewriter, node: Node, pads: list[int], channels: int, dtype: type) -> list[Node]:
+def copying_convs(rewriter: Rewriter, node: Node, pads: list[int], channels: int, dtype: type) -> list[Node]:
+    """What pads as the 4-D Pad `node` does, from its input to its output; pads: as its own parameter has them."""
     top, left, bottom, right = pads[2], pads[3], pads[6], pads[7]
     before, behind = pads[1], pads[5]
     current, nodes = node.inputs[0], []  # type: str, list[Node]

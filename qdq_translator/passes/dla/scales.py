@@ -1,7 +1,10 @@
-"""Rule D9: Neg and Div by a constant become a Scale.
+"""Rule D9: Neg, Div by a constant, and what only changes the scale become a Scale.
 
 1. `Neg(x)`    -> x * -1
 2. `Div(x, c)` -> x * (1 / c), c one number or one a channel; where the DLA has no Div (TensorRT below 8.6.12)
+
+3. A node that changes nothing but stands between two different scales of the model's own (a Concat of one tensor in
+   DenseNet): the requantization is its work -> x * 1
 
 A Scale is a BatchNormalization with mean 0 and variance 1. No new tensors.
 
@@ -16,12 +19,16 @@ import numpy as np
 
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.no_ops import NO_OPS, changes_nothing, kept_input
 
 RULE = "D9"
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Neg", "Div"):
+    for node in rewriter.nodes("Neg", "Div", *NO_OPS):
+        nothing = changes_nothing(rewriter.network, node) and len(node.outputs) == 1
+        if not nothing and not node.is_op("Neg", "Div"):
+            continue
         source, target = node.inputs[0], node.outputs[0]
         if rewriter.dtype(target) is None or not rewriter.rejected(node):
             continue
@@ -29,7 +36,11 @@ def apply(rewriter: Rewriter) -> None:
         if channels is None or rewriter.types.shape(source) != rewriter.types.shape(target):
             rewriter.leave(node, "its input has not four dimensions with a known number of channels")
             continue
-        factor = np.array(-1.0) if node.is_op("Neg") else _reciprocal(rewriter, node, channels)
+        if nothing:
+            source = node.inputs[kept_input(rewriter.graph, node)]
+            factor: Optional[np.ndarray] = np.array(1.0)
+        else:
+            factor = np.array(-1.0) if node.is_op("Neg") else _reciprocal(rewriter, node, channels)
         if factor is None:
             rewriter.leave(node, "it does not divide by one constant, or one a channel")
             continue

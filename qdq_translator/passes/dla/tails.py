@@ -60,8 +60,9 @@ def _end_at(rewriter: Rewriter, chain: list[Node], output: str) -> None:
     shapes = [rewriter.types.shape(name) or () for name in (output, source)]
     for node in chain:
         graph.remove(node)
-        graph.value_info.pop(node.outputs[0], None)
-        rewriter.scales.rename(node.outputs[0], source)
+        if node.outputs[0] != output:
+            network.merge_tensor(node.outputs[0], source)
+    rewriter.scales.rename(output, source)
     network.rename_tensor(source, output)
     dims = graph.outputs[output].type.tensor_type.shape
     dims.ClearField("dim")

@@ -1,0 +1,123 @@
+"""Rule D17: Reshapes and Transposes in a row become what they come to."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.dla.check import BATCHES, SCALE, both, graph, ints, pair, same, weights
+
+TO = {
+    "five": ints(0, 2, 4, 6, 4),
+    "back": ints(0, 8, 6, 4),
+    "six": ints(0, 2, 2, 2, 6, 4),
+    "big": ints(0, 2, 12, 8),
+    "blocks": ints(0, 8, 3, 2, 2, 2),
+    "small": ints(0, 32, 3, 2),
+    "three": ints(0, 8, 24),
+    "rows": ints(-1, 6, 4),
+    "one": ints(1),
+}
+SHUFFLE = "a = Reshape (q, five)\nb2 = Transpose <perm = [0, 2, 1, 3, 4]> (a)\nc = Reshape (b2, back)\n"
+
+
+def chain(body: str, batch: str = "1", out: str = "float[b,c,h,w] y", **more: np.ndarray):  # type: ignore[no-untyped-def]
+    words = set(re.findall(r"\w+", body))
+    used = {name: values for name, values in {**TO, **more}.items() if name in words}
+    return graph("float[{N},8,6,4] x", out, pair("x", "q") + body, batch, **used)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("body", "ops"),
+    [
+        ("a = Squeeze (u, one)\nc = Unsqueeze (a, one)\n", []),  # case 1
+        ("a = Transpose <perm = [0, 2, 3, 1]> (u)\nb2 = Flatten (a)\nd = Reshape (b2, nhwc)\n"
+         "c = Transpose <perm = [0, 3, 1, 2]> (d)\n", []),
+        ("a = Reshape (u, three)\nb2 = Flatten (a)\nc = Reshape (b2, two)\n", ["Reshape"]),  # case 2
+        ("a = Transpose <perm = [0, 2, 3, 1]> (u)\nb2 = Unsqueeze (a, one)\nd = Transpose <perm = [0, 1, 4, 3, 2]> (b2)\n"
+         "c = Squeeze (d, one)\n", ["Transpose"]),  # case 3
+    ],
+    ids=["nothing", "nothing behind NHWC", "one Reshape", "one Transpose"],
+)  # fmt: skip
+def test_cases_1_to_3(body: str, ops: list[str], batch: str) -> None:
+    first = "u = MaxPool <kernel_shape = [8, 1]> (q)\n" if "Squeeze" in body and not ops else "u = Relu (q)\n"
+    if first.startswith("u = MaxPool"):
+        first = "u = Conv <kernel_shape = [1, 1]> (q, w)\n"
+    explicit = chain(
+        first + body + "y = Relu (c)", batch, w=weights(1, 1, 8, 1, 1), nhwc=ints(0, 6, 4, 8), two=ints(0, 2, 12, 8)
+    )
+    found = same(explicit, batch, bits=True, relative=0)
+    moves = [op for op in found.ops if op in ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")]
+    assert moves == ops and "D17" in found.rules and not found.gpu()[1]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("body", "op", "shape"),
+    [
+        (SHUFFLE, "Conv", (8, 8, 1, 1)),  # case 4: ShuffleNet
+        ("a = Reshape (q, blocks)\nb2 = Transpose <perm = [0, 1, 3, 5, 2, 4]> (a)\nc = Reshape (b2, small)\n",
+         "Conv", (32, 8, 2, 2)),
+        ("a = Reshape (q, blocks)\nb2 = Transpose <perm = [0, 3, 5, 1, 2, 4]> (a)\nc = Reshape (b2, small)\n",
+         "Conv", (32, 8, 2, 2)),
+        ("a = Reshape (q, six)\nb2 = Transpose <perm = [0, 1, 4, 2, 5, 3]> (a)\nc = Reshape (b2, big)\n",
+         "ConvTranspose", (8, 2, 2, 2)),  # case 5: PixelShuffle, then DepthToSpace in mode DCR
+        ("a = Reshape (q, six)\nb2 = Transpose <perm = [0, 3, 4, 1, 5, 2]> (a)\nc = Reshape (b2, big)\n",
+         "ConvTranspose", (8, 2, 2, 2)),
+    ],
+)  # fmt: skip
+def test_cases_4_and_5(body: str, op: str, shape: tuple[int, ...], batch: str) -> None:
+    found = same(chain(body + "y = Relu (c)", batch), batch, bits=True, relative=0)
+    assert found.ops == [op, "Relu"] and not found.gpu()[1]
+    weight = next(n for n in found.rewritten.graph.nodes if n.op_type == op).inputs[1]
+    values = found.rewritten.graph.array(weight)
+    assert (
+        values is not None
+        and values.shape == shape
+        and values.sum() == 8 * 6 * 4 / np.prod({"Conv": (6 // shape[2], 4 // shape[3]), "ConvTranspose": (6, 4)}[op])
+    )
+    assert found.rewritten.tensor_scales["c"] == SCALE
+
+
+def test_a_shuffle_and_its_split_become_a_conv_each() -> None:
+    """As rule D3 makes them of any Conv in front of a Split; the Slices, which run in FP16 only, are gone."""
+    body = SHUFFLE + pair("c", "p") + "l, r = Split <axis = 1> (p, halves)\n" + pair("l", "lq") + pair("r", "rq")
+    found = same(chain(body + "y = Add (lq, rq)", halves=ints(4, 4)), bits=True, relative=0)
+    assert found.ops == ["Conv", "Conv", "Add"] and found.rules == ["D17", "D3"]
+
+
+def test_scales_between_go_to_the_end() -> None:
+    body = (
+        "a = Reshape (q, five)\n"
+        + pair("a", "p")
+        + SHUFFLE.replace("a = Reshape (q, five)\n", "").replace("(a)", "(p)")
+    )
+    found = same(chain(body + "y = Relu (c)"), bits=True, relative=0)
+    assert found.rewritten.tensor_scales["c"] == SCALE and found.rewritten.rewrites.tensors["a"] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("a = Reshape (q, three)\nb2 = Transpose (a)\nc = Reshape (b2, back)\ny = Relu (c)", "no Conv"),
+        ("a = Reshape (q, five)\n" + pair("a", "p", "s2") + "c = Reshape (p, back)\ny = Relu (c)", "different scales"),
+        ("a = Reshape (q, three)\ny = Reshape (a, back)", "graph output"),
+    ],
+)
+def test_not(body: str, why: str) -> None:
+    found = same(chain(body, s2=np.float32(SCALE / 2), back=ints(1, 8, 6, 4)))
+    assert "D17" not in found.rules
+    assert any(why in row["why"] for row in found.rewritten.rewrites.left(found.rewritten.dla))
+
+
+def test_not_where_others_read_in_between() -> None:
+    found = both(chain(SHUFFLE + "y = Relu (c)\no = Relu (a)", out="float[b,c,h,w] y, float[b,g,c,h,w] o"))
+    assert "Conv" not in found.ops
+
+
+def test_not_where_the_dla_takes_it() -> None:
+    body = "a = Transpose <perm = [0, 2, 3, 1]> (q)\nc = Reshape (a, big)\ny = Relu (c)"
+    assert "D17" not in both(chain(body)).rules
