@@ -29,7 +29,7 @@ print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 
 def models() -> dict[str, onnx.ModelProto]:
-    from tests.test_budget import BOMBS, bomb_of_adds, functions, with_scale
+    from tests.test_budget import BOMBS, bomb_of_adds, functions, long_tensors, with_scale
 
     made = {}
     for name, (lines, arrays) in BOMBS.items():
@@ -41,6 +41,7 @@ def models() -> dict[str, onnx.ModelProto]:
     made["10^8 calls of functions"] = functions(8, 10)
     steps = "".join(f"c{i + 1} = Sqrt(c{i})\n" for i in range(20_000))
     made["20,000 Sqrt in a row"] = with_scale(f"c0 = Identity(c)\n{steps}s = Identity(c20000)")
+    made.update({f"a long tensor, {how}": model for how, model in long_tensors().items()})
     return made
 
 

@@ -4,12 +4,15 @@ Exporters write `x.chunk(2, 1)` as Shape, Gather, Add, Div, Mul, Slice. ONNX's i
 tensor behind such a Slice has unknown sizes in a network whose inputs are all known. Here the integers are computed
 node by node, and ONNX's inference of one node is repeated with them where a shape was unknown. Linear in the number of
 nodes behind the first unknown shape.
+
+ONNX's own propagation of data is not used: it makes an object for every element of every tensor of one dimension that a
+Cast, Unsqueeze, Slice ... reads, gigabytes for a model of a few hundred bytes.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Callable, Mapping, Optional
+from typing import Callable, Mapping, Optional, Union
 
 import numpy as np
 import onnx
@@ -22,7 +25,14 @@ _MOST = 64
 """Elements of the largest value that counts as shape arithmetic."""
 
 Array = np.ndarray
-"""Integers as objects; None for an element that is not known."""
+"""Integers as objects; None or a `_Named` for an element that is not known."""
+
+
+class _Named:
+    """A size that has a name and no number. No arithmetic: every operator raises TypeError, as it does with None."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:
@@ -40,7 +50,7 @@ def computed_integers(graph: Graph, values: dict[str, ValueInfoProto]) -> dict[s
     """
     completion = _Completion(graph, values, {})
     completion.run()
-    return {name: array for name, array in completion.known.items() if all(v is not None for v in array.reshape(-1))}
+    return {name: array for name, array in completion.known.items() if _is_known(array)}
 
 
 def _is_static(value: Optional[ValueInfoProto]) -> bool:
@@ -130,9 +140,10 @@ class _Completion:
         name = node.inputs[0]
         value = self.values.get(name)
         if name in self.graph.initializers:
-            sizes: list[Optional[int]] = list(self.graph.initializers[name].dims)
+            sizes: list[Union[int, _Named]] = list(self.graph.initializers[name].dims)
         elif value is not None and value.type.tensor_type.HasField("shape"):
-            sizes = [d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim]
+            dims = value.type.tensor_type.shape.dim
+            sizes = [d.dim_value if d.HasField("dim_value") else _Named(d.dim_param) for d in dims]
         else:
             return None
         return np.array(sizes, dtype=object)[node.get("start", 0) : node.get("end")]
@@ -155,7 +166,7 @@ class _Completion:
             else:
                 return
             value = self.known.get(name) if index else None
-            if value is not None and all(v is not None for v in value.reshape(-1)):
+            if value is not None and _is_known(value):
                 kind = types[name].tensor_type.elem_type
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.int64)
                 data[name] = numpy_helper.from_array(value.astype(np.int64).astype(dtype), name)
@@ -164,13 +175,33 @@ class _Completion:
             found = shape_inference.infer_node_outputs(schema, node.to_proto(), types, data, None, self.opsets)
         except Exception:  # unknown operators, contradictory shapes: then the shape stays unknown
             return
+        if node.is_op("Reshape", "ConstantOfShape") and node.outputs[0] in found:
+            self._named(node, found[node.outputs[0]])
         for name, inferred in found.items():
             if name and inferred.tensor_type.HasField("shape"):
                 self.values[name] = ValueInfoProto(name=name, type=inferred)
                 self.changed.add(name)
 
+    def _named(self, node: Node, made: TypeProto) -> None:
+        """Sizes of what a Reshape or ConstantOfShape makes whose list of them is known in part."""
+        sizes = self.known.get(node.inputs[-1])
+        if sizes is None or _is_known(sizes) or sizes.ndim != 1 or len(node.inputs) != 1 + node.is_op("Reshape"):
+            return
+        del made.tensor_type.shape.dim[:]
+        made.tensor_type.shape.SetInParent()
+        for size in sizes:
+            dim = made.tensor_type.shape.dim.add()
+            if isinstance(size, _Named):
+                dim.dim_param = size.name
+            elif size is not None and size > 0:
+                dim.dim_value = size
+
 
 # ---------------------------------------------------------------- integer operators
+
+
+def _is_known(values: Array) -> bool:
+    return all(v is not None and not isinstance(v, _Named) for v in values.flat)
 
 
 def _given(node: Node, values: list[Array]) -> operators.LookUp:
@@ -235,14 +266,15 @@ def _constant_of_shape(node: Node, values: list[Array]) -> Optional[Array]:
 
 def _wrapped(values: Array) -> Array:
     """Integers that do not fit into int64 wrap around, as they do in ONNX."""
-    if all(v is None or -(2**63) <= v < 2**63 for v in values.flat):
+    unknown = (type(None), _Named)
+    if all(isinstance(v, unknown) or -(2**63) <= v < 2**63 for v in values.flat):
         return values
-    wrapped = [None if v is None else (int(v) + 2**63) % 2**64 - 2**63 for v in values.flat]
+    wrapped = [v if isinstance(v, unknown) else (int(v) + 2**63) % 2**64 - 2**63 for v in values.flat]
     return np.array(wrapped, dtype=object).reshape(values.shape)
 
 
 def _known(values: list[Array]) -> list[Array]:
-    if any(element is None for value in values for element in value.flat):
+    if not all(map(_is_known, values)):
         raise TypeError
     return values
 

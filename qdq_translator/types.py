@@ -48,7 +48,7 @@ class TensorTypes:
         for output in model.graph.output:
             output.type.tensor_type.ClearField("shape")
         try:
-            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(model)
         except Exception:  # unknown operators or contradictory shapes: what the file says must do
             inferred = model
         self._values: dict[str, ValueInfoProto] = {

@@ -204,31 +204,70 @@ def test_rewrites_look_at_sizes_first(operator: str) -> None:
             translate(explicit, TranslateOptions(target=target, dla_rewrites=True))
 
 
-def test_every_bomb_is_decided_within_a_gigabyte(tmp_path: Path) -> None:
-    """In a process that may have no more memory than that."""
-    made = {name: with_scale(lines, c1=np.ones(1, np.float32), **arrays) for name, (lines, arrays) in BOMBS.items()}
-    made["adds"] = bomb_of_adds()
-    made["functions"] = functions(8, 10)
+def long_tensors() -> dict[str, onnx.ModelProto]:
+    """Tensors of one dimension that is very long, declared or computed, before operators that move sizes about."""
+    bodies = {
+        "declared": ("float[2147483647] new", "m = Unsqueeze(new, zero)"),
+        "by Expand": ("float[1] new", "m = Expand(new, n)"),
+        "by ConstantOfShape": ("float[k,8] new", "h = Shape <start = 1> (new) t = Mul(h, n) m = ConstantOfShape(t)"),
+    }
+    return {
+        name: model(
+            f"net (float[1,8] x, {ends}) => (float[1,8] y, float[a,b,c] z) <int8 z0 = {{0}}, float s = {{0.5}}> {{ "
+            f"{pair('x', 'a', 's', 'z0')} y = Relu(a) {body} u = Unsqueeze(m, zero) v = Unsqueeze(u, zero) z = Relu(v) }}",
+            n=np.array([2**27]),
+            zero=np.array([0]),
+        )
+        for name, (ends, body) in bodies.items()
+    }
+
+
+def within_a_gigabyte(made: dict[str, onnx.ModelProto], folder: Path) -> subprocess.CompletedProcess[str]:
+    """`translate` of them all, in a process that may have no more memory than that."""
     for name, explicit in made.items():
-        onnx.save(explicit, tmp_path / f"{name}.onnx")
+        onnx.save(explicit, folder / f"{name}.onnx")
     limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1536 * 2**20,) * 2)"  # half of it: libraries
-    run = "import sys; from qdq_translator.cli import main; sys.exit(main(['translate', '-i', *sys.argv[1:]]))"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{limit}\n{run}",
-            *(str(tmp_path / f"{n}.onnx") for n in made),
-            "-o",
-            str(tmp_path / "o"),
-        ],
+    run = (
+        "import sys; from qdq_translator.cli import main; sys.exit(main(['translate', '--quiet', '-i', *sys.argv[1:]]))"
+    )
+    models = (str(folder / f"{name}.onnx") for name in made)
+    return subprocess.run(
+        [sys.executable, "-c", f"{limit}\n{run}", *models, "-o", str(folder / "o")],
         capture_output=True,
         text=True,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
+
+
+def test_every_bomb_is_decided_within_a_gigabyte(tmp_path: Path) -> None:
+    made = {name: with_scale(lines, c1=np.ones(1, np.float32), **arrays) for name, (lines, arrays) in BOMBS.items()}
+    made["adds"] = bomb_of_adds()
+    made["functions"] = functions(8, 10)
+    done = within_a_gigabyte(made, tmp_path)
     said = done.stderr.strip().splitlines()
     assert done.returncode == 1 and len(said) == len(made)
     assert not [line for line in said if "unexpected" in line or "Memory" in line or "allocate" in line]
+
+
+def test_long_tensors_are_translated_within_a_gigabyte(tmp_path: Path) -> None:
+    done = within_a_gigabyte(long_tensors(), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_sizes_with_a_name_pass_through_shape_arithmetic() -> None:
+    """What `x.view(x.size(0), 256)` and `x.view(x.size(0), -1)` are exported as, and zeros of such a shape."""
+    explicit = model(
+        f"net (float[n,4,8,8] x) => (float[a,b] y, float[c,d] z, float[e,f] o) <int8 z0 = {{0}}, float s = {{0.5}}> {{ "
+        f"{pair('x', 'a', 's', 'z0')} h = Shape(a) g = Gather(h, first) u = Unsqueeze(g, zero) "
+        "c = Concat <axis = 0> (u, k) y0 = Reshape(a, c) y = Relu(y0) "
+        "d = Concat <axis = 0> (u, rest) z1 = Reshape(a, d) z = Relu(z1) o0 = ConstantOfShape(c) o = Relu(o0) }",
+        first=np.array(0),
+        zero=np.array([0]),
+        k=np.array([256]),
+        rest=np.array([-1]),
+    )
+    types = translate(explicit).types
+    assert [types.shape(name) for name in ("y0", "z1", "o0")] == [("n", 256), ("n", None), ("n", 256)]
 
 
 # ---------------------------------------------------------------- names of files

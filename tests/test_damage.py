@@ -69,7 +69,7 @@ REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
     "an opset beyond 32 bits": lambda: opset(2**40),
     "an opset below 1": lambda: opset(-1),
     "an attribute of another type, of an operator that the opset does not have yet": lambda: attribute(
-        flat(f"{pair('x', 'a')} y = DequantizeLinear(a, s, z)", opset=1), "axis", [1]
+        flat("y = DequantizeLinear(k, t)", opset=1, k=np.ones((8, 8), np.int8), t=np.ones(8, np.float32)), "axis", [1]
     ),
     "an attribute of another type than in any version": lambda: attribute(
         image(f"{pair('x', 'a')} y = ReduceMean(a)", 18), "axes", 7
