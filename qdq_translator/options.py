@@ -241,7 +241,15 @@ class TranslateOptions:
         default=None,
         choices=tuple(PRESETS),
         help="everything that costs no accuracy by the rules: scale inference, and for dla the rewrites with orin-dla as target; "
-        "single flags override it",
+        "single flags and --without override it",
+        group="Essential",
+    )
+    without: List[str] = option(
+        "--without",
+        default=[],
+        nargs="+",
+        metavar="FLAG",
+        help="flags that --preset is not to set, e.g. --preset dla --without dla_rewrites infer_add_scales",
         group="Essential",
     )
     power_mode: Optional[str] = option(
@@ -351,8 +359,9 @@ class TranslateOptions:
         """The flag alone (argparse: None) and 'on' mean True."""
         if self.dla_rewrites in (None, "on"):
             self.dla_rewrites = True
+        self.without = [name.lstrip("-").replace("-", "_") for name in self.without]
         for name, value in PRESETS.get(self.preset or "", {}).items():
-            if getattr(self, name) == self.__dataclass_fields__[name].default:
+            if name not in self.without and getattr(self, name) == self.__dataclass_fields__[name].default:
                 setattr(self, name, value)
 
 
@@ -426,6 +435,12 @@ class TranslateCommand(TranslateOptions):
 def effective(options: TranslateOptions) -> "dict[str, Any]":
     """The translation options as plain values, for the precision config (files and `--jobs` left out)."""
     return {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
+
+
+def preset_flags(options: TranslateOptions) -> List[str]:
+    """What the preset stands for here: its flags with the values that hold, but for those that were left out."""
+    names = [name for name in PRESETS.get(options.preset or "", {}) if name not in options.without]
+    return flags_of({name: getattr(options, name) for name in names})
 
 
 def flags_of(values: "Dict[str, Any]") -> List[str]:

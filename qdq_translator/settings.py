@@ -8,7 +8,8 @@ from typing import Optional
 from qdq_translator.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UsageError, UserError
-from qdq_translator.options import TranslateOptions, parse_shapes
+from qdq_translator.options import PRESETS, TranslateOptions, parse_shapes
+from qdq_translator.parsing import did_you_mean
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
     Hardware,
@@ -37,12 +38,26 @@ class Settings:
 
 def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
     """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
+    _check_preset(options)
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     hardware = resolve_hardware(options, diagnostics)
     if hardware.generation and hardware.platform is not None:
         _warn_of_platform(options, hardware.platform, diagnostics)
     return Settings(options, hardware, parse_shapes(options.shapes), _cost_model(options, hardware))
+
+
+def _check_preset(options: TranslateOptions) -> None:
+    """Raises UsageError where `--without` names what the preset does not set."""
+    flags = [name for name in PRESETS.get(options.preset or "", {}) if name != "target"]
+    for name in options.without:
+        if not flags:
+            raise UsageError(f"--without {name} needs a --preset to leave it out of.", "Leave --without out.")
+        if name not in flags:
+            raise UsageError(
+                f"--preset {options.preset} does not set '{name}'.",
+                did_you_mean(name, flags) or f"It sets {', '.join(flags)}.",
+            )
 
 
 def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics: Diagnostics) -> None:

@@ -83,5 +83,17 @@ def test_presets(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not options.infer_average_pool_scales and options.unify_scales == "warn"
     mine = TranslateOptions(preset=preset, target="xavier-dla", inference="reference")
     assert (mine.target, mine.inference) == ("xavier-dla", "reference")
+    less = TranslateOptions(preset=preset, without=["--infer-add-scales", "infer_bounds"])
+    assert not less.infer_add_scales and not less.infer_bounds and less.infer_mul_scales
+    assert (
+        main(["translate", str(path), "-o", str(tmp_path / "out"), "--preset", preset, "--without", "infer_add_scales"])
+        == 0
+    )
+    said = " ".join(capsys.readouterr().out.split()).partition(" preset ")[2]
+    assert "--infer_add_scales" not in said[: said.index("scales ")]
+    assert main(["translate", str(path), "--preset", preset, "--without", "infer_ad_scales"]) == 2
+    assert "infer_add_scales" in capsys.readouterr().err
+    assert main(["translate", str(path), "--without", "infer_add_scales"]) == 2
+    assert "--preset" in capsys.readouterr().err
     plain = translate(mixed(), TranslateOptions(**PRESETS[preset]), "m")
     assert translate(mixed(), options, "m").tensor_scales == plain.tensor_scales

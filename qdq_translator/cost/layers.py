@@ -19,7 +19,7 @@ from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8
 from qdq_translator.types import TensorTypes
 
 _UPGRADED = ("Sigmoid", "Tanh")
-"""They run in FP16 whatever the scales say (limit A1), inside the layer of an INT8 convolution too."""
+"""They run in FP16 whatever the scales say (limit A1), and hand on codes where there is a scale."""
 _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
 _IN_PLACE = ("Concat", "Identity", "Dropout")
 
@@ -57,7 +57,7 @@ class _Fusing:
     def add(self, index: int, node: Node, verdict: str) -> None:
         layer = self._joined(node, verdict)
         if layer is None:
-            works = _works(node, self.graph, self.types)
+            works = work_of(node, self.graph, self.types)
             layer = FusedLayer([index], verdict, works, "any" if node.is_op(*WEIGHTED) else "")
             self.layers.append(layer)
         else:
@@ -76,6 +76,8 @@ class _Fusing:
                 return None
             if node.is_op(*ACTIVATIONS):
                 layer.expects = "mul" if silu else ""
+                if verdict == DLA_FP16 and not node.is_op(*_UPGRADED):
+                    _write_fp16(layer)
             elif not node.is_op("BatchNormalization", *_SUMS, *_PRODUCTS):
                 return None
             return layer
@@ -83,12 +85,14 @@ class _Fusing:
             layer = self.made_by.get(inputs[0])
             if layer is not None and layer.expects == "mul" and layer is self.made_by.get(inputs[1]):
                 layer.expects = ""
-                return layer if layer.verdict == verdict else None
+                if verdict == DLA_FP16:
+                    _write_fp16(layer)
+                return layer
         if len(inputs) == 2 and node.is_op(*_SUMS):
-            return self._residual(inputs, verdict)
+            return self._residual(node, inputs, verdict)
         return None
 
-    def _residual(self, inputs: Sequence[str], verdict: str) -> Optional[FusedLayer]:
+    def _residual(self, node: Node, inputs: Sequence[str], verdict: str) -> Optional[FusedLayer]:
         """The later of the convolutions that make the inputs takes the sum; the other input is one more to read."""
         fitting = [
             (self.made_by[name].nodes[-1], name)
@@ -96,7 +100,7 @@ class _Fusing:
             if name in self.made_by
             and self.made_by[name].expects == "any"
             and not self.made_by[name].summed
-            and self.made_by[name].verdict == verdict
+            and _together(self.made_by[name], node, verdict)
             and self._only_reader(name)
         ]
         if not fitting:
@@ -128,7 +132,17 @@ class _Fusing:
 
 
 def _together(layer: FusedLayer, node: Node, verdict: str) -> bool:
-    return layer.verdict == verdict or (layer.verdict == DLA_INT8 and node.is_op(*_UPGRADED))
+    """Whether `node`, which TensorRT could fuse into the layer, is taken to be fused: layers are fused before precisions are
+    chosen (fact 5.5), and a fused layer keeps the higher one. An activation in FP16 joins an INT8 convolution all the same:
+    the published time of a network whose every SiLU is such a pair (YOLOv5s, limit A1) leaves no room for layers of their
+    own. Other operators in FP16 do not: nothing is known of them."""
+    return verdict == layer.verdict or layer.verdict == DLA_FP16 or node.is_op(*ACTIVATIONS)
+
+
+def _write_fp16(layer: FusedLayer) -> None:
+    """What an FP16 activation hands on."""
+    if layer.works:
+        layer.works = [dataclasses.replace(layer.works[0], writes_fp16=True), *layer.works[1:]]
 
 
 # ---------------------------------------------------------------- the work of one node
@@ -143,7 +157,8 @@ def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
     return Surface(shape[1], math.prod(shape) // max(1, shape[1]))
 
 
-def _works(node: Node, graph: Graph, types: TensorTypes) -> Optional[list[Work]]:
+def work_of(node: Node, graph: Graph, types: TensorTypes) -> Optional[list[Work]]:
+    """What the node does as a layer of its own: [] for nothing, several for a Split; None where a shape is unknown."""
     if node.is_op(*_IN_PLACE):
         return []
     if node.is_op(*WEIGHTED):

@@ -46,6 +46,7 @@ class Work:
 
     products: output positions times kernel size; times the channels that meet there it gives the MACs (0: no convolution).
     channels: input and output channels of the convolution, groups: how they are split. weights: number of values.
+    writes_fp16: in INT8 too, because an FP16 activation is fused into the layer.
     """
 
     reads: tuple[Surface, ...] = ()
@@ -54,16 +55,29 @@ class Work:
     channels: tuple[int, int] = (0, 0)
     groups: int = 1
     weights: int = 0
+    writes_fp16: bool = False
 
     @property
     def macs(self) -> int:
         """Useful multiply-accumulates."""
         return self.products * self.channels[0] * self.channels[1] // self.groups
 
+    def part(self, channels: int) -> Work:
+        """A convolution with so many of its output channels."""
+        into, out = self.channels
+        writes = tuple(dataclasses.replace(surface, channels=channels) for surface in self.writes)
+        weights = self.weights * channels // out
+        return dataclasses.replace(self, writes=writes, channels=(into, channels), weights=weights)
+
     def bytes(self, fp16: bool) -> int:
         """Bytes that pass between memory and the DLA."""
         size = 2 if fp16 else 1
-        return size * self.weights + sum(surface.size(size) for surface in (*self.reads, *self.writes))
+        out = 2 if self.writes_fp16 else size
+        return (
+            size * self.weights
+            + sum(surface.size(size) for surface in self.reads)
+            + sum(surface.size(out) for surface in self.writes)
+        )
 
 
 @dataclasses.dataclass(frozen=True)

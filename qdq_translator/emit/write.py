@@ -14,7 +14,7 @@ from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.formats.sets import MODEL_KEY, SET_KEY
 from qdq_translator.io import write_graph
-from qdq_translator.options import PRESETS, effective, flags_of
+from qdq_translator.options import effective, preset_flags
 from qdq_translator.passes.annotate import annotated_copy
 from qdq_translator.report.data import format_report, is_dynamic
 from qdq_translator.translation import Translated
@@ -79,7 +79,7 @@ def summarize(
     """What `translate` prints at its end and gives with `--json`: plain values. `failed` names missed thresholds."""
     checks = (_too_few_macs(report, options), _falls_back(report, options), too_long(report, options.fail_over_ms))
     failed = [sentence for sentence in checks if sentence]
-    dla, preset = report["dla"], translation.options.preset
+    dla = report["dla"]
     return {
         "model": translation.source.file,
         "files": {key: str(getattr(files, key)) for key in ("model", "config", "cache", "layer_arg", "report")},
@@ -104,7 +104,7 @@ def summarize(
             **{key: dla[key] for key in ("counts", "shares", "transitions", "subgraphs", "notes")},
         },
         "cost": report["cost"],
-        "preset": flags_of(PRESETS[preset]) if preset else [],
+        "preset": preset_flags(translation.options),
         "dla_rewrites": _rewrites(report["dla_rewrites"]["applied"]),
         "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],
         "diagnostics": report["diagnostics"],

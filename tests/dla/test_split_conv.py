@@ -113,3 +113,15 @@ def test_not_a_grouped_conv() -> None:
     found = same(graph("float[1,3,5,5] x", "float[1,2,5,5] y0, float[1,4,5,5] y1", body, **arrays))
     assert "Split" in found.ops
     assert "groups" in next(iter(found.rewritten.rewrites.reasons.values()))
+
+
+@pytest.mark.parametrize(("channels", "divided"), [(64, True), (8192, False)])
+def test_what_the_estimate_calls_slower_is_left(channels: int, divided: bool) -> None:
+    """Each part reads the whole input: more than 4 + 4 channels of Slices are worth, where the input is wide."""
+    body = pair("x", "q") + "c = Conv (q, v)\n" + SPLIT.format("c") + ENDS
+    arrays = {"v": weights(5, 6, channels, 1, 1), "sizes": ints(2, 4), "s2": np.float32(0.02)}
+    ends = ("float[1,2,8,8] y0, float[1,4,8,8] y1", body)
+    found = same(graph(f"float[1,{channels},8,8] x", *ends, **arrays))
+    assert ("D3" in found.rules) is divided
+    if not divided:
+        assert "ms instead of" in next(iter(found.rewritten.rewrites.reasons.values()))

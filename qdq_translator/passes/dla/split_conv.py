@@ -11,17 +11,21 @@ split, values were rounded twice and now are once); without one it takes that of
 between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per output
 channel, so every weight keeps its code.
 Not: where the split tensor, or one between, is a graph output or has another reader; grouped Conv; overlapping parts;
-parts that are not constant; a Split or Slice along another axis.
+parts that are not constant; a Split or Slice along another axis; where the Convs of the parts, which read the input once
+each, are estimated to take longer in INT8 than the one Conv and the Slices in FP16 (docs/cost.md).
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Optional, Tuple, Union
 
 import numpy as np
 
 from qdq_translator import operators
+from qdq_translator.cost.layers import work_of
+from qdq_translator.cost.model import Surface, Work
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
@@ -47,7 +51,7 @@ def apply(rewriter: Rewriter) -> None:
             why: Optional[str] = result
         else:
             region: dict[str, Node] = {}
-            why = _cone(rewriter, tensor, {id(p[0]) for p in result}, region)
+            why = _cone(rewriter, tensor, {id(p[0]) for p in result}, region) or _slower(rewriter, result, region)
             if why is None:
                 _divide(rewriter, tensor, result, region)
         if why is not None:
@@ -143,6 +147,24 @@ def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, 
             if id(reader) not in allowed:
                 return f"'{reader.name}' reads all of '{name}'"
     return None
+
+
+def _slower(rewriter: Rewriter, parts: list[_Part], region: dict[str, Node]) -> Optional[str]:
+    """A reason where the estimate speaks against dividing; None where it does not, or there is none."""
+    model, _ = rewriter.settings.cost
+    before = [work_of(node, rewriter.graph, rewriter.types) for node in region.values() if node.is_op("Conv")]
+    shape = rewriter.types.static_shape(parts[0][0].inputs[0])
+    if model is None or shape is None or any(not works for works in before):
+        return None
+    convs = [work for works in before for work in works or ()]
+    sizes = [end - start for _, _, start, end in parts]
+    slices = [Surface(size, math.prod(shape) // shape[1]) for size in sizes]
+    whole = sum(model.estimate(work, False).milliseconds for work in convs)
+    whole += sum(model.estimate(Work((part,), (part,)), True).milliseconds for part in slices)
+    divided = sum(model.estimate(work.part(size), False).milliseconds for work in convs for size in sizes)
+    if divided <= whole:
+        return None
+    return f"the Convs of its parts would take longer: {divided:.3g} ms instead of {whole:.3g} (estimate)"
 
 
 def _cuttable(rewriter: Rewriter, constant: str, tensor: str) -> bool:
