@@ -185,7 +185,11 @@ def test_values_that_are_not_finite(data: Path, tmp_path: Path, capsys: pytest.C
     spoilt = np.concatenate([values, np.full((1, 3, 8, 8), np.nan, np.float32)])
     spoilt[32, 0, 0, 0] = np.inf
     np.save(tmp_path / "nan.npy", spoilt)
-    with pytest.raises(UserError, match="192 of 192 values of input 'x' in sample 32 are not finite") as caught:
+    spoilt = np.concatenate([spoilt, values[:1], spoilt[32:33], values[:1]])
+    spoilt[33, 0, 0, 0] = np.nan
+    np.save(tmp_path / "nan.npy", spoilt)
+    said = "385 values in 3 of 36 samples are not finite .* the first of input 'x' in sample 32"
+    with pytest.raises(UserError, match=said) as caught:
         calibrated(block(), tmp_path / "nan.npy")
     assert "--ignore_nonfinite" in str(caught.value)
     onnx.save(block(), tmp_path / "m.onnx")
@@ -197,8 +201,8 @@ def test_values_that_are_not_finite(data: Path, tmp_path: Path, capsys: pytest.C
     assert not out.exists() or not list(out.iterdir())
     assert "Traceback" not in capsys.readouterr().err
     accepted = calibrated(block(), tmp_path / "nan.npy", calibrate_method="max", ignore_nonfinite=True)
-    assert k1(accepted) == clean
-    assert any("1 of 33 samples" in str(d) for d in accepted.diagnostics.warnings)
+    assert k1(accepted) == clean  # sample 35 is sample 0 again
+    assert any("3 of 36 samples" in str(d) for d in accepted.diagnostics.warnings)
 
 
 def test_few_samples_are_a_risk_that_is_named(data: Path) -> None:
@@ -280,6 +284,26 @@ def test_no_scale_inside_a_decomposed_normalization(tmp_path: Path) -> None:
     )
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((8, 4, 8)).astype(np.float32))
     assert set(k1(calibrated(explicit, tmp_path / "x.npy"))) == {"x", "n", "k"}
+    quantized = model(
+        graph.replace("mean = R", f"{pair('x', 'xq', 'two')}\nmean = R").replace("(x)", "(xq)"),
+        z=np.int8(0),
+        **{t.name: onnx.numpy_helper.to_array(t) for t in explicit.graph.initializer},
+    )
+    cures = {cause.tensor: cause.cure for cause in translate(quantized).causes.causes}
+    assert "--calibrate" in cures["n"] and "--calibrate" not in cures["mean"]
+
+
+@pytest.mark.parametrize("target", ["gpu", "orin-dla"])
+def test_tensors_that_the_cures_name_get_their_scale_from_data(data: Path, target: str) -> None:
+    """And so do all that are said to follow; their layers then run in INT8."""
+    before = translate(block(), TranslateOptions(target=target))
+    named = [cause for cause in before.causes.causes if cause.options == ("--calibrate DATA",)]
+    assert named and all("--calibrate DATA" in cause.cure for cause in named)
+    after = calibrated(block(), data, target=target)
+    assert {name for cause in named for name in (cause.tensor, *cause.follows)} <= set(after.tensor_scales)
+    gained = {layer for cause in named for layer in cause.layers}
+    assert gained and gained <= {layer.name for layer in after.plan if layer.precision == "int8"}
+    assert not any("--calibrate" in cause.cure for cause in after.causes.causes)
 
 
 def test_dla_sets_share_the_range_that_loses_least(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_what_follows_is_no_cause_of_its_own() -> None:
         + "y = Relu (eq)"
     )
     (cause,) = made.causes.causes
-    assert (cause.tensor, cause.follows, cause.options) == ("c", ("r", "t"), ())
-    assert cause.cure == "quantize 'c' in the model"
+    assert (cause.tensor, cause.follows, cause.options) == ("c", ("r", "t"), ("--calibrate DATA",))
+    assert cause.cure == "translate with --calibrate DATA, or quantize 'c' in the model"
     assert cause.why == "no rule follows a Conv forward, and its readers' operator (Relu) has none to hand back"
     transpose = next(layer for layer in made.plan if layer.op == "Transpose")
     assert transpose.cause == "c" and "it would follow from 'c'" in transpose.reason
@@ -100,7 +100,10 @@ def test_unary_scales_are_proposed_for_a_dla_only() -> None:
     on_gpu, _ = causes_of(body).causes.causes
     on_dla, _ = causes_of(body, target="orin-dla").causes.causes
     assert on_gpu.tensor == on_dla.tensor == "c"
-    assert (on_gpu.options, on_gpu.cure) == ((), "quantize 'c' in the model")
+    assert (on_gpu.options, on_gpu.cure) == (
+        ("--calibrate DATA",),
+        "translate with --calibrate DATA, or quantize 'c' in the model",
+    )
     assert (on_dla.options, on_dla.rule) == (("--add_unary_ew_scales_for_dla",), "S9")
 
 
@@ -130,7 +133,7 @@ def test_graph_input_and_graph_output_as_causes() -> None:
 def test_branch_that_is_quantized_on_one_side_only() -> None:
     made = translate(str(need_shared(ZOO / "edge" / "branch_one_side.onnx")))
     assert [(c.tensor, c.macs) for c in made.causes.causes] == [("t10", 9216), ("t11", 0), ("t12", 0)]
-    assert made.causes.causes[0].cure == "quantize 't10' in the model"
+    assert made.causes.causes[0].cure == "translate with --calibrate DATA, or quantize 't10' in the model"
     assert made.causes.causes[1].options == made.causes.causes[2].options == ("--infer_mul_scales",)
 
 

@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import os
 import threading
-from typing import Callable, Iterator, Mapping, Optional, Sequence
+from typing import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -119,7 +119,8 @@ class _Counter:
             for thread in threads:
                 thread.join()
         if self._errors:
-            raise min(self._errors, key=lambda pair: pair[0])[1]
+            error = min(self._errors, key=lambda pair: pair[0])[1]
+            raise _refusal(self._samples) if isinstance(error, _NotFinite) else error
         total = self._results[0]
         for other in self._results[1:]:
             for name, histogram in total.items():
@@ -133,33 +134,47 @@ class _Counter:
             # whoever has claimed a run finishes it, so that the first error of the data is always the same
             while not self._stop.is_set() and (index := next(self._next)) < self._samples.runs:
                 feed = self._samples.feed(index)
-                refusal = _not_finite(feed, index, self._samples)
-                if refusal is not None and not self._ignore_nonfinite:
-                    raise refusal
-                if refusal is None:
+                spoilt = any(_not_finite(values) for values in feed.values())
+                if spoilt and not self._ignore_nonfinite:
+                    raise _NotFinite
+                if not spoilt:
                     for name, values in self._session.run(feed).items():
                         own[name].add(values)
                 with self._lock:
                     self._done += 1
-                    self.left_out += refusal is not None
+                    self.left_out += spoilt
         except BaseException as error:
             self._errors.append((index, error))
             self._stop.set()
         self._results.append(own)
 
 
-def _not_finite(feed: Mapping[str, np.ndarray], index: int, samples: Samples) -> Optional[UserError]:
-    """What to say of inputs with NaN or infinities, None where there are none."""
-    for name, values in feed.items():
-        bad = int(values.size - np.count_nonzero(np.isfinite(values))) if values.dtype.kind == "f" else 0
-        if bad:
-            first = index * samples.batch
-            where = f"sample {first}" if samples.batch == 1 else f"samples {first} to {first + samples.batch - 1}"
-            return UserError(
-                f"{samples.source}: {bad} of {values.size} values of input '{name}' in {where} are not finite (NaN or infinite).",
-                "Mend the data, or leave such samples out with --ignore_nonfinite.",
-            )
-    return None
+class _NotFinite(Exception):
+    """An input holds NaN or infinities."""
+
+
+def _not_finite(values: np.ndarray) -> int:
+    """How many of the values are NaN or infinite."""
+    return int(values.size - np.count_nonzero(np.isfinite(values))) if values.dtype.kind == "f" else 0
+
+
+def _refusal(samples: Samples) -> UserError:
+    """What to say of inputs with NaN or infinities: counted over all the data, with the first place."""
+    total, runs, first = 0, 0, ""
+    for index, feed in enumerate(samples):
+        bad = {name: count for name, values in feed.items() if (count := _not_finite(values))}
+        total += sum(bad.values())
+        runs += bool(bad)
+        if bad and not first:
+            start = index * samples.batch
+            where = f"sample {start}" if samples.batch == 1 else f"samples {start} to {start + samples.batch - 1}"
+            first = f"input '{next(iter(bad))}' in {where}"
+    what = "samples" if samples.batch == 1 else f"batches of {samples.batch} samples"
+    return UserError(
+        f"{samples.source}: {total} values in {runs} of {samples.runs} {what} are not finite (NaN or infinite), the first of "
+        f"{first}.",
+        "Mend the data, or leave such samples out with --ignore_nonfinite.",
+    )
 
 
 def _processors() -> int:

@@ -8,16 +8,18 @@ possible set; where a rule needs two (Mul, parallel Slices) it is a small one. E
 its nodes: linear in the size of the graph.
 
 Cures: the same inference with the options that are off. A root that gets its scale there, with all that follows from
-it, is cured by the options on the way; any other has to be quantized in the model.
+it, is cured by the options on the way; any other by data (rule K1) where those would be asked for it, or by quantizing it
+in the model.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context
+from qdq_translator.inference.normalization import inside_normalizations
 from qdq_translator.precision import LayerPlan
 from qdq_translator.root_causes.causes import CauseGroup, RootCause, RootCauses, WhatIf, add_macs
 from qdq_translator.root_causes.cures import Flag, Needs, command_line, options_off, try_options, what_if
@@ -36,6 +38,10 @@ __all__ = [
     "explain",
     "find_root_causes",
 ]
+
+
+CALIBRATE = "--calibrate DATA"
+_Key = Tuple[str, bool, bool]
 
 
 def find_root_causes(
@@ -92,6 +98,8 @@ def _describe(
     users: Callable[[str], str],
 ) -> list[RootCause]:
     graph = context.graph
+    by_data = context.options.calibrate is None
+    inside = inside_normalizations(context) if by_data else ()
     follows: dict[str, list[str]] = {root: [] for root in root_of.values()}
     for tensor, root in root_of.items():
         if tensor != root:
@@ -116,7 +124,12 @@ def _describe(
         if all(t in cured for t in tensors):
             options = command_line(flag for t in tensors for flag in needs[t])
         why = why_not(root, context, cured, needs)
-        cure = f"translate with {' '.join(options)}" if options else f"quantize '{users(root)}' in the model"
+        cure = f"quantize '{users(root)}' in the model"
+        if options:
+            cure = f"translate with {' '.join(options)}"
+        elif by_data and root not in inside and root not in graph.outputs:
+            options = (CALIBRATE,)
+            cure = f"translate with {CALIBRATE}, or {cure}"
         named = what(root, producer)
         if users(root) != root:
             named = named.replace(f"'{root}'", f"'{root}' ('{users(root)}' in your model)", 1)
@@ -148,12 +161,13 @@ def _graph_order(graph: Graph) -> Any:
 
 
 def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, str]) -> list[CauseGroup]:
-    members: dict[tuple[str, bool], list[RootCause]] = {}
+    # by operator and kind of cure: rules, data, or the model
+    key_of = {cause.tensor: (cause.op, cause.options == (CALIBRATE,), bool(cause.options)) for cause in causes}
+    members: dict[_Key, list[RootCause]] = {}
     for cause in causes:
-        members.setdefault((cause.op, bool(cause.options)), []).append(cause)
-    key_of = {cause.tensor: (cause.op, bool(cause.options)) for cause in causes}
-    own: dict[tuple[str, bool], list[LayerPlan]] = {key: [] for key in members}
-    spanning: list[tuple[set[tuple[str, bool]], LayerPlan]] = []
+        members.setdefault(key_of[cause.tensor], []).append(cause)
+    own: dict[_Key, list[LayerPlan]] = {key: [] for key in members}
+    spanning: list[tuple[set[_Key], LayerPlan]] = []
     for layer in plan:
         if layer.avoidable and layer.missing and all(t in root_of for t in layer.missing):
             keys = {key_of[root_of[t]] for t in layer.missing}

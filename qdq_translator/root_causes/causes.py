@@ -14,7 +14,7 @@ class RootCause:
 
     producer/op: the node that makes it ('' and 'graph input' for an input). follows: missing tensors that its scale
     would bring along. layers: avoidable layers that it alone brings to INT8; shared: avoidable layers that need another root too.
-    macs: of `layers`, None where unknown. milliseconds: estimated gain on a DLA, None without one. rule/options: what would give it ('' and () if nothing would).
+    macs: of `layers`, None where unknown. milliseconds: estimated gain on a DLA, None without one. rule: what would give it ('' if none would); options: the flags for that, or '--calibrate DATA', () if neither would.
     """
 
     tensor: str
@@ -34,7 +34,7 @@ class RootCause:
 
 @dataclasses.dataclass(frozen=True)
 class CauseGroup:
-    """Causes that are one story: made by the same operator, cured in the same way (by options or by quantizing).
+    """Causes that are one story: made by the same operator, cured in the same way (by rules, by data or by quantizing).
 
     layers: avoidable layers that the whole group brings to INT8. macs: theirs. total_macs: with all groups before it too.
     """
