@@ -58,8 +58,29 @@ def limits_page() -> str:
     return "\n".join(rows) + "\n"
 
 
+def rule_pages() -> dict[str, str]:
+    """A page for each rule, limit and platform that `explain` knows, with its words."""
+    from qdq_translator.commands.explain import explained
+    from qdq_translator.rules import RULES
+
+    pages = {}
+    for name, (title, paragraphs) in explained().items():
+        more = [f"Described in [{RULES[name].page}](../{RULES[name].page})."] if name in RULES else []
+        pages[f"rules/{name.replace(' ', '_')}.md"] = "\n\n".join([f"# {title}", *paragraphs, *more]) + "\n"
+    return pages
+
+
+def index_of_rules(pages: dict[str, str]) -> str:
+    """What leads to them."""
+    titles = {page: text.split("\n")[0][2:] for page, text in pages.items()}
+    return (
+        "# Rules, limits and platforms, one by one\n\n" + "\n".join(f"- [{t}]({p})" for p, t in titles.items()) + "\n"
+    )
+
+
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
-    made = {"commands.md": commands_page(), "limits.md": limits_page()}
+    rules = rule_pages()
+    made = {"commands.md": commands_page(), "limits.md": limits_page(), "one_by_one.md": index_of_rules(rules), **rules}
     made.update(
         {page: (ROOT / path).read_text("utf-8") for path, page in PAGES.items() if not path.startswith("docs/")}
     )

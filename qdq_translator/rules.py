@@ -374,6 +374,12 @@ def table(letters: str) -> str:
     )
 
 
+def docs_page(name: str) -> Path:
+    """Where a page of docs/ is: in the package where it was installed from a wheel, else in the checkout."""
+    shipped = Path(__file__).parent / "docs" / name
+    return shipped if shipped.is_file() else Path(__file__).parents[1] / "docs" / name
+
+
 def with_tables(page: str) -> str:
     """The text of docs/rules.md with its tables as this registry has them."""
     return _TABLE.sub(lambda found: found[1] + table(found[2]) + found[3], page)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -17,6 +18,7 @@ from qdq_translator.commands.translate import EXAMPLE_MODEL
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]
+DLA = "--target orin-dla --shapes input:1x1x16x16"
 SAMPLES = next(EXAMPLE_MODEL.parent.glob("*.npz"))
 
 
@@ -61,11 +63,23 @@ def action(runner: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
             "",
         ),
         ({"fail_under_int8_macs": "99"}, 1, "below --fail_under_int8_macs 99"),
+        ({"options": DLA, "fail_over_ms": "0.00001"}, 1, "over --fail_over_ms 1e-05"),
+        ({"options": DLA, "fail_over_ms": "100"}, 0, ""),
+        ({"min_top1_agreement": "50", "inputs": str(SAMPLES)}, 0, ""),
+        ({"metric": "metric.py:right", "max_metric_drop": "-1", "inputs": "data"}, 1, "--max_metric_drop"),
+        ({"metric": "metric.py:right", "max_metric_drop": "0.5", "inputs": "data", "labels": "labels.npy"}, 0, ""),
         ({"min_cosine": "1", "options": "--infer_add_scales", "inputs": str(SAMPLES)}, 1, "--min_cosine"),
         ({"options": "--strict; touch hacked"}, 2, "touch hacked"),
     ],
 )
 def test_the_action_keeps_its_limits(runner: Path, inputs: dict[str, str], status: int, words: str) -> None:
+    (runner / "metric.py").write_text(
+        "def right(outputs, labels):\n    return float((next(iter(outputs.values())).argmax(1) == labels).mean())\n"
+    )
+    samples = np.load(SAMPLES)["input"][:20]
+    (runner / "data").mkdir()
+    np.savez(runner / "data" / "samples.npz", input=samples)
+    np.save(runner / "labels.npy", np.zeros(20, np.int64))
     done = action(runner, model=str(EXAMPLE_MODEL), **inputs)
     assert done.returncode == status and words in done.stderr, done.stderr
     assert (runner / "translated" / "digits_resnet_qat_noqdq.onnx").exists() == (status != 2)

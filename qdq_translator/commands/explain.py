@@ -17,9 +17,12 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints one paragraph a name; status 1 where one is not known."""
-    from qdq_translator.parsing import did_you_mean
+    from textwrap import fill
 
-    texts = _texts()
+    from qdq_translator.parsing import did_you_mean
+    from qdq_translator.rules import RULES, docs_page
+
+    texts = explained()
     if not options.names:
         for key, (title, _) in texts.items():
             print(f"{key:<12} {title}")
@@ -32,8 +35,11 @@ def run(options: Options) -> int:
             hint = did_you_mean(key, texts) or "'qdq-translator explain' lists all."
             print(f"qdq-translator explain: '{name}' is not a rule, a limit or a platform. {hint}", file=sys.stderr)
             status = 1
-        for title, text in found:
-            print(f"{title}\n{text}\n")
+        for title, paragraphs in found:
+            lines = [fill(p, 78, initial_indent="  ", subsequent_indent="  ") for p in paragraphs]
+            if title.startswith("Rule "):
+                lines.append(f"  Described in {docs_page(RULES[key].page)}")
+            print("\n".join([title, *lines, ""]))
     return status
 
 
@@ -43,25 +49,21 @@ def _key(name: str) -> str:
     return name.lower() if "-" in name and name[1:2] != "-" else last
 
 
-def _texts() -> "dict[str, tuple[str, str]]":
-    """Name -> (title, paragraph): rules, limits as 'DLA P3', platforms."""
-    import textwrap
-
+def explained() -> "dict[str, tuple[str, list[str]]]":
+    """Name -> (title, paragraphs): rules, limits as 'DLA P3', platforms."""
     from qdq_translator.rules import RULES
     from qdq_translator.targets.dla.limits import LIMITS
     from qdq_translator.targets.platforms import PLATFORMS
 
-    def paragraph(*parts: str) -> str:
-        return "\n".join(textwrap.fill(p, 78, initial_indent="  ", subsequent_indent="  ") for p in parts if p)
+    def paragraphs(*parts: str) -> "list[str]":
+        return [part for part in parts if part]
 
     texts = {}
     for row in RULES.values():
         flags = " or ".join(f"--{name}" for name in row.options)
         texts[row.id] = (
             f"Rule {row.id}: {row.words}",
-            paragraph(
-                row.what, row.then, f"Switched on by {flags}." if flags else "", f"Described in docs/{row.page}."
-            ),
+            paragraphs(row.what, row.then, f"Switched on by {flags}." if flags else ""),
         )
     for limit in LIMITS:
         where = {"gpu": "The layer goes to the GPU.", "dla-fp16": "The layer runs in FP16 on the DLA."}[limit.effect]
@@ -69,7 +71,7 @@ def _texts() -> "dict[str, tuple[str, str]]":
         only = f" Only {limit.only.capitalize()}." if limit.only else ""
         texts[f"DLA {limit.id}"] = (
             f"DLA limit {limit.id}: {limit.text}",
-            paragraph(f"{where}{only}", f"Holds for {ops}.", f"Source: {limit.source} [{limit.status}]."),
+            paragraphs(f"{where}{only}", f"Holds for {ops}.", f"Source: {limit.source} [{limit.status}]."),
         )
     for p in PLATFORMS:
         version = ".".join(map(str, p.tensorrt))
@@ -77,6 +79,6 @@ def _texts() -> "dict[str, tuple[str, str]]":
         dla = f"{p.dla.capitalize()}'s DLA" if p.dla else "no DLA"
         texts[p.name] = (
             f"Platform {p.name}: TensorRT {version}, {header}, {dla}",
-            paragraph(f"{p.note[:1].upper()}{p.note[1:]}." if p.note else "", f"Source: {p.source}."),
+            paragraphs(f"{p.note[:1].upper()}{p.note[1:]}." if p.note else "", f"Source: {p.source}."),
         )
     return texts
