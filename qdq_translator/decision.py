@@ -57,7 +57,7 @@ def decide(
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
     dla = costs = None
-    if options.target != "gpu":
+    if settings.hardware.generation:
         dla = judge(context, plan, settings.hardware)
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
     return Decision(context, shared, plan, rewrites, dla, costs)

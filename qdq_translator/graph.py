@@ -270,9 +270,6 @@ class Graph:
         """Places `node` right behind `anchor`; None: first of all."""
         return self._link(node, anchor)
 
-    def insert_before(self, node: Node, anchor: Node) -> Node:
-        return self._link(node, anchor.prev)
-
     def remove(self, node: Node) -> None:
         """Takes a node out. Its outputs have no producer afterwards."""
         self.version += 1

@@ -63,7 +63,7 @@ def test_edits_keep_the_index() -> None:
     assert c.inputs == ["x", "b2"]
     g.rename_output(b, "b", "renamed")
     check(g)
-    g.insert_before(Node("Neg", ["x"], ["first"], "n0"), a)
+    g.insert_after(Node("Neg", ["x"], ["first"], "n0"), None)
     assert next(iter(g.nodes)).name == "n0"
     g.remove(g.producer["first"])
     check(g)

@@ -230,7 +230,7 @@ def test_without_jinja2_the_error_says_what_to_install(
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingDependency, match=re.escape("pip install 'qdq-translator[report]'")):
+    with pytest.raises(MissingDependency, match=re.escape("pip install jinja2")):
         write_page(report, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 

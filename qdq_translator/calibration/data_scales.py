@@ -106,7 +106,7 @@ class DataScales:
         self._calls += 1
         if self._calls == 1:
             return self._give(context)
-        if self._calls == 2 and context.options.target != "gpu" and context.options.unify_scales != "off":
+        if self._calls == 2 and context.for_dla and context.options.unify_scales != "off":
             self._share(context)
         return False
 

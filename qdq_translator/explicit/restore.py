@@ -34,7 +34,7 @@ from qdq_translator.errors import ModelError, UserError
 from qdq_translator.formats.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import Context, infer_scales
-from qdq_translator.operators import output_channels
+from qdq_translator.operators import OutputChannels, output_channels
 from qdq_translator.options import TranslateOptions
 from qdq_translator.passes import cleanup, names
 from qdq_translator.placement import Placement, graph_tensors, is_before_bias, is_named_higher, place
@@ -284,7 +284,7 @@ def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
     """Scales (C,) along `axis`: `max|w| / 127`, or the neighbouring number that gives the channel's weights back bit for
     bit (rule 2 of the module); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all normal
     float16 numbers."""
-    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    rows = OutputChannels(axis).rows(values)
     amax = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
     dtype: np.dtype = np.dtype(np.float32)
     if values.dtype == np.float16 and np.all((amax == 0) | (amax / INT8_MAX >= _SMALLEST_FLOAT16)):

@@ -73,6 +73,11 @@ class Context:
     derived: tuple[DerivedScale, ...] = ()
     withheld: frozenset[str] = frozenset()
 
+    @property
+    def for_dla(self) -> bool:
+        """Whether the target is a DLA."""
+        return self.options.target != "gpu"
+
     def scale(self, tensor: str) -> Optional[float]:
         return self.scales.value(tensor)
 

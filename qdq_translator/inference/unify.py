@@ -105,13 +105,13 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
     Nothing is done for GPU targets and with mode 'off'.
     """
     mode = context.options.unify_scales
-    if mode == "max" and context.options.target == "gpu":
+    if mode == "max" and not context.for_dla:
         diagnostics.info(
             "U1",
             "--unify_scales max does nothing for a GPU, which does not need equal ranges.",
             hint="Name a DLA with --target.",
         )
-    if mode == "off" or context.options.target == "gpu":
+    if mode == "off" or not context.for_dla:
         return []
     groups = _Groups(context, context.options.max_bits_lost if mode == "max" else math.inf)
     ranges = []

@@ -175,7 +175,7 @@ def _render(template: str, **values: Any) -> str:
         import jinja2
     except ImportError as error:
         raise MissingDependency(
-            "The HTML report needs the package jinja2.", "pip install 'qdq-translator[report]' adds it."
+            "The HTML report needs the package jinja2.", "pip install jinja2"
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),

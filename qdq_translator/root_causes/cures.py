@@ -49,7 +49,7 @@ def options_off(context: Context) -> TranslateOptions:
     present = dict.fromkeys(node.op_type for node in context.graph.nodes if node.is_standard)
     given = context.options.addtl_ops_to_infer_adjacent_scales
     changes: dict[str, Any] = {
-        **inference_options(markers=context.options.target != "gpu"),
+        **inference_options(markers=context.for_dla),
         _MORE_OPERATORS: [
             *given,
             *(o for o in _WITHIN_INPUT_RANGE if o in present and o not in given),
