@@ -19,12 +19,14 @@ INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
 
 @dataclasses.dataclass(frozen=True)
 class LayerPlan:
-    """One node of the stripped model.
+    """One node of the stripped model: what the plan, the report, every drawing of it and `check-engine` have of a layer.
 
     precision: 'int8'; 'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers).
     inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
     by_design: higher precision that is by design (producers of graph outputs, fact 5.6).
-    cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown.
+    cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown;
+    macs_share, weights_share: of the whole network, None where unknown. device: where a DLA as target runs it (a verdict of
+    `targets.dla`), '' for a GPU. cost: the estimate, an object of `LayerCost`; empty where there is none.
     """
 
     name: str
@@ -40,6 +42,24 @@ class LayerPlan:
     weights: int = 0
     cause: str = ""
     cure: str = ""
+    macs_share: Optional[float] = None
+    weights_share: Optional[float] = None
+    device: str = ""
+    cost: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> LayerPlan:
+        """What `as_dict` made, of this version or an earlier one."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        given = {key: tuple(v) if isinstance(v, list) else v for key, v in row.items() if key in known}
+        absent: dict[str, Any] = {"op": "", "precision": NO_PRECISION, "reason": "", "inputs": (), "outputs": ()}
+        read = {"weights": row.get("weights") or 0, "device": row.get("dla") or "", "cost": row.get("cost") or {}}
+        return cls(**{**absent, **given, **read})
+
+    @property
+    def milliseconds(self) -> Optional[float]:
+        """Estimated; None on the GPU, where it is part of another layer, and where it is unknown."""
+        return None if self.cost.get("fused_into") else self.cost.get("milliseconds")
 
     @property
     def avoidable(self) -> bool:
@@ -61,6 +81,10 @@ class LayerPlan:
             "weights": self.weights,
             "cause": self.cause,
             "cure": self.cure,
+            "macs_share": self.macs_share,
+            "weights_share": self.weights_share,
+            "dla": self.device or None,
+            "cost": dict(self.cost) or None,
         }
 
 

@@ -101,7 +101,7 @@ def translate(
     weights = check_weights(graph, types, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate and has_place(graph, diagnostics):
-        annotate(graph, types, scales, plan, dla)
+        annotate(graph, types, scales, plan)
     translation = Translation(
         name or own_name,
         graph,

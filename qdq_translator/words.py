@@ -16,8 +16,18 @@ def amount(number: Optional[float]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """1, 'tensor' -> '1 tensor'; 2 -> '2 tensors'."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """1, 'tensor' -> '1 tensor'; 2000 -> '2,000 tensors'."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def percent(part: Optional[float], whole: Optional[float] = 100.0) -> str:
+    """Of a share: 12.34 -> '12.3%'; 0% and 100% only where it is just that; '' where it is unknown."""
+    if part is None or not whole:
+        return ""
+    value = 100 * part / whole
+    if 99.95 <= value < 100:
+        return ">99.9%"
+    return "<0.1%" if 0 < value < 0.05 else f"{value:.1f}%"
 
 
 def milliseconds(value: Optional[float]) -> str:

@@ -13,11 +13,12 @@ from onnx import TensorProto, helper
 
 from qdq_translator import cli
 from qdq_translator.engine import inspector
-from qdq_translator.engine.inspector import PlannedLayer, check_engine, fused_names, parse_layer_info, parse_log
+from qdq_translator.engine.inspector import check_engine, fused_names, parse_layer_info, parse_log
 from qdq_translator.errors import UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.schemas import REPORT
+from qdq_translator.precision import LayerPlan
 from tests.conftest import SHARED, need_shared
 from tests.json_examples import minimal
 
@@ -26,10 +27,10 @@ INT8_8 = "Thirty-two wide channel vectorized row major Int8 format"
 FP16_8 = "Channel major FP16 format where channel % 8 == 0"
 
 
-def chain(*rows: tuple[str, str, str]) -> list[PlannedLayer]:
+def chain(*rows: tuple[str, str, str]) -> list[LayerPlan]:
     """A plan of layers (name, op, precision) that feed each other; FP16 is asked for."""
     return [
-        PlannedLayer(name, op, precision, (f"t{i}", f"{name}.weight"), (f"t{i + 1}",), listed=precision == "fp16")
+        LayerPlan(name, op, precision, "", (f"t{i}", f"{name}.weight"), (f"t{i + 1}",), listed=precision == "fp16")
         for i, (name, op, precision) in enumerate(rows)
     ]
 
@@ -106,9 +107,9 @@ def test_fp16_where_int8_was_planned_and_the_reverse() -> None:
     assert not check.obeys
     tolerated = [*plan]
     for index in (0, 1):
-        tolerated[index] = PlannedLayer(**{**vars(plan[index]), "expected": True})
+        tolerated[index] = LayerPlan(**{**vars(plan[index]), "by_design": True})
     assert check_engine(tolerated, engine).obeys
-    unlisted = [plan[0], PlannedLayer(**{**vars(plan[1]), "listed": False}), *plan[2:]]
+    unlisted = [plan[0], LayerPlan(**{**vars(plan[1]), "listed": False}), *plan[2:]]
     assert [v.name for v in check_engine(unlisted, engine).disobediences] == ["a"]
 
 
@@ -226,7 +227,7 @@ def test_further_layers_of_a_node_count_for_it() -> None:
     assert verdicts(check) == {"sp": ("obeyed", "int8")}
 
 
-def branched() -> list[PlannedLayer]:
+def branched() -> list[LayerPlan]:
     """a -> b -> d, a -> c -> d, d -> gap -> fc; s stands between, reading the network's input."""
     rows = [
         ("a", "Conv", ("x", "a.w"), "ta"),
@@ -237,7 +238,7 @@ def branched() -> list[PlannedLayer]:
         ("gap", "GlobalAveragePool", ("td", "ts"), "tg"),
         ("fc", "Gemm", ("tg",), "y"),
     ]
-    return [PlannedLayer(n, op, "int8", inputs, (out,)) for n, op, inputs, out in rows]
+    return [LayerPlan(n, op, "int8", "", inputs, (out,)) for n, op, inputs, out in rows]
 
 
 LOG = """[08/31/2023-07:07:40] [I] Set layer fc to precision fp16
@@ -311,7 +312,7 @@ def test_a_path_counts_more_than_the_order() -> None:
         row("{ForeignNode[s...gap]}", "DLA", "Int8", "Int8"), row("{ForeignNode[a...d]}", "DLA", "Int8", "Int8")
     )
     plan = branched()
-    plan[5] = PlannedLayer("gap", "GlobalAveragePool", "int8", ("ts",), ("tg",))
+    plan[5] = LayerPlan("gap", "GlobalAveragePool", "int8", "", ("ts",), ("tg",))
     check = check_engine(plan, engine)
     assert [r.nodes for r in check.regions] == [("s", "gap"), ("a", "b", "c", "d")]
 

@@ -48,7 +48,7 @@ def test_index() -> None:
 
 def test_edits_keep_the_index() -> None:
     g = graph()
-    a, b, c = (g.producer[n] for n in "abc")
+    b, c = (g.producer[n] for n in "bc")
     g.set_input(c, 0, "x")
     check(g)
     g.set_input(c, 3, "k")

@@ -19,13 +19,14 @@ from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.report import changes, figures
+from qdq_translator.report import changes
 from qdq_translator.report import model as page_model
 from qdq_translator.report.charts import roofline, shares
 from qdq_translator.report.html import comparison_page, report_page, write_page
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from qdq_translator.report.model import Network
 from qdq_translator.report.picture import draw
+from qdq_translator.words import percent
 from tests import browser as browsers
 
 MARKUP = (
@@ -180,7 +181,7 @@ def test_rewrites_lead_to_what_came(report: dict[str, Any]) -> None:
 
 
 def test_percentages_round_without_claiming_all_or_nothing() -> None:
-    assert [figures.percent(x) for x in (0.0, 0.01, 49.96, 99.97, 100.0, None)] == [
+    assert [percent(x) for x in (0.0, 0.01, 49.96, 99.97, 100.0, None)] == [
         "0.0%", "<0.1%", "50.0%", ">99.9%", "100.0%", "",
     ]  # fmt: skip
 
@@ -230,7 +231,7 @@ def test_without_jinja2_the_error_says_what_to_install(
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingDependency, match=re.escape("pip install jinja2")):
+    with pytest.raises(MissingDependency, match=re.escape("pip install 'qdq-translator[report]'")):
         write_page(report, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
@@ -736,7 +737,7 @@ def test_comparison(browser: Any, tmp_path: Path, report: dict[str, Any], cured:
     assert "--add_unary_ew_scales_for_dla" in page.text("#options") and "no" in page.text("#options")
     assert report["root_causes"]["causes"][0]["tensor"] in page.text("#causes")
     for macs in (report["coverage"]["macs"], cured["coverage"]["macs"]):
-        assert figures.percent(macs["int8"], macs["total"]) in page.text(".changes")
+        assert percent(macs["int8"], macs["total"]) in page.text(".changes")
     assert page.js("return document.querySelectorAll('#graph .ch').length") == len(rows)
 
 

@@ -16,8 +16,8 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main, main_translate
 from qdq_translator.report.data import format_report
-from qdq_translator.report.terminal import percent, print_report
-from qdq_translator.words import amount
+from qdq_translator.report.terminal import print_report
+from qdq_translator.words import amount, percent
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
 
@@ -247,4 +247,4 @@ def test_summary_as_json_names_the_missed_threshold(tmp_path: Path, capsys: pyte
 
 def test_numbers() -> None:
     assert [amount(n) for n in (None, 7, 1234, 1234567, 2.5e9)] == ["unknown", "7", "1.23 k", "1.23 M", "2.5 G"]
-    assert (percent(1, 3), percent(1, 0)) == ("33.3%", "-")
+    assert (percent(1, 3), percent(1, 0)) == ("33.3%", "")

@@ -18,6 +18,7 @@ from qdq_translator.options import effective, preset_flags
 from qdq_translator.passes.annotate import annotated_copy
 from qdq_translator.report.data import format_report, is_dynamic
 from qdq_translator.translation import Translated
+from qdq_translator.words import percent
 
 CONFIG_SCHEMA_VERSION = 2
 
@@ -51,7 +52,7 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
         graph, source, metadata = translation.graph, translation.source, {MODEL_KEY: wrote[SET_KEY]}
         write_graph(graph, temporary.model, files.model_data.name, source.external_data, metadata)
         if translation.options.annotate:
-            annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan, translation.dla)
+            annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan)
             if annotated is not None:  # its external data are those of the other, byte for byte
                 write_graph(annotated, temporary.annotated, files.model_data.name, source.external_data, metadata)
         _write(temporary.config, json.dumps(config, indent=4) + "\n")
@@ -136,7 +137,7 @@ def _too_few_macs(report: dict[str, Any], options: Thresholds) -> str:
     if share is None or 100 * share >= wanted:
         return ""
     return (
-        f"{100 * share:.1f}% of the MACs are planned in INT8{' on the DLA' if dla else ''}, below "
+        f"{percent(share, 1)} of the MACs are planned in INT8{' on the DLA' if dla else ''}, below "
         f"--fail_under_int8_macs {wanted:g}; 'qdq-translator report' names the causes"
     )
 

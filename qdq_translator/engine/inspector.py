@@ -16,6 +16,7 @@ from qdq_translator.disk import read_text
 from qdq_translator.errors import UserError
 from qdq_translator.formats.schemas import LAYER_INFO, parse_json
 from qdq_translator.operators import PARTS, VIEWS, WEIGHTED
+from qdq_translator.precision import LayerPlan
 
 _TYPE_WORDS = {
     "int8": "int8",
@@ -244,44 +245,12 @@ def _open(text: str) -> bool:
     return text.count("(") > text.count(")")
 
 
-@dataclasses.dataclass(frozen=True)
-class PlannedLayer:
-    """One node of the stripped model.
-
-    `listed`: its precision was asked for with --layerPrecisions. `expected`: nobody should be surprised if TensorRT
-    chooses otherwise (producers of graph outputs, fact 5.6).
-    """
-
-    name: str
-    op: str
-    precision: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    reason: str = ""
-    macs: int = 0
-    listed: bool = False
-    expected: bool = False
-
-
-def plan_from_report(report: Mapping[str, Any]) -> list[PlannedLayer]:
+def plan_from_report(report: Mapping[str, Any]) -> list[LayerPlan]:
     """The rows of `report["plan"]`; [] where there is none."""
-    return [
-        PlannedLayer(
-            str(row["name"]),
-            str(row.get("op", "")),
-            str(row.get("precision", "none")),
-            tuple(row.get("inputs") or ()),
-            tuple(row.get("outputs") or ()),
-            str(row.get("reason") or ""),
-            int(row.get("macs") or 0),
-            bool(row.get("listed")),
-            bool(row.get("by_design")),
-        )
-        for row in report.get("plan") or ()
-    ]
+    return [LayerPlan.from_dict(row) for row in report.get("plan") or ()]
 
 
-def with_edges(plan: Iterable[PlannedLayer], model: Any) -> list[PlannedLayer]:
+def with_edges(plan: Iterable[LayerPlan], model: Any) -> list[LayerPlan]:
     """The plan with all inputs and outputs of the model's nodes, weights included (a report names float activations)."""
     nodes = {node.name: node for node in model.graph.node}
     return [
@@ -292,7 +261,7 @@ def with_edges(plan: Iterable[PlannedLayer], model: Any) -> list[PlannedLayer]:
     ]
 
 
-def plan_from_config(config: Mapping[str, Any], model: Any) -> list[PlannedLayer]:
+def plan_from_config(config: Mapping[str, Any], model: Any) -> list[LayerPlan]:
     """A plan where the report has none: `fp16_nodes` in FP16, nodes between tensors with scales in INT8.
 
     `model`: the stripped ONNX model (its weights are not needed).
@@ -303,8 +272,8 @@ def plan_from_config(config: Mapping[str, Any], model: Any) -> list[PlannedLayer
         scaled = any(i in scales for i in node.input) and any(o in scales for o in node.output)
         precision = "fp16" if node.name in high else "int8" if scaled else "none"
         plan.append(
-            PlannedLayer(
-                node.name, node.op_type, precision, tuple(node.input), tuple(node.output), listed=node.name in high
+            LayerPlan(
+                node.name, node.op_type, precision, "", tuple(node.input), tuple(node.output), listed=node.name in high
             )
         )
     return plan
@@ -465,7 +434,7 @@ class EngineCheck:
 class _Graph:
     """The planned layers in graph order, with producers and consumers."""
 
-    def __init__(self, plan: Sequence[PlannedLayer]) -> None:
+    def __init__(self, plan: Sequence[LayerPlan]) -> None:
         self.plan = plan
         self.position = {layer.name: index for index, layer in enumerate(plan)}
         producer = {tensor: index for index, layer in enumerate(plan) for tensor in layer.outputs if tensor}
@@ -507,7 +476,7 @@ def _reachable(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
 
 
 def check_engine(
-    plan: Sequence[PlannedLayer],
+    plan: Sequence[LayerPlan],
     info: LayerInfo,
     log: Optional[BuildLog] = None,
     layer_precisions: Iterable[str] = (),
@@ -656,7 +625,7 @@ def _expand_regions(
 
 
 def _verdict(
-    layer: PlannedLayer,
+    layer: LayerPlan,
     engine: Optional[EngineLayer],
     devices: Mapping[str, str],
     high_edge: bool,
@@ -693,12 +662,12 @@ def _verdict(
         engine.name if engine else "",
         devices.get(engine.name, "") if engine else "",
         why or (_explain(layer, engine, missing_scales) if verdict == DISOBEYED and engine else ""),
-        layer.macs,
-        layer.expected,
+        layer.macs or 0,
+        layer.by_design,
     )
 
 
-def _explain(layer: PlannedLayer, engine: EngineLayer, missing_scales: Sequence[str]) -> str:
+def _explain(layer: LayerPlan, engine: EngineLayer, missing_scales: Sequence[str]) -> str:
     missed = [t for t in (*layer.inputs, *layer.outputs) if t in missing_scales]
     if missed:
         return f"TensorRT missed the scale of '{missed[0]}'"

@@ -17,16 +17,13 @@ from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.graph import Graph
 from qdq_translator.precision import LayerPlan
 from qdq_translator.scales import ScaleTable
-from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.types import TensorTypes
 
 FIRST_IR_VERSION = 10
 PREFIX = "qdq."
 
 
-def annotate(
-    graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan], dla: Optional[DlaPlan]
-) -> None:
+def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan]) -> None:
     """Writes into the graph's metadata, keys with `PREFIX` before them.
 
     Nodes: `precision` ('int8', 'fp16' or 'none'), `device` (the predicted verdict) with a DLA as target, `scale` and `origin` of
@@ -34,14 +31,13 @@ def annotate(
     there is one. Float tensors with a scale: `scale` and `origin`. A scale is written with nine digits, which give the float32
     back, and with the hex digits of the calibration cache. `plan`: a row for each node, in graph order.
     """
-    verdicts = [layer.verdict for layer in dla.layers] if dla is not None else [""] * len(plan)
     said = {name: _said(scales, name) for name in graph.tensors() if name in scales and types.is_float(name)}
-    for node, layer, verdict in zip(graph.nodes, plan, verdicts):
+    for node, layer in zip(graph.nodes, plan):
         made = [name for name in node.outputs if name in said]
         several = sum(bool(name) for name in node.outputs) > 1
         texts = {
             "precision": layer.precision,
-            "device": verdict,
+            "device": layer.device,
             **{
                 key: "\n".join(f"{name}: {said[name][key]}" if several else said[name][key] for name in made)
                 for key in ("scale", "origin")
@@ -78,9 +74,7 @@ def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
     return True
 
 
-def annotated_copy(
-    graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan], dla: Optional[DlaPlan]
-) -> Optional[Graph]:
+def annotated_copy(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan]) -> Optional[Graph]:
     """The graph of a model that has no place for metadata, annotated, as one of `FIRST_IR_VERSION`; None where the model
     itself is annotated, or nothing can be. Weights are shared with `graph`, not copied."""
     if graph.ir_version >= FIRST_IR_VERSION or not _has_fields():
@@ -88,7 +82,7 @@ def annotated_copy(
     names = (onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[0]) for name in graph.initializers)
     copy = Graph.from_model(graph.to_model(initializers=names))
     copy.initializers, copy.ir_version = graph.initializers, FIRST_IR_VERSION
-    annotate(copy, types, scales, plan, dla)
+    annotate(copy, types, scales, plan)
     return copy
 
 

@@ -5,9 +5,10 @@ The schema is described in `docs/report_schema.md`; a change there or here means
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
-from typing import Any, Iterable, Optional
+from typing import Any, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.cost.summary import headline
@@ -113,19 +114,16 @@ def _plan(translation: Translated) -> list[dict[str, Any]]:
     plan, costs = translation.plan, translation.costs
     macs = add_macs(layer for layer in plan if layer.precision != NO_PRECISION)
     weights = sum(layer.weights for layer in plan)
-    verdicts: Iterable[Optional[str]] = (
-        [None] * len(plan) if translation.dla is None else [layer.verdict for layer in translation.dla.layers]
-    )
-    return [
-        {
-            **layer.as_dict(),
-            "macs_share": share(layer.macs, macs),
-            "weights_share": share(layer.weights, weights),
-            "dla": verdict,
-            "cost": None if cost is None or costs is None else cost.as_dict(costs.milliseconds),
-        }
-        for layer, verdict, cost in zip(plan, verdicts, costs.layers if costs is not None else [None] * len(plan))
+    rows = [
+        dataclasses.replace(
+            layer,
+            macs_share=share(layer.macs, macs),
+            weights_share=share(layer.weights, weights),
+            cost={} if cost is None or costs is None else cost.as_dict(costs.milliseconds),
+        )
+        for layer, cost in zip(plan, costs.layers if costs is not None else [None] * len(plan))
     ]
+    return [row.as_dict() for row in rows]
 
 
 def _root_causes(causes: RootCauses) -> dict[str, Any]:

@@ -6,16 +6,6 @@ import math
 from typing import Any, Iterable, Optional
 
 
-def percent(part: Optional[float], whole: Optional[float] = 100.0) -> str:
-    """Of a share: 12.34 -> '12.3%'; 0% and 100% only where it is just that; nothing where it is unknown."""
-    if part is None or not whole:
-        return ""
-    value = 100 * part / whole
-    if 99.95 <= value < 100:
-        return ">99.9%"
-    return "<0.1%" if 0 < value < 0.05 else f"{value:.1f}%"
-
-
 def scale(value: Optional[float]) -> str:
     """Enough digits to give the float32 back."""
     return "" if value is None else f"{value:.9g}"
@@ -39,7 +29,3 @@ def clip(name: str, length: int) -> str:
 def short(name: str, length: int = 23) -> str:
     """The end of a long name, which tells layers apart."""
     return name if len(name) <= length else "\u2026" + name[-(length - 1) :]
-
-
-def plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -26,13 +26,13 @@ from qdq_translator.report.changes import (
 )
 from qdq_translator.report.charts import chart, roofline, shares
 from qdq_translator.report.dla import dla_rows
-from qdq_translator.report.figures import clip, decibel, percent, plural, scale, shape, short
+from qdq_translator.report.figures import clip, decibel, scale, shape, short
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH
 from qdq_translator.report.messages import one_a_rule
 from qdq_translator.report.model import KINDS, Network, cost_words
 from qdq_translator.report.picture import draw
 from qdq_translator.rules import RULES, words
-from qdq_translator.words import amount, milliseconds, size
+from qdq_translator.words import amount, counted, milliseconds, percent, size
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -175,7 +175,7 @@ def _render(template: str, **values: Any) -> str:
         import jinja2
     except ImportError as error:
         raise MissingDependency(
-            "The HTML report needs the package jinja2.", "pip install jinja2"
+            "The HTML report needs the package jinja2.", "pip install 'qdq-translator[report]' adds it."
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -184,8 +184,9 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter_ in (amount, milliseconds, size, percent, scale, decibel, shape, clip, short, plural):
+    for filter_ in (amount, milliseconds, size, percent, scale, decibel, shape, clip, short):
         environment.filters[filter_.__name__] = filter_
+    environment.filters["plural"] = counted
     style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     return environment.get_template(template).render(

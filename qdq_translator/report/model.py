@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any, Optional
 
+from qdq_translator.precision import LayerPlan
 from qdq_translator.words import milliseconds, size
 
 KINDS = {
@@ -43,35 +45,28 @@ class Tensor:
     readers: list[int] = dataclasses.field(default_factory=list)
 
 
+def _of_row(key: str) -> Any:
+    return property(operator.attrgetter(f"row.{key}"))
+
+
 @dataclasses.dataclass
 class Layer:
-    """One row of the plan. kind: a key of KINDS. device: a key of DEVICES or ''. db: SQNR of what it makes, as read.
-
-    cost: the row's object in the report, {} without one.
-    """
+    """One row of the plan, numbered. kind: a key of KINDS. cause, inputs, outputs: numbers of tensors (-1: none). db: SQNR of
+    what it makes, as read."""
 
     index: int
-    name: str
-    op: str
+    row: LayerPlan
     kind: str
-    device: str
-    reason: str
-    cure: str
     cause: int
-    macs: Optional[int]
-    share: Optional[float]
-    weights: int
     inputs: list[int]
     outputs: list[int]
     findings: list[dict[str, str]]
-    cost: dict[str, Any] = dataclasses.field(default_factory=dict)
     db: Optional[float] = None
     changed: str = ""
 
-    @property
-    def milliseconds(self) -> Optional[float]:
-        """Estimated; None where it is part of another layer, or unknown."""
-        return None if self.cost.get("fused_into") else self.cost.get("milliseconds")
+    name, op, reason, cure = (_of_row(key) for key in ("name", "op", "reason", "cure"))
+    device, cost, milliseconds = (_of_row(key) for key in ("device", "cost", "milliseconds"))
+    macs, share, weights = (_of_row(key) for key in ("macs", "macs_share", "weights"))
 
     @property
     def time_words(self) -> str:
@@ -118,7 +113,7 @@ class Network:
         plan = report.get("plan") or []
         for index, row in enumerate(plan):
             verdict = verdicts[index] if len(verdicts) == len(plan) else {}
-            self._add(index, row, verdict)
+            self._add(index, LayerPlan.from_dict(row), verdict)
 
     def tensor(self, name: str) -> int:
         if name not in self.tensor_index:
@@ -126,33 +121,24 @@ class Network:
             self.tensors.append(Tensor(name, assumed=self.assumed))
         return self.tensor_index[name]
 
-    def _add(self, index: int, row: dict[str, Any], verdict: dict[str, Any]) -> None:
-        precision, device = row.get("precision", ""), row.get("dla") or verdict.get("verdict") or ""
-        if device == "gpu":
+    def _add(self, index: int, row: LayerPlan, verdict: dict[str, Any]) -> None:
+        row = dataclasses.replace(row, device=row.device or verdict.get("verdict") or "")
+        if row.device == "gpu":
             kind = "gpu"
-        elif precision == "int8":
-            kind = "limit" if device == "dla-fp16" else "int8"
-        elif precision == "fp16":
-            kind = "expected" if row.get("by_design") else "avoidable"
+        elif row.precision == "int8":
+            kind = "limit" if row.device == "dla-fp16" else "int8"
+        elif row.precision == "fp16":
+            kind = "avoidable" if row.avoidable else "expected"
         else:
             kind = "none"
-        cause = row.get("cause") or ""
         layer = Layer(
             index,
-            row["name"],
-            row.get("op", ""),
+            row,
             kind,
-            device,
-            row.get("reason", ""),
-            row.get("cure") or "",
-            self.tensor(cause) if cause else -1,
-            row.get("macs"),
-            row.get("macs_share"),
-            row.get("weights") or 0,
-            [self.tensor(name) for name in row.get("inputs") or []],
-            [self.tensor(name) for name in row.get("outputs") or []],
+            self.tensor(row.cause) if row.cause else -1,
+            [self.tensor(name) for name in row.inputs],
+            [self.tensor(name) for name in row.outputs],
             verdict.get("findings") or [],
-            row.get("cost") or {},
         )
         self.layers.append(layer)
         self.layer_index[layer.name] = index

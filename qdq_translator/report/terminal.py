@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterable, Optional
 
+from qdq_translator.precision import LayerPlan
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
 from qdq_translator.report.dla import by_limit
 from qdq_translator.report.messages import Messages, one_a_rule
 from qdq_translator.rules import words
-from qdq_translator.words import amount, counted, milliseconds, size
+from qdq_translator.words import amount, counted, milliseconds, percent, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,10 +25,6 @@ _VERDICTS = {
     "gpu": "GPU",
     "folded": "computed while building",
 }
-
-
-def percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else "-"
 
 
 # ---------------------------------------------------------------- translate
@@ -142,7 +139,7 @@ def _add_verdict(rows: Table, dla: dict[str, Any], cost: dict[str, Any]) -> None
             parts += [", ".join(f"{number} {op}" for op, number in ops.items())] if ops else []
         elif share["milliseconds"] is not None:
             parts.append(
-                f"{milliseconds(share['milliseconds'])} ({percent(share['milliseconds'], cost['milliseconds'] or 0)})"
+                f"{milliseconds(share['milliseconds'])} ({percent(share['milliseconds'], cost['milliseconds']) or '-'})"
             )
         rows.add_row(label, ", ".join(parts))
     rows.add_row("time", _time(cost, bool(dla["shares"]["gpu"]["layers"])))
@@ -158,7 +155,7 @@ def _add_verdict(rows: Table, dla: dict[str, Any], cost: dict[str, Any]) -> None
 
 
 def _share_of(macs: Optional[int], share: Optional[float]) -> str:
-    return "MACs unknown" if macs is None else f"{100 * share:.1f}% of MACs" if share is not None else "no MACs"
+    return "MACs unknown" if macs is None else f"{percent(share, 1)} of MACs" if share is not None else "no MACs"
 
 
 def _time(cost: dict[str, Any], gpu: bool) -> str:
@@ -350,7 +347,7 @@ def _part(macs: Optional[int], total: Optional[int]) -> str:
 def _print_layers(console: Console, report: dict[str, Any], everything: bool) -> None:
     from rich.markup import escape
 
-    plan = report["plan"]
+    plan = [LayerPlan.from_dict(row) for row in report["plan"]]
     if everything:
         _title(console, "Plan")
         timed = report["cost"] is not None
@@ -361,27 +358,27 @@ def _print_layers(console: Console, report: dict[str, Any], everything: bool) ->
         )
         for row in plan:
             table.add_row(
-                escape(row["name"]),
-                escape(row["op"]),
-                row["dla"] or row["precision"],
+                escape(row.name),
+                escape(row.op),
+                row.device or row.precision,
                 _part_of(row),
                 *(_cost_of(row) if timed else ()),
-                escape(row["reason"]),
+                escape(row.reason),
             )
         console.print(table)
         return
-    avoidable = [row for row in plan if row["precision"] == "fp16" and not row["by_design"]]
-    avoidable.sort(key=lambda row: (-_milliseconds(row), -(row["macs"] or 0)))
+    avoidable = [row for row in plan if row.avoidable]
+    avoidable.sort(key=lambda row: (-(row.milliseconds or 0), -(row.macs or 0)))
     if avoidable:
         _title(console, "FP16 avoidable: layers in FP16 that need not be")
         _print_rows(console, report, avoidable, "because")
-    longest = sorted((row for row in plan if _milliseconds(row)), key=lambda row: -_milliseconds(row))
+    longest = sorted((row for row in plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
     if longest:
         _title(console, "What takes the time")
         _print_rows(console, report, longest, "in")
 
 
-def _print_rows(console: Console, report: dict[str, Any], rows: list[dict[str, Any]], last: str) -> None:
+def _print_rows(console: Console, report: dict[str, Any], rows: list[LayerPlan], last: str) -> None:
     """The first few of `rows`: with why each is in FP16 ('because'), or what each runs in ('in')."""
     from rich.markup import escape
 
@@ -390,21 +387,17 @@ def _print_rows(console: Console, report: dict[str, Any], rows: list[dict[str, A
     ratios = (4, 0, 0, *(0 for _ in more), 5 if last == "because" else 0)
     table = _table("layer", "op", "MACs", *more, last, right=(2, 3) if timed else (2,), ratios=ratios)
     for row in rows[:_SHOWN]:
-        text = row["dla"] if last == "in" else f"'{row['cause']}' has no scale" if row["cause"] else row["reason"]
+        text = row.device if last == "in" else f"'{row.cause}' has no scale" if row.cause else row.reason
         cells = _cost_of(row) if timed else ()
-        table.add_row(escape(row["name"]), escape(row["op"]), _part_of(row), *cells, escape(text))
+        table.add_row(escape(row.name), escape(row.op), _part_of(row), *cells, escape(text))
     _cut(table, len(rows), False)
     console.print(table)
 
 
-def _milliseconds(row: dict[str, Any]) -> float:
-    return float((row["cost"] or {}).get("milliseconds") or 0.0)
-
-
-def _cost_of(row: dict[str, Any]) -> tuple[str, str]:
+def _cost_of(row: LayerPlan) -> tuple[str, str]:
     """Milliseconds, and what bounds them, of a row of the plan."""
-    cost = row["cost"]
-    if cost is None:
+    cost = row.cost
+    if not cost:
         return ("-", "")
     if cost["fused_into"]:
         return ("fused", "")
@@ -413,12 +406,12 @@ def _cost_of(row: dict[str, Any]) -> tuple[str, str]:
     return (f"{cost['milliseconds']:.3f}", cost["bound"] or "in place")
 
 
-def _part_of(row: dict[str, Any]) -> str:
-    if row["macs"] is None:
+def _part_of(row: LayerPlan) -> str:
+    if row.macs is None:
         return "?"
-    if not row["macs"]:
+    if not row.macs:
         return "-"
-    return amount(row["macs"]) if row["macs_share"] is None else f"{100 * row['macs_share']:.1f}%"
+    return amount(row.macs) if row.macs_share is None else percent(row.macs_share, 1)
 
 
 def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> None:

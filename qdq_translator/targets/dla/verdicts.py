@@ -103,8 +103,8 @@ class DlaPlan:
 
 
 def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
-    """The plan with the reason of the verdict where a limit decided it. What runs on the GPU is not avoidable, unless
-    a scale would change that."""
+    """The plan with its devices, and the reason of the verdict where a limit decided it. What runs on the GPU is not
+    avoidable, unless a scale would change that."""
     rows = []
     for planned, verdict in zip(plan, dla.layers):
         decided = [f for f in verdict.findings if f.limit.effect == verdict.verdict and f.limit is not NO_SCALE]
@@ -119,7 +119,7 @@ def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
         elif verdict.verdict == DLA_FP16 and decided and planned.precision == INT8:
             reason = f"FP16 on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
             planned = dataclasses.replace(planned, reason=reason)
-        rows.append(planned)
+        rows.append(dataclasses.replace(planned, device=verdict.verdict))
     return rows
 
 
