@@ -10,6 +10,7 @@ from typing import Any, Optional, Protocol
 from qdq_translator._version import __version__
 from qdq_translator.calibration.audit import audit_network, print_audit
 from qdq_translator.emit.integrity import disagreements
+from qdq_translator.emit.remembered import Remembered
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.graph import Graph
@@ -109,20 +110,27 @@ def _verified(
     model, source = load_model(options.model)
     explicit = ExplicitNetwork.of(model)
     float_model = load_model(options.float)[0] if options.float else None
-    target = str(network.option.get("target", "gpu"))
+    made = Remembered.of_options(network.option)
+    rounding = "away" if made.target == "xavier-dla" else "even"
     settings = SimulationOptions(
-        rounding=options.rounding,
+        rounding=rounding if options.rounding == "auto" else options.rounding,
         fp16=options.fp16,
         fuse=options.fuse != "off",
-        sigmoid_fp16=options.sigmoid == "fp16" or (options.sigmoid == "auto" and target.endswith("dla")),
+        sigmoid_fp16=options.sigmoid == "fp16" or (options.sigmoid == "auto" and made.on_dla),
     )
-    samples = _samples(options, network)
+    samples = _samples(options, network, made)
     simulated = simulate(network, settings)
     notes = list(samples.notes)
     device = None
     if options.device_results:
         used = {"model": files.model, "cache": files.cache, "inputs": Path(options.inputs or "")}
         device = DeviceResults.read(Path(options.device_results), used, [v.name for v in simulated.model.graph.output])
+        ran = device.about.get("target") or made.target
+        if made.on_dla and ran != made.target:
+            raise UserError(
+                f"{options.device_results} was made on the target {ran}, but the model was translated for {made.target}.",
+                "Run the kit without --target, which then takes the translation's.",
+            )
         notes += device.notes
     placement = simulated.placement
     unfused = None
@@ -191,9 +199,8 @@ def _verified(
     return results
 
 
-def _samples(options: Request, network: ImplicitNetwork) -> Samples:
-    shapes = parse_shapes(options.shapes or network.option.get("shapes", []))
-    specs = input_specs(network.model, shapes)
+def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Samples:
+    specs = input_specs(network.model, made.sizes_for(parse_shapes(options.shapes), "--shapes"))
     if options.inputs is None:
         return random_samples(specs, network.scales, options.samples, options.seed)
     images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)

@@ -90,3 +90,87 @@ def test_platforms_that_lack_what_the_target_needs(tmp_path: Path) -> None:
     unary = {"target": "orin-dla", "add_unary_ew_scales_for_dla": True}
     assert "S9" in warned(platform="jetpack-5.1", **unary) and "S9" in warned(platform="drive-os-6.0.6", **unary)
     assert "S9" not in warned(platform="jetpack-6.0", **unary)
+
+
+def test_another_platform_is_a_contradiction_where_its_tensorrt_is_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = translated_for(tmp_path, target="orin-dla", platform="jetpack-6.2")
+    _, err = command(capsys, *where, "--platform", "jetpack-6.0", status=2)
+    assert "jetpack-6.0" in err and "jetpack-6.2" in err
+    assert command(capsys, *where, "--platform", "jetpack-6.1")[0] == command(capsys, *where)[0]
+    assert main(["build", *where, "--platform", "jetpack-6.0"]) == 2
+    err = capsys.readouterr().err
+    assert "jetpack-6.0" in err and "jetpack-6.2" in err
+
+
+def test_a_platform_without_dla_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = translated_for(tmp_path, target="orin-dla", platform="jetpack-7.2")
+    assert "jetpack-7.2 has no DLA" in command(capsys, *where)[1]
+    assert "no DLA" not in command(capsys, *translated_for(tmp_path / "g", platform="jetpack-7.2"))[1]
+
+
+@pytest.mark.parametrize("more", [[], ["--allow_gpu_fallback"], ["--dla_core", "1", "--mem_pools", "workspace:64"]])
+@pytest.mark.parametrize("target", ["gpu", "orin-dla"])
+def test_trtexec_and_build_have_one_command(
+    target: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """build prints its command where TensorRT is not installed for this processor."""
+    from qdq_translator.engine import versions
+    from qdq_translator.errors import MissingDependency
+
+    def missing() -> None:
+        raise MissingDependency("No TensorRT.", "Install it.")
+
+    monkeypatch.setattr(versions, "load", missing)
+    if target == "gpu":
+        more = [flag for flag in more if flag.startswith(("--mem", "work"))]
+    where = translated_for(tmp_path, target=target)
+    out, _ = command(capsys, *where, *more)
+    assert main(["build", *where, *more]) == 1
+    assert capsys.readouterr().out == out
+
+
+def test_verify_takes_sizes_and_rounding_and_refuses_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+
+    import onnx
+
+    explicit = model(
+        DYNAMIC + pair("x", "xq") + "c = Conv (xq, w)" + pair("c", "cq") + "y = GlobalAveragePool (cq) }",
+        17,
+        8,
+        w=np.ones((4, 4, 1, 1), np.float32),
+        s=np.float32(0.05),
+        z=np.int8(0),
+    )
+    onnx.save(explicit, tmp_path / "m.onnx")
+    for target, rounding in (("orin-dla", "even"), ("xavier-dla", "away")):
+        path, out = str(tmp_path / "m.onnx"), str(tmp_path / target)
+        assert main(["translate", path, "-o", out, "--target", target, "--shapes", "x:2x4x8x8", "--quiet"]) == 0
+        argv = ["verify", "-i", path, "-t", out, "--samples", "2"]
+        assert main([*argv, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["inputs"]["batch"] == 2 and found["simulation"]["rounding"] == rounding
+        assert main([*argv, "--shapes", "x:3x4x8x8"]) == 2
+        err = capsys.readouterr().err
+        assert "x:3x4x8x8" in err and "x:2x4x8x8" in err
+
+
+def test_an_engine_of_the_other_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    def engine(name: str, layer_type: str) -> str:
+        path = tmp_path / f"{name}.json"
+        layer = {"Name": "Conv_c", "LayerType": layer_type, "Inputs": [], "Outputs": []}
+        path.write_text(json.dumps({"Layers": [layer]}))
+        return str(path)
+
+    on_gpu, on_dla = engine("gpu", "CaskConvolution"), engine("dla", "DLA")
+    for target, own, other in (("gpu", on_gpu, on_dla), ("orin-dla", on_dla, on_gpu)):
+        where = translated_for(tmp_path / target, target=target)
+        assert main(["check-engine", *where, "--layer_info", own]) == 0
+        assert main(["check-engine", *where, "--layer_info", other]) == 1
+        assert f"translated for {target}" in capsys.readouterr().err

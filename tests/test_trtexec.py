@@ -120,9 +120,9 @@ def test_hostile_names_reach_trtexec_unchanged(
         "precisionConstraints": "obey",
         "layerPrecisions": dict.fromkeys(HOSTILE, "fp16"),
         "save": True,
-        "engine": str(files.folder / "net v1.engine"),
+        "engine": str(files.folder / "net v1_int8.engine"),
         "profilingVerbosity": "detailed",
-        "exportLayerInfo": str(files.folder / "net v1_layer_info.json"),
+        "exportLayerInfo": str(files.folder / "net v1_int8_layer_info.json"),
     }
     layers = [
         {"name": n, "kind": "conv", "precision": "fp32", "tensorType": "fp32", "outputs": 1, "shapeTensor": False}
@@ -154,7 +154,7 @@ def test_dla_standalone_sets_ranges_from_our_cache(
     )
     fields = read(argv, version)
     assert fields["precisionConstraints"] == "prefer"
-    assert fields["engine"].endswith("net.loadable")
+    assert fields["engine"].endswith("net_int8_orin-dla.loadable")
     assert "exportLayerInfo" not in fields
     network = {
         "inputs": [{"name": "images", "dims": [1, 3, 8, 8], "type": "fp32"}],

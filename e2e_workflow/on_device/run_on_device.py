@@ -25,6 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from qdq_translator.disk import write_file
+from qdq_translator.emit.remembered import Remembered
 from qdq_translator.emit.trtexec import BuildRequest
 from qdq_translator.engine import versions
 from qdq_translator.engine.builder import BuildJob, BuildResult, build
@@ -234,7 +235,7 @@ def jobs(files: TranslationFiles, options: argparse.Namespace) -> dict[str, Buil
         target=options.target,
         dla_core=options.dla_core,
         allow_gpu_fallback=options.target != "gpu",
-        opt_shapes=parse_shapes(options.opt_shapes),
+        opt_shapes=Remembered.of(files).sizes_to_build(parse_shapes(options.opt_shapes)),
     )
     wanted = {
         "implicit": BuildJob(
@@ -295,6 +296,17 @@ def sha256(path: Path) -> str:
 def run(options: argparse.Namespace, api: versions.Api, cuda: Cuda) -> dict[str, Any]:
     """Everything; returns what `device_results.json` holds. An engine that fails is recorded, the others still run."""
     files = TranslationFiles.locate(options.translation)
+    made = Remembered.of(files)
+    options.target, notes = made.target_for(options.target)
+    platform = made.platform_for(None)
+    if platform is not None and platform.tensorrt[:2] != api.version[:2]:
+        raise UserError(
+            f"TensorRT {api.dotted} is installed here, but the model was translated for {platform.name} with TensorRT "
+            f"{'.'.join(map(str, platform.tensorrt))}.",
+            f"Translate it for this machine, for example with --platform tensorrt-{api.dotted}.",
+        )
+    for note in notes:
+        print(f"note: {note}", flush=True)
     inputs = load_inputs(Path(options.inputs))
     wanted = jobs(files, options)
     Path(options.output_dir).mkdir(parents=True, exist_ok=True)
@@ -333,7 +345,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-t", "--translation", required=True, help="output folder of translate, or NAME_noqdq.onnx")
     parser.add_argument("--inputs", required=True, help=".npz: one array per network input, first axis = samples")
     parser.add_argument("-o", "--output_dir", default="device_results", help="(default: device_results)")
-    parser.add_argument("--target", choices=TARGETS, default="gpu", help="(default: gpu)")
+    parser.add_argument("--target", choices=TARGETS, help="(default: what the model was translated for)")
     parser.add_argument("--dla_core", type=int, default=0, help="(default: 0)")
     parser.add_argument("--explicit", default="", metavar="MODEL", help="the Q/DQ model, built too (on the GPU)")
     parser.add_argument("--opt_shapes", nargs="+", default=[], metavar="NAME:DIMS", help="sizes of dynamic inputs")

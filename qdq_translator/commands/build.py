@@ -11,6 +11,7 @@ from qdq_translator.options import option
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
+    from qdq_translator.engine.versions import Api
 
 _SHOWN = 10
 
@@ -42,12 +43,13 @@ class Options(EngineOptions):
 
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
+    from qdq_translator.emit.trtexec import engine_paths
     from qdq_translator.engine import versions
     from qdq_translator.errors import MissingDependency, UserError
 
     job = _job(options)
     job.check()
-    engine, info = _outputs(options, job)
+    engine, info = engine_paths(job.model, "explicit" if job.explicit else job.precision, job.request)
     try:
         api = versions.load()
     except MissingDependency as missing:
@@ -65,6 +67,7 @@ def run(options: Options) -> int:
     refuse_overwriting(outputs, [job.model] if job.explicit else TranslationFiles.locate(options.translation))
     for path in outputs:
         check_place(path)
+    _warn_of_version(options, api)
     result = build(job, api, options.verbose, progress=_is_terminal() and not options.verbose)
     write_file(engine, result.engine)
     if result.layer_info is not None and info is not None:
@@ -92,7 +95,9 @@ def _job(options: Options) -> "BuildJob":
     asked, notes = options.request(files)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    request = dataclasses.replace(asked, verbose=options.verbose)
+    request = dataclasses.replace(
+        asked, verbose=options.verbose, save_engine=options.save_engine, layer_info=options.layer_info
+    )
     flags = tuple(options.parser_flags)
     if files is None:
         model = Path(options.translation)
@@ -106,21 +111,18 @@ def _job(options: Options) -> "BuildJob":
     )
 
 
-def _outputs(options: Options, job: "BuildJob") -> "tuple[Path, Optional[Path]]":
-    """Where engine and layer information go."""
-    from qdq_translator.formats.files import MODEL_SUFFIX
+def _warn_of_version(options: Options, api: "Api") -> None:
+    """A note where another TensorRT is installed than that of the platform that the model was translated for."""
+    from qdq_translator.emit.remembered import Remembered
 
-    name = job.model.name
-    base = name[: -len(MODEL_SUFFIX)] if name.endswith(MODEL_SUFFIX) and not job.explicit else job.model.stem
-    kind = "explicit" if job.explicit else job.precision
-    if job.request.on_dla:
-        kind += f"_{job.request.target}"
-    default = job.model.parent / f"{base}_{kind}.{'loadable' if job.request.dla_standalone else 'engine'}"
-    engine = Path(options.save_engine) if options.save_engine else default
-    if job.request.dla_standalone:
-        return engine, None
-    info = Path(options.layer_info) if options.layer_info else engine.with_name(f"{engine.stem}_layer_info.json")
-    return engine, info
+    made = Remembered() if options.explicit else Remembered.of(locate(options.translation, options.model))
+    platform = made.platform_for(options.platform)
+    if platform is not None and platform.tensorrt[:2] != api.version[:2]:
+        print(
+            f"note: TensorRT {api.dotted} is installed, and the translation is for {platform.name} with TensorRT "
+            f"{'.'.join(map(str, platform.tensorrt))}: tensors that only its own network has may have other names there.",
+            file=sys.stderr,
+        )
 
 
 def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Optional[Path]) -> str:
@@ -130,8 +132,7 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
     """
     import sys
 
-    from qdq_translator.emit.trtexec import Argument, Network, prepare, trtexec_arguments, trtexec_command
-    from qdq_translator.engine.builder import direct_format
+    from qdq_translator.emit.trtexec import Argument, prepare, trtexec_arguments, trtexec_command
 
     if job.explicit:
         return trtexec_command(
@@ -147,17 +148,6 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
         )
     files = locate(options.translation, options.model)
     request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
-    if request.on_dla and not request.allow_gpu_fallback:
-        network = Network.read(files.model)
-        chosen = {
-            "input": [direct_format(job, name, "input") for name in network.inputs],
-            "output": [direct_format(job, name, "output") for name in network.outputs],
-        }
-        request = dataclasses.replace(
-            request,
-            input_io_formats=request.input_io_formats or ",".join(chosen["input"]),
-            output_io_formats=request.output_io_formats or ",".join(chosen["output"]),
-        )
     settings = prepare(files, request)
     arguments = trtexec_arguments(settings)
     for note in settings.notes:

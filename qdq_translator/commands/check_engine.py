@@ -39,6 +39,7 @@ def run(options: Options) -> int:
 
     from qdq_translator.commands.located import locate
     from qdq_translator.disk import read_text
+    from qdq_translator.emit.remembered import Remembered
     from qdq_translator.engine import inspector
     from qdq_translator.errors import UserError
     from qdq_translator.io import load_model
@@ -57,6 +58,19 @@ def run(options: Options) -> int:
         raise UserError(
             f"No layer of {options.layer_info} carries a name of {files.model.name}.",
             "Name the layer information of an engine that was built from this model.",
+        )
+    made = Remembered.of(files)
+    on_dla = any(region.device == "DLA" for region in check.regions) or any(v.device == "DLA" for v in check.verdicts)
+    unknown = any(not region.device for region in check.regions)
+    if on_dla and made.target == "gpu":
+        raise UserError(
+            f"The engine of {options.layer_info} has layers on a DLA, but the model was translated for gpu.",
+            "Translate it with --target orin-dla (or xavier-dla), or name the layer information of the GPU's engine.",
+        )
+    if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (log is not None and log.dla)):
+        raise UserError(
+            f"The engine of {options.layer_info} has no layer on a DLA, but the model was translated for {made.target}.",
+            "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
         )
     if options.json:
         print(json.dumps(check.as_dict(), indent=2, ensure_ascii=False))

@@ -1,7 +1,7 @@
 """The options that `build` and `trtexec` share: the same engine, made here or by a command."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from qdq_translator.options import TARGETS, model_option, option, parse_shapes, translation_option
 
@@ -18,6 +18,12 @@ class EngineOptions:
     model: str = model_option()
     target: Optional[str] = option(
         "--target", default=None, choices=TARGETS, help="hardware to build for (default: what it was translated for)"
+    )
+    platform: Optional[str] = option(
+        "--platform",
+        default=None,
+        metavar="NAME",
+        help="e.g. jetpack-6.2: where the engine is built (default: what it was translated for)",
     )
     dla_core: int = option("--dla_core", default=0, metavar="N", help="which DLA core: 0 or 1 (default: 0)")
     allow_gpu_fallback: bool = option(
@@ -81,12 +87,22 @@ class EngineOptions:
     def request(self, files: "Optional[TranslationFiles]" = None) -> "Tuple[BuildRequest, List[str]]":
         """What was asked for, but for the paths of engine and layer information and for `verbose`; and notes.
 
-        files: the translation, whose target and shapes hold where none are given. A DLA gets its SRAM (NVIDIA's own
-        builds do). Raises UsageError for what contradicts the translation.
+        files: the translation, whose target, platform and shapes hold where none are given. A DLA gets its SRAM (NVIDIA's
+        own builds do). Raises UsageError for what contradicts the translation.
         """
+        from qdq_translator.emit.remembered import Remembered
         from qdq_translator.emit.trtexec import BuildRequest, parse_pools
 
-        target, shapes, notes = self._as_translated(files)
+        made = Remembered() if files is None else Remembered.of(files)
+        target, notes = made.target_for(self.target)
+        shapes = parse_shapes(self.opt_shapes)
+        if not (self.min_shapes or self.max_shapes) or shapes:
+            shapes = {name: list(sizes) for name, sizes in made.sizes_to_build(shapes).items()}
+        if files is not None and made.on_dla and not self.allow_gpu_fallback:
+            notes += _fallbacks(files)
+        platform = made.platform_for(self.platform)
+        if target != "gpu" and platform is not None and not platform.dla and platform.note:
+            notes.append(f"{platform.name} has no DLA: {platform.note} ({platform.source}).")
         pools = parse_pools(self.mem_pools)
         if target != "gpu":
             pools.setdefault("dlaSRAM", 1.0)
@@ -106,42 +122,6 @@ class EngineOptions:
             optimization_level=self.builder_optimization_level,
         )
         return request, notes
-
-    def _as_translated(self, files: "Optional[TranslationFiles]") -> "Tuple[str, Dict[str, List[int]], List[str]]":
-        """Target, sizes to optimize for, and notes."""
-        from qdq_translator.emit.trtexec import Network
-        from qdq_translator.errors import UsageError
-
-        made: Dict[str, Any] = {}
-        if files is not None and files.config.exists():  # NVIDIA's translator, or a cache of one's own, has no options
-            made = files.read_config().get("options") or {}
-        was = made.get("target") or "gpu"
-        target = self.target or was
-        if was != "gpu" and target != was:
-            raise UsageError(
-                f"--target {target}, but the model was translated for {was}.",
-                f"Leave --target out, or translate the model with --target {target}.",
-            )
-        notes = []
-        if target != was:
-            notes.append(
-                f"The model was translated for {was}: nothing was held against the limits of {target}. Translate it with "
-                f"--target {target} to see what runs there."
-            )
-        shapes, given = parse_shapes(made.get("shapes") or []), parse_shapes(self.opt_shapes)
-        if target != "gpu":
-            for name, sizes in given.items():
-                if name in shapes and sizes != shapes[name]:
-                    here, there = ("x".join(map(str, dims)) for dims in (sizes, shapes[name]))
-                    raise UsageError(
-                        f"--opt_shapes {name}:{here}, but the model was translated with --shapes {name}:{there}.",
-                        "A DLA has one size: leave --opt_shapes out, or translate the model with it.",
-                    )
-        if files is not None and shapes and not given and not self.min_shapes and not self.max_shapes:
-            given = {n: sizes for n, sizes in shapes.items() if -1 in Network.read(files.model).inputs.get(n, ())}
-        if files is not None and was != "gpu" and not self.allow_gpu_fallback:
-            notes += _fallbacks(files)
-        return target, given, notes
 
 
 def _fallbacks(files: "TranslationFiles") -> List[str]:

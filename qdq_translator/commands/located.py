@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.sets import refuse_mixture
@@ -30,18 +30,18 @@ def locate(path: str, model: str) -> TranslationFiles:
     return files
 
 
-def next_commands(files: TranslationFiles, model: str, after: str) -> List[str]:
+def next_commands(files: TranslationFiles, model: str, after: str, info: Optional[Path] = None) -> List[str]:
     """The commands that follow `after` on the way from a model to an engine, ready to paste.
 
-    model: the explicit model, '' where only its name is known (without the model itself nothing is said of verify).
+    model: the explicit model, '' where only its name is known (without the model itself nothing is said of verify). info: the
+    layer information that the command writes, after trtexec.
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
+    if info is not None:
+        return [f"qdq-translator check-engine{where} --layer_info {shlex.quote(str(info))}"]
     report = files.read_report("inputs", "source") if files.report.exists() else {}
     shapes = _static_shapes(report.get("inputs", []))
-    if after == "trtexec":
-        info = shlex.quote(str(files.folder / f"{files.name}_layer_info.json"))
-        return [f"qdq-translator check-engine{where} --layer_info {info}"]
     explicit = model or _find(report.get("source", {}).get("file") or f"{files.name}.onnx", files.folder)
     steps = {
         "report": f"qdq-translator report{where}",
@@ -73,9 +73,9 @@ def _static_shapes(inputs: List[Dict[str, Any]]) -> List[str]:
     return found
 
 
-def print_next(files: TranslationFiles, model: str, after: str) -> None:
+def print_next(files: TranslationFiles, model: str, after: str, info: Optional[Path] = None) -> None:
     """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
-    lines = next_commands(files, model, after)
+    lines = next_commands(files, model, after, info)
     stream = sys.stderr if after == "trtexec" else sys.stdout
     if lines:
         print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)

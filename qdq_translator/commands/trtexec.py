@@ -13,9 +13,6 @@ class Options(EngineOptions):
     the files, mends the header of the calibration cache where TensorRT's version is another one, and runs it."""
 
     skip_inference: bool = option("--skip_inference", default=False, help="build only, do not time the engine")
-    platform: Optional[str] = option(
-        "--platform", default=None, metavar="NAME", help="e.g. jetpack-6.2: the TensorRT version to write for"
-    )
     trt_version: Optional[str] = option(
         "--trt_version",
         default=None,
@@ -48,17 +45,16 @@ def run(options: Options) -> int:
         version = find_platform(options.platform).tensorrt
     if options.script and options.tool != "trtexec":
         raise UsageError("--script writes a script for trtexec.", "Drop --tool polygraphy or --script.")
-    standalone = options.dla_standalone
-    engine = options.save_engine or str(files.folder / f"{files.name}.{'loadable' if standalone else 'engine'}")
-    layer_info = options.layer_info or ("" if standalone else str(files.folder / f"{files.name}_layer_info.json"))
     asked, notes = options.request(files)
     request = dataclasses.replace(
         asked,
-        save_engine=engine,
-        layer_info=layer_info,
+        save_engine=options.save_engine,
+        layer_info=options.layer_info,
         skip_inference=options.skip_inference,
         verbose=options.verbose,
     )
+    engine, info = trtexec.engine_paths(files.model, "int8", request)
+    request = dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or ""))
     settings = trtexec.prepare(files, request, version)
     if options.tool == "polygraphy":
         text = trtexec.polygraphy_command(trtexec.polygraphy_arguments(settings))
@@ -74,6 +70,6 @@ def run(options: Options) -> int:
     for note in (*notes, *settings.notes):
         print(f"note: {note}", file=sys.stderr)
     sys.stdout.write(text)
-    if not standalone and not options.layer_info:
-        print_next(files, "", "trtexec")
+    if info is not None and not options.layer_info:
+        print_next(files, "", "trtexec", info)
     return 0

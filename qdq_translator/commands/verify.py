@@ -63,7 +63,10 @@ class Options:
     time_limit: Real = option("--time_limit", default=300.0, metavar="SECONDS", type=Real, help="of --sensitivity")
     fp16: bool = option("--fp16", default=False, help="layers above INT8 compute through float16, not in float32")
     rounding: str = option(
-        "--rounding", default="even", choices=("even", "away"), help="ties go to even, or away from zero (Xavier)"
+        "--rounding",
+        default="auto",
+        choices=("auto", "even", "away"),
+        help="ties go to even, or away from zero; auto: away if the translation's target is xavier-dla",
     )
     sigmoid: str = option(
         "--sigmoid",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional
 
 from qdq_translator.disk import write_file
-from qdq_translator.emit.trtexec import BuildRequest, Network, complete_shapes, parse_formats
+from qdq_translator.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
 from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.errors import UsageError, UserError
@@ -105,15 +105,6 @@ class BuildResult:
     notes: list[str]
     messages: list[tuple[str, str]]
     seconds: float
-
-
-def direct_format(job: BuildJob, name: str, end: str) -> str:
-    """What the DLA alone reads or writes where nobody says otherwise, for the network's input or output `name`.
-
-    INT8 for an input with a scale (the first convolution then takes it as it is), else FP16.
-    """
-    int8 = end == "input" and job.implicit and is_usable(job.scale(name))
-    return "int8:dla_linear" if int8 else "fp16:dla_linear"
 
 
 def build(job: BuildJob, api: Api, verbose: bool = False, progress: bool = False) -> BuildResult:
@@ -288,7 +279,8 @@ class _Build:
                     f"Give one for all, or one each in this order: {', '.join(t.name for t in tensors)}.",
                 )
             if not entries and direct:
-                entries = [direct_format(self.job, tensor.name, end) for tensor in tensors]
+                scaled = {t.name for t in tensors if self.job.implicit and is_usable(self.job.scale(t.name))}
+                entries = [direct_format(tensor.name in scaled, end) for tensor in tensors]
                 listed = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
                 self.notes.append(f"Without GPU fallback the DLA reads and writes itself; chosen: {listed} ({option}).")
             for tensor, entry in zip(tensors, entries * len(tensors) if len(entries) == 1 else entries):

@@ -10,7 +10,15 @@ from __future__ import annotations
 from qdq_translator.emit.trtexec.checks import Settings, complete_shapes, prepare
 from qdq_translator.emit.trtexec.command import Argument, layer_argument, shorten, trtexec_arguments, trtexec_command
 from qdq_translator.emit.trtexec.polygraphy import polygraphy_arguments, polygraphy_command
-from qdq_translator.emit.trtexec.request import BuildRequest, Network, parse_formats, parse_pools, parse_version
+from qdq_translator.emit.trtexec.request import (
+    BuildRequest,
+    Network,
+    direct_format,
+    engine_paths,
+    parse_formats,
+    parse_pools,
+    parse_version,
+)
 from qdq_translator.emit.trtexec.script import shell_script
 
 __all__ = [
@@ -19,6 +27,8 @@ __all__ = [
     "Network",
     "Settings",
     "complete_shapes",
+    "direct_format",
+    "engine_paths",
     "layer_argument",
     "parse_formats",
     "parse_pools",

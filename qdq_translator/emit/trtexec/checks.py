@@ -9,9 +9,17 @@ import dataclasses
 import shlex
 from typing import Iterable, Optional
 
-from qdq_translator.emit.trtexec.request import BuildRequest, Network, Version, dotted, parse_formats, parse_version
+from qdq_translator.emit.trtexec.request import (
+    BuildRequest,
+    Network,
+    Version,
+    direct_format,
+    dotted,
+    parse_formats,
+    parse_version,
+)
 from qdq_translator.errors import UsageError, UserError
-from qdq_translator.formats.calibration_cache import CalibrationCache
+from qdq_translator.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.layer_names import is_expressible
 from qdq_translator.targets.platforms import cache_version
@@ -125,9 +133,11 @@ def _check_formats(
                 found = f"'{wrong[0]}' is none a DLA loadable can have" if wrong else "a DLA loadable needs it"
                 raise UsageError(f"--{end}_io_formats: {found}.", f"Choose from {', '.join(allowed)}.")
     elif request.on_dla and not request.allow_gpu_fallback and not (formats["input"] and formats["output"]):
+        for end, names in ends.items():
+            formats[end] = formats[end] or [direct_format(is_usable(cache.scales.get(n, 0.0)), end) for n in names]
         notes.append(
-            "Without --allow_gpu_fallback trtexec sets DIRECT_IO: give --input_io_formats and --output_io_formats that "
-            "the DLA has, for example int8:dla_hwc4 and fp16:chw16."
+            "Without --allow_gpu_fallback trtexec sets DIRECT_IO, and the DLA reads and writes itself: types and layouts are "
+            "chosen. --input_io_formats and --output_io_formats choose others, for example int8:dla_hwc4 and fp16:chw16."
         )
     for end, names in ends.items():
         entries = formats[end]

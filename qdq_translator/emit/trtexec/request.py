@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Iterable, Mapping, Optional, Sequence, Tuple
 
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.formats.files import MODEL_SUFFIX
 
 Version = Tuple[int, int, int]
 
@@ -51,6 +52,29 @@ class BuildRequest:
     @property
     def on_dla(self) -> bool:
         return self.target != "gpu"
+
+
+def direct_format(scaled: bool, end: str) -> str:
+    """What the DLA alone reads or writes where nobody says otherwise, for an 'input' or 'output' of the network.
+
+    INT8 for an input with a scale (the first convolution then takes it as it is), else FP16.
+    """
+    return "int8:dla_linear" if scaled and end == "input" else "fp16:dla_linear"
+
+
+def engine_paths(model: Path, kind: str, request: BuildRequest) -> tuple[Path, Optional[Path]]:
+    """Where engine (or loadable) and layer information go: what the request says, else beside `model`, under names that say
+    what it was built as. No layer information of a loadable."""
+    base = model.name[: -len(MODEL_SUFFIX)] if model.name.endswith(MODEL_SUFFIX) and kind != "explicit" else model.stem
+    what = f"{base}_{kind}_{request.target}" if request.on_dla else f"{base}_{kind}"
+    engine = model.parent / f"{what}.{'loadable' if request.dla_standalone else 'engine'}"
+    if request.save_engine:
+        engine = Path(request.save_engine)
+    if request.dla_standalone:
+        return engine, None
+    return engine, Path(request.layer_info) if request.layer_info else engine.with_name(
+        f"{engine.stem}_layer_info.json"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
