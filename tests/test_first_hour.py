@@ -62,7 +62,9 @@ def test_every_printed_next_command_runs(desk: Path, capsys: pytest.CaptureFixtu
         following = re.findall(r"^  (qdq-translator .*)$", captured.out + captured.err, re.M)
         line = following[0] if following and "check-engine" not in following[0] else ""
     assert seen == ["translate", "report", "verify", "trtexec"]
-    assert following[0].startswith("qdq-translator check-engine -t 'out dir' --layer_info 'out dir/a_int8_layer_info.json'")
+    assert following[0].startswith(
+        "qdq-translator check-engine -t 'out dir' --layer_info 'out dir/a_int8_layer_info.json'"
+    )
 
 
 def test_readers_find_the_default_folder_and_the_model_in_it(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
