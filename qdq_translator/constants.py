@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Hashable, List, Optional
 
 import numpy as np
 import onnx
@@ -14,6 +14,7 @@ from qdq_translator.budget import Budget
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS
+from qdq_translator.qparams import QuantParams
 
 LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
@@ -76,6 +77,8 @@ class Constants:
         self.dequantized: set[str] = set()
         """Constant tensors whose expression runs through a DequantizeLinear."""
         self._small: dict[str, np.ndarray] = {}
+        self.parameters: dict[Hashable, QuantParams] = {}
+        """What `read_parameters` has read so far: the Q and the DQ of a pair, and whoever asks again, share it."""
         stored = sum(tensor.ByteSize() for tensor in graph.initializers.values())
         for node in graph.nodes:
             reads = node.reads()
@@ -104,6 +107,9 @@ class Constants:
         """
         if name not in self._constant:
             return None
+        stored = self._stored(name)
+        if stored is not None:
+            return stored
         values: dict[str, np.ndarray] = {}
         order, readers = self._order(name)
         for tensor in order:
@@ -187,10 +193,14 @@ class Constants:
 
 def element_name(data_type: int) -> str:
     """NumPy's name of an ONNX element type; 'type N' of what is none."""
-    if data_type not in TensorProto.DataType.values():
-        return f"type {data_type}"
-    name = TensorProto.DataType.Name(data_type).lower()
-    return {"float": "float32", "double": "float64"}.get(name, name.replace("float8e", "float8_e"))
+    return _ELEMENT_NAMES.get(data_type, f"type {data_type}")
+
+
+_ELEMENT_NAMES: dict[int, str] = {
+    **{number: name.lower().replace("float8e", "float8_e") for name, number in TensorProto.DataType.items()},
+    TensorProto.FLOAT: "float32",
+    TensorProto.DOUBLE: "float64",
+}
 
 
 def evaluate(

@@ -196,6 +196,10 @@ class Graph:
         if len(proto.sparse_initializer):
             raise ModelError("The model has sparse initializers.", "Export it with dense weights.")
         _check_tensors(proto)
+        for value in (*proto.input, *proto.output, *proto.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:  # some exporters' word for unknown; ONNX's inference aborts the process over it
+                    dim.ClearField("dim_value")
         graph.initializers = {t.name: t for t in proto.initializer}
         # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (fact 4.8)
         graph.inputs = {v.name: v for v in proto.input if v.name not in graph.initializers}

@@ -71,7 +71,7 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
 def check_text(model: onnx.ModelProto) -> None:
     """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name."""
     for text in _texts(model):
-        if isinstance(text, bytes):
+        if type(text) is bytes:
             raise ModelError(f"The name {text[:60]!r} in the model is not UTF-8 text.", "Export the model again.")
 
 

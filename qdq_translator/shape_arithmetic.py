@@ -21,6 +21,7 @@ from onnx import TensorProto, TypeProto, ValueInfoProto, defs, numpy_helper, sha
 from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
 
+_HIDDEN = "qdq_translator.hidden"
 _MOST = 64
 """Elements of the largest value that counts as shape arithmetic."""
 
@@ -33,6 +34,16 @@ class _Named:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+def hide_slices(model: onnx.ModelProto) -> None:
+    """Takes every Slice out of the sight of ONNX's inference of a whole model, which aborts the process where the size to
+    be cut has come out negative. `complete_shapes` infers them one by one, once their sizes are looked at."""
+    hidden = [node for node in model.graph.node if node.op_type == "Slice" and not node.domain]
+    for node in hidden:
+        node.domain = _HIDDEN
+    if hidden:
+        model.opset_import.add(domain=_HIDDEN, version=1)
 
 
 def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:
@@ -164,6 +175,8 @@ class _Completion:
             elif name in self.values:
                 types[name] = self.values[name].type
             else:
+                return
+            if any(dim.dim_value < 0 for dim in types[name].tensor_type.shape.dim):
                 return
             value = self.known.get(name) if index else None
             if value is not None and _is_known(value):

@@ -17,7 +17,7 @@ from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.operators import COMPARISONS
-from qdq_translator.shape_arithmetic import complete_shapes, computed_integers
+from qdq_translator.shape_arithmetic import complete_shapes, computed_integers, hide_slices
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 MAKE_INTEGERS = frozenset((*COMPARISONS, "Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Not", "And", "Or"))
@@ -36,6 +36,7 @@ class TensorTypes:
         self._weights = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
         small = {name for name, (_, dims) in self._weights.items() if math.prod(dims) <= _KEPT_VALUES}
         model = graph.to_model(initializers=(graph.initializers[name] for name in graph.initializers if name in small))
+        hide_slices(model)
         for name, (data_type, dims) in self._weights.items():
             if name not in small:
                 model.graph.input.append(onnx.helper.make_tensor_value_info(name, data_type, list(dims)))
@@ -118,7 +119,10 @@ def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape") or len(tensor.shape.dim) > MOST_DIMENSIONS:
         return None
-    return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
+    # ONNX infers sizes below 0 where a kernel is larger than what it moves over
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None) for d in tensor.shape.dim
+    )
 
 
 def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:

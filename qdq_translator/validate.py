@@ -128,11 +128,17 @@ def stored_bytes(tensor: TensorProto) -> Optional[int]:
     Raises ModelError for a shape that no tensor can have.
     """
     _check_shape(tensor, f"Tensor '{tensor.name}'")
+    return _bytes(tensor)
+
+
+def _bytes(tensor: TensorProto) -> Optional[int]:
     bits = _BITS.get(tensor.data_type)
     return None if bits is None else -(-math.prod(tensor.dims) * bits // 8)
 
 
 def _check_shape(tensor: TensorProto, what: str) -> None:
+    if not tensor.dims:
+        return
     if len(tensor.dims) > MOST_DIMENSIONS:
         raise ModelError(f"{what} has more than {MOST_DIMENSIONS} dimensions.", _MEND)
     if any(dim < 0 for dim in tensor.dims) or math.prod(dim or 1 for dim in tensor.dims) > _MOST_ELEMENTS:
@@ -145,7 +151,7 @@ def _check_tensor(tensor: TensorProto, what: str) -> None:
     _check_shape(tensor, what)
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ModelError(f"{what} has its data in another file.", "Load the model with its external data.")
-    needed = stored_bytes(tensor)
+    needed = _bytes(tensor)
     if tensor.HasField("raw_data") and needed is not None:
         if len(tensor.raw_data) != needed:
             raise ModelError(

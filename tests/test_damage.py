@@ -119,6 +119,25 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
         two_at=np.array([2]),
         zero=np.array([0]),
     ),
+    "a size below 0 before shape arithmetic": lambda: model(
+        f"net (float[1,-9,8,8] x) => (float[a,b,c,d] y) <int8 z = {{0}}, float s = {{0.5}}> {{ {pair('x', 'a')} h = Shape(a) "
+        "g = Gather(h, one) n = Div(g, two) m = Slice(a, zero, n, one) y = Relu(m) }",
+        one=np.array([1]),
+        two=np.array([2]),
+        zero=np.array([0]),
+    ),
+    "a Slice of what a kernel larger than its input makes": lambda: image(
+        f"{pair('x', 'a')} c = Conv(a, w) y = Slice(c, zero, one, axis)",
+        w=np.ones((4, 4, 11, 11), np.float32),
+        zero=np.array([0]),
+        one=np.array([1]),
+        axis=np.array([2]),
+    ),
+    "a pool with padding over sizes below 0": lambda: image(
+        f'{pair("x", "a")} r = Resize <mode = "nearest"> (a, , k) '
+        "y = AveragePool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (r)",
+        k=np.array([1, 1, -2, -2], np.float32),
+    ),
     "a constant that becomes a text": lambda: flat(
         f"{pair('x', 'a')} c = Cast <to = 8> (k) y = Add(a, c)", k=np.zeros(8, np.float32)
     ),

@@ -30,17 +30,26 @@ def locate(path: str, model: str) -> TranslationFiles:
     return files
 
 
-def next_commands(files: TranslationFiles, model: str, after: str, info: Optional[Path] = None) -> List[str]:
+def next_commands(
+    files: TranslationFiles,
+    model: str,
+    after: str,
+    info: Optional[Path] = None,
+    inputs: Optional[List[Dict[str, Any]]] = None,
+) -> List[str]:
     """The commands that follow `after` on the way from a model to an engine, ready to paste.
 
     model: the explicit model, '' where only its name is known (without the model itself nothing is said of verify). info: the
-    layer information that the command writes, after trtexec.
+    layer information that the command writes, after trtexec. inputs: the report's, for who has just written it; None: they
+    are read.
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
     if info is not None:
         return [f"qdq-translator check-engine{where} --layer_info {shlex.quote(str(info))}"]
-    report = files.read_report("inputs", "source") if files.report.exists() else {}
+    report: Dict[str, Any] = {"inputs": inputs or []}
+    if inputs is None and files.report.exists():
+        report = files.read_report("inputs", "source")
     shapes = _static_shapes(report.get("inputs", []))
     explicit = model or _find(report.get("source", {}).get("file") or f"{files.name}.onnx", files.folder)
     steps = {
@@ -73,9 +82,15 @@ def _static_shapes(inputs: List[Dict[str, Any]]) -> List[str]:
     return found
 
 
-def print_next(files: TranslationFiles, model: str, after: str, info: Optional[Path] = None) -> None:
+def print_next(
+    files: TranslationFiles,
+    model: str,
+    after: str,
+    info: Optional[Path] = None,
+    inputs: Optional[List[Dict[str, Any]]] = None,
+) -> None:
     """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
-    lines = next_commands(files, model, after, info)
+    lines = next_commands(files, model, after, info, inputs)
     stream = sys.stderr if after == "trtexec" else sys.stdout
     if lines:
         print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)

@@ -156,4 +156,7 @@ def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bo
 
     print_short(summary, options.verbose)
     if alone:
-        print_next(TranslationFiles.locate(summary["files"]["model"]), summary["source"], "translate")
+        inputs: Optional[List[Dict[str, Any]]] = (
+            None if summary["dynamic_inputs"] else []
+        )  # whose shapes are of interest
+        print_next(TranslationFiles.locate(summary["files"]["model"]), summary["source"], "translate", inputs=inputs)

@@ -25,6 +25,10 @@ class Rejected:
         return f"{self.what} {self.hint}"
 
 
+_SETTINGS = ("axis", "block_size", "output_dtype")
+"""The attributes that the parameters depend on."""
+
+
 def read_parameters(
     graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str] = None
 ) -> Union[QuantParams, Rejected]:
@@ -40,6 +44,11 @@ def read_parameters(
     def reject(what: str, hint: str) -> Rejected:
         return Rejected(node.name, tensor, f"{kind} {node.label} on tensor '{tensor}' {what}", hint)
 
+    settings = tuple((key, node.get(key)) for key in _SETTINGS if key in node.attributes)
+    without_zero_point = () if node.input(2) else (kind, stored_dtype, missing_zero_point)
+    key = (node.input(1), node.input(2), settings, without_zero_point)
+    if key in constants.parameters:
+        return constants.parameters[key]
     if node.get("block_size", 0):
         return reject(
             "quantizes in blocks.", "Implicit INT8 has no block scales; export per tensor or per channel int8."
@@ -94,7 +103,8 @@ def read_parameters(
     else:
         axis = int(node.get("axis", 1))
         zero_point = np.broadcast_to(zero_point.reshape(-1), values.shape)
-    return QuantParams(values, zero_point, dtype, axis, scale.dtype)
+    read = constants.parameters[key] = QuantParams(values, zero_point, dtype, axis, scale.dtype)
+    return read
 
 
 def _constant(constants: Constants, name: str) -> Optional[np.ndarray]:
