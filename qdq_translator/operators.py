@@ -196,6 +196,11 @@ def coefficients(node: Node) -> Tuple[float, float]:
     return float(node.get("alpha", alpha)), float(node.get("beta", beta))
 
 
+def is_exact_gelu(node: Node) -> bool:
+    """By the error function, not by an approximation with Tanh."""
+    return node.is_op("Gelu") and node.get("approximate", "none") == "none"
+
+
 def epsilon(node: Node) -> float:
     """Of a normalization."""
     return float(node.get("epsilon", 1e-5))

@@ -217,7 +217,7 @@ _ROWS = (
     Rule(
         "S8",
         "around Mul",
-        "Mul: forward `amax_out = amax_a * amax_b`; SiLU (`x * sigmoid(x)`), HardSwish and a constant of one magnitude both "
+        "Mul: forward `amax_out = amax_a * amax_b`; SiLU (`x * sigmoid(x)`), Swish, HardSwish, GELU and a constant of one magnitude both "
         "ways, exactly; backward through other products with `--inference reference` alone",
         "`--infer_mul_scales`",
         options=("infer_mul_scales",),

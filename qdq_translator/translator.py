@@ -7,7 +7,7 @@ import math
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 
 import onnx
 
@@ -30,7 +30,7 @@ from qdq_translator.pipeline import run_passes
 from qdq_translator.progress import Progress, silent
 from qdq_translator.report.data import make_report
 from qdq_translator.root_causes import explain, find_root_causes
-from qdq_translator.scales import ScaleTable
+from qdq_translator.scales import ScaleTable, TensorScale
 from qdq_translator.settings import Settings, resolve
 from qdq_translator.targets.dla.verdicts import with_reasons
 from qdq_translator.translation import Translated
@@ -71,7 +71,6 @@ def translate(
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
     settings = dataclasses.replace(resolve(options, diagnostics), assume_scales=assume_scales)
-    hardware = settings.hardware
     network, source, own_name = _read(model, settings, diagnostics)
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
@@ -83,6 +82,39 @@ def translate(
     if data is not None:
         data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
+    tried = _Tried(model, network, given, settings)
+    return _conclude(network, decision, settings, diagnostics, source, name or own_name, tried, data is None)
+
+
+def translate_part(
+    graph: Graph, scales: Mapping[str, TensorScale], options: TranslateOptions, name: str, source: Source
+) -> Translation:
+    """A part of a network that was translated before: planned again with the scales that it has, and no other."""
+    diagnostics = Diagnostics()
+    settings = resolve(options, diagnostics)
+    network = Network(graph, diagnostics)
+    network.scales.settle(options.on_conflict, diagnostics)
+    for tensor, scale in scales.items():
+        network.scales.infer(tensor, scale.value, scale.origin)
+    network.withheld.update(tensor for tensor in graph.tensors() if tensor not in scales)
+    decision = decide(network, context_of(network, network.scales, options), settings, diagnostics)
+    return _conclude(network, decision, settings, diagnostics, source, name)
+
+
+def _conclude(
+    network: Network,
+    decision: Decision,
+    settings: Settings,
+    diagnostics: Diagnostics,
+    source: Source,
+    name: str,
+    tried: Optional[_Tried] = None,
+    may_try: bool = False,
+) -> Translation:
+    """From the decision to the value: names that TensorRT makes up, causes, weights, messages. tried: what other options would
+    do, where that is to be looked at (may_try: also with every scale)."""
+    graph, types, context = network.graph, network.types, decision.context
+    scales, options, hardware = context.scales, settings.options, settings.hardware
     dla, costs, rewrites = decision.dla, decision.costs, decision.rewrites
     automatic = Automatic()
     if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
@@ -94,16 +126,16 @@ def translate(
     plan = explain(plan, causes)
     if dla is not None and costs is not None:
         causes = with_milliseconds(causes, plan, dla, costs)
-        tried = _Tried(model, network, given, settings)
-        if not assume_scales and data is None:
+        if tried is not None and may_try and not settings.assume_scales:
             causes = dataclasses.replace(causes, what_if=what_if_on_dla(options, decision, tried, tried.may_rewrite))
-        report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
+        if tried is not None:
+            report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
     weights = check_weights(graph, types, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate and has_place(graph, diagnostics):
         annotate(graph, types, scales, plan)
     translation = Translation(
-        name or own_name,
+        name,
         graph,
         types,
         scales,

@@ -393,9 +393,56 @@ def test_s8_hard_swish_is_exact_both_ways(call: str, amax: float) -> None:
     assert "m" not in scales_of(translate(model(text, **scales)))
 
 
+GATED = {
+    "GELU": ("h = Div(d, root)  e = Erf(h)  g = Add(e, one)  m = Mul(d, g)", lambda x: x * (1 + math.erf(x / 2**0.5))),
+    "by a product": (
+        "h = Mul(half, d)  e = Erf(h)  g = Add(one, e)  m = Mul(g, d)",
+        lambda x: x * (1 + math.erf(x / 2)),
+    ),
+    "Swish": ("h = Mul(d, root)  g = Sigmoid(h)  m = Mul(d, g)", lambda x: x / (1 + math.exp(-x * 2**0.5))),
+}
+
+
+@pytest.mark.parametrize("form", GATED)
+@pytest.mark.parametrize("amax", [0.01, 0.5, 1.0, 3.0, 20.0])
+def test_s8_gelu_and_swish_are_exact_both_ways(form: str, amax: float) -> None:
+    """And what lies between, by the rules of products with a constant, sums and bounds."""
+    body, value = GATED[form]
+    numbers = {"root": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5), "u": np.float32(amax / 127)}
+    used = {name: number for name, number in numbers.items() if name in body or name == "u"}
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ d = Sin(x)  {body} {pair('m', 'q', scale='u')} y = Exp(q) }}"
+    options = {"infer_mul_scales": True, "infer_bounds": True, "infer_add_scales": True}
+    t = same_function(model(text, z=np.int8(0), **used), **options)
+    assert value(t.scales["d"].amax) == pytest.approx(amax, rel=1e-6) and t.scales["d"].origin.rule == "S8"
+    assert {"h", "g"} <= set(scales_of(t))
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd', scale='u')} {body} y = Exp(m) }}"
+    t = same_function(model(text, z=np.int8(0), **used), **options)
+    grid = [value(x) for x in np.linspace(-amax, amax, 20_001)]
+    assert t.scales["m"].amax == pytest.approx(max(map(abs, grid)), rel=1e-6)
+
+
+def test_s8_the_operator_gelu_is_exact_both_ways() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ d = Sin(x)  m = Gelu(d) {pair('m', 'q')} y = Exp(q) }}"
+    x = same_function(model(text, opset=20, **S), infer_mul_scales=True).scales["d"].amax
+    assert x * (1 + math.erf(x / 2**0.5)) / 2 == pytest.approx(127 * SCALE, rel=1e-6)
+
+
+@pytest.mark.parametrize("divisor", [4.0, -4.0])
+def test_s8_division_by_a_constant_is_exact_both_ways(divisor: float) -> None:
+    c = {"c": np.float32(divisor)}
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ d = Sin(x)  m = Div(d, c) {pair('m', 'q')} y = Exp(q) }}"
+    assert scales_of(same_function(model(text, **S, **c), infer_mul_scales=True))["d"] == f32(4 * SCALE)
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} m = Div(d, c)  v = Div(c, d)  w = Add(m, v)  y = Exp(w) }}"
+    assert scales_of(same_function(model(text, **S, **c), infer_mul_scales=True)) == {"x": SCALE, "m": f32(SCALE / 4)}
+
+
 @pytest.mark.parametrize(
     "body",
     [
+        "h = Mul(d, two)  g = Sigmoid(h)  m = Mul(d, g)  v = Abs(h)",  # another reader inside the gate
+        "h = Mul(d, minus)  g = Sigmoid(h)  m = Mul(d, g)  v = Abs(x)",  # falls
+        "h = Div(two, d)  g = Sigmoid(h)  m = Mul(d, g)  v = Abs(x)",
+        "e = Erf(d)  g = Add(e, two)  m = Mul(d, g)  v = Abs(x)",  # never shuts
         "h = Cos(x)  g = Sigmoid(h)  m = Mul(d, g)  v = Abs(h)",  # the gate of another tensor
         "g = Sigmoid(d)  m = Mul(d, g)  v = Abs(d)",  # another reader of x
         "g = Sigmoid(d)  m = Mul(d, g)  v = Abs(g)",  # another reader of the sigmoid
@@ -408,7 +455,9 @@ def test_s8_hard_swish_is_exact_both_ways(call: str, amax: float) -> None:
 )
 def test_s8_what_is_no_silu(body: str) -> None:
     text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] v) {{ d = Sin(x)  {body} {pair('m', 'q')} y = Exp(q) }}"
-    assert "d" not in scales_of(same_function(model(text, **S), infer_mul_scales=True))
+    factors = {"two": np.float32(2), "minus": np.float32(-1)}
+    used = {name: value for name, value in factors.items() if name in body}
+    assert "d" not in scales_of(same_function(model(text, **S, **used), infer_mul_scales=True))
 
 
 # ------------------------------------------------------------------ B1, S11

@@ -11,6 +11,7 @@ COMMANDS = {
     "build": ("build", "build the TensorRT engine or DLA loadable"),
     "check-engine": ("check_engine", "hold TensorRT's layer information JSON against the plan"),
     "restore": ("restore", "float ONNX + calibration cache -> explicit Q/DQ ONNX"),
+    "split": ("split", "the DLA's part of a network, and what runs before and after it"),
     "explain": ("explain", "a rule, a limit of the DLA or a platform, in words"),
     "platforms": ("platforms", "the platforms that --platform knows"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),

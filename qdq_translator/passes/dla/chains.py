@@ -113,7 +113,7 @@ def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndar
     values = start
     for node in chain:
         if node.is_op("Transpose"):
-            values = values.transpose(node.get("perm", range(values.ndim)[::-1]))
+            values = values.transpose(operators.permutation(node))
             continue
         after = [size if isinstance(size, int) else -1 for size in rewriter.types.shape(node.outputs[0]) or ()]
         if after.count(-1) > 1 or (-1 not in after and int(np.prod(after)) != values.size):

@@ -1,0 +1,92 @@
+"""`qdq-translator split`: what runs before the DLA, its own part, and what runs after it."""
+
+import dataclasses
+from typing import List, Optional
+
+from qdq_translator.options import option, same_option, translation_option
+
+
+@dataclasses.dataclass
+class Options:
+    """Cut a network into at most three parts: the DLA's own, with the most estimated time and the fewest borders, and what
+    comes before and after it. A translation (-t) becomes translations with all their files; an ONNX model (-i), float or
+    with Q/DQ, becomes ONNX models. NAME_split.json lists the parts, and their tensors. The parts, one after the other, are proven to
+    give the bits of the whole in ONNX Runtime before anything is written."""
+
+    translation: str = translation_option()
+    input_onnx_model: Optional[str] = option(
+        "--input_onnx_model",
+        "-i",
+        default=None,
+        metavar="MODEL",
+        help="an ONNX model to cut as it is, instead of a translation",
+    )
+    output_dir: str = option(
+        "--output_dir", "-o", default="./parts", metavar="DIR", help="folder for the files that are written"
+    )
+    begin: List[str] = option(
+        "--begin",
+        default=[],
+        nargs="+",
+        metavar="TENSOR",
+        help="the DLA's part begins behind these tensors (default, with --end: at the graph inputs)",
+    )
+    end: List[str] = option(
+        "--end",
+        default=[],
+        nargs="+",
+        metavar="TENSOR",
+        help="and ends with these (default, with --begin: at the graph outputs)",
+    )
+    target: str = same_option(
+        "target",
+        default="orin-dla",
+        choices=("orin-dla", "xavier-dla"),
+        help="whose limits, for -i (default: orin-dla)",
+    )
+    platform: Optional[str] = same_option("platform", help="for -i: e.g. jetpack-6.2 or drive-os-6.0.9")
+    shapes: List[str] = same_option("shapes", help="for -i: sizes for dynamic input dimensions")
+    samples: int = option("--samples", default=2, metavar="N", type=int, help="random inputs of the proof")
+    json: bool = option("--json", default=False, help="the manifest on stdout, nothing else there")
+    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+
+
+def run(options: Options) -> int:
+    """Exit status 0; UserError where the network cannot be cut."""
+    import json
+    from pathlib import Path
+
+    from qdq_translator.commands.located import locate
+    from qdq_translator.options import TranslateOptions
+    from qdq_translator.parts import Request, split_model, split_translation
+
+    output = Path(options.output_dir)
+    request = Request(options.begin, options.end, output, options.samples)
+    if options.input_onnx_model is None:
+        manifest = split_translation(locate(options.translation, ""), request)
+    else:
+        asked = TranslateOptions(
+            target=options.target,
+            platform=options.platform,
+            shapes=options.shapes,
+            dla_rewrites=True,
+            asymmetric="widen",
+            per_channel_activations="max",
+            no_auto_names=True,
+        )
+        manifest = split_model(Path(options.input_onnx_model), asked, request)
+    if options.json:
+        print(json.dumps(manifest, indent=2))
+        return 0
+    for part in manifest["parts"]:
+        time = part.get("milliseconds")
+        estimate = f", {time:.3g} ms on the DLA (estimate)" if time else ""
+        gpu = f", {part['gpu_layers']} for the GPU" if part.get("gpu_layers") else ""
+        print(f"{output / part['file']}: {part['layers']} layers{gpu}{estimate}")
+        for what in ("inputs", "outputs"):
+            for row in part[what]:
+                sizes = "x".join(str(size) for size in row["shape"]) if row["shape"] is not None else "?"
+                scale = "" if row["scale"] is None else f", scale {row['scale']:.6g}"
+                print(f"  {what[:-1]:<6} {row['name']} {sizes}{scale}")
+    print(f"The parts, one after the other, gave the bits of the whole in {manifest['proof']['runs']} runs.")
+    return 0

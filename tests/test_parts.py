@@ -1,0 +1,147 @@
+"""`qdq-translator split`: parts that give the bits of the whole, with files of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.errors import UserError
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.parts import Request, split_model, split_translation
+from tests.dla.check import graph, ints, pair, weights
+from tests.explicit_reference import random_inputs, run
+
+ORIN = TranslateOptions(target="orin-dla", platform="jetpack-6.2", dla_rewrites=True, infer_mul_scales=True)
+
+
+def detector() -> onnx.ModelProto:
+    """Erf on the GPU, two convolutions on the DLA, a decode tail of three dimensions; weights behind their own Q/DQ."""
+    body = (
+        "e = Erf (x)\n" + pair("e", "eq") + "wq = QuantizeLinear (w1, s, z)\nwd = DequantizeLinear (wq, s, z)\n"
+        "c1 = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (eq, wd)\n" + pair("c1", "q1") + "r = Relu (q1)\n"
+        "c2 = Conv (r, w2)\n" + pair("c2", "q2") + "f = Reshape (q2, to)\nt = Transpose <perm = [0, 2, 1]> (f)\n"
+        "o = Softmax (t)\ny = Exp (o)"
+    )
+    arrays = {"w1": weights(1, 8, 3, 3, 3), "w2": weights(2, 6, 8, 1, 1), "to": ints(0, 6, -1)}
+    return graph("float[1,3,10,12] x", "float[1,h,6] y, float[1,h,6] o", body, **arrays)
+
+
+def chained(folder: Path, manifest: dict[str, Any], feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    known = dict(feed)
+    for part in manifest["parts"]:
+        model = onnx.load(str(folder / part["file"]))
+        onnx.checker.check_model(model, full_check=True)
+        names = [row["name"] for row in part["outputs"]]
+        known.update(zip(names, run(model, {row["name"]: known[row["name"]] for row in part["inputs"]}, names)))
+    return known
+
+
+def request(folder: Path, *begin: str, end: tuple[str, ...] = ()) -> Request:
+    return Request(list(begin), list(end), folder, 2)
+
+
+def test_a_translation_becomes_three(tmp_path: Path) -> None:
+    explicit = detector()
+    whole = translate(explicit, ORIN, "net")
+    files = whole.save(tmp_path / "whole")
+    manifest = split_translation(files, request(tmp_path / "parts"))
+    parts = {row["role"]: row for row in manifest["parts"]}
+    assert list(parts) == ["before", "dla", "after"]
+    assert [row["name"] for row in parts["dla"]["inputs"]] == ["e"]
+    assert [row["name"] for row in parts["dla"]["outputs"]] == ["c2"]
+    assert parts["dla"]["outputs"][0]["scale"] == pytest.approx(1 / 32) and parts["dla"]["gpu_layers"] == 0
+    assert parts["dla"]["outputs"][0]["format"] == "int8:chw32" and parts["dla"]["subgraphs"] == 1
+    assert (
+        manifest["proof"]["equal_bits"] and json.loads((tmp_path / "parts" / "net_split.json").read_text()) == manifest
+    )
+    feed = random_inputs(whole.model, 3)
+    known = chained(tmp_path / "parts", manifest, feed)
+    for name, want in zip(whole.graph.outputs, run(whole.model, feed, list(whole.graph.outputs))):
+        np.testing.assert_array_equal(known[name], want)
+    # every part is a translation of its own: no scale is lost, and none is new
+    found: dict[str, float] = {}
+    listed: list[str] = []
+    for role in parts:
+        own = TranslationFiles(tmp_path / "parts", f"net_{role}")
+        assert all(path.exists() for path in (own.model, own.config, own.cache, own.layer_arg, own.report))
+        scales = own.read_config()["int8_tensor_scales"]
+        assert own.read_cache().scales.keys() >= scales.keys()
+        assert all(found.setdefault(name, value) == value for name, value in scales.items())
+        listed += own.read_config()["fp16_nodes"]
+    assert found == whole.tensor_scales and listed == whole.fp16_nodes
+
+
+def test_the_parts_are_built_and_looked_at_like_any_translation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    translate(detector(), ORIN, "net").save(tmp_path / "whole")
+    assert main(["split", "-t", str(tmp_path / "whole"), "-o", str(tmp_path / "parts"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "qdq-translator split"
+    part = str(tmp_path / "parts" / "net_dla_noqdq.onnx")
+    formats = ["--dla_standalone", "--input_io_formats", "int8:chw32", "--output_io_formats", "int8:chw32"]
+    assert main(["report", "-t", part]) == 0 and main(["trtexec", "-t", part, *formats]) == 0
+
+
+@pytest.mark.parametrize("quantized", [True, False])
+def test_a_model_is_cut_as_it_is(tmp_path: Path, quantized: bool) -> None:
+    """Behind the pair that its readers have in common, so that the DLA's part ends in its quantizer."""
+    explicit = detector()
+    path = tmp_path / "net.onnx"
+    if not quantized:
+        explicit = translate(explicit, TranslateOptions()).model
+    onnx.save(explicit, str(path))
+    manifest = split_model(path, ORIN, request(tmp_path / "parts"))
+    assert [row["role"] for row in manifest["parts"]] == ["before", "dla", "after"]
+    ends = [row["name"] for row in manifest["parts"][1]["outputs"]]
+    assert ends == (["q2"] if quantized else ["c2"])
+    feed = random_inputs(explicit, 3)
+    names = [v.name for v in explicit.graph.output]
+    known = chained(tmp_path / "parts", manifest, feed)
+    for name, want in zip(names, run(explicit, feed, names)):
+        np.testing.assert_array_equal(known[name], want)
+    if quantized:  # and what is cut out translates, with its output's scale (rule Q7)
+        part = translate(tmp_path / "parts" / "net_dla.onnx", ORIN)
+        assert part.tensor_scales["q2"] == 1 / 32 and part.dla is not None and part.dla.fallbacks == []
+
+
+def test_at_tensors_by_name(tmp_path: Path) -> None:
+    files = translate(detector(), ORIN, "net").save(tmp_path / "whole")
+    manifest = split_translation(files, request(tmp_path / "two", end=("r",)))
+    assert [row["role"] for row in manifest["parts"]] == ["dla", "after"]
+    assert [row["name"] for row in manifest["parts"][0]["outputs"]] == ["r"]
+    manifest = split_translation(files, request(tmp_path / "one", "c2"))
+    assert [row["role"] for row in manifest["parts"]] == ["before", "dla"]
+
+
+def test_a_network_of_one_part_stays_whole(tmp_path: Path) -> None:
+    body = pair("x", "q") + "c = Conv (q, w)\ny = Relu (c)"
+    whole = translate(graph("float[1,3,4,4] x", "float[b,c,h,w] y", body, w=weights(1, 4, 3, 1, 1)), ORIN, "net")
+    manifest = split_translation(whole.save(tmp_path), request(tmp_path / "parts"))
+    assert [row["role"] for row in manifest["parts"]] == ["dla"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "why"),
+    [((), ("x",), "graph input"), ((), ("nowhere",), "not a tensor"), (("c2",), ("c2",), "No node lies between")],
+)
+def test_not_at(tmp_path: Path, begin: tuple[str, ...], end: tuple[str, ...], why: str) -> None:
+    files = translate(detector(), ORIN, "net").save(tmp_path / "whole")
+    with pytest.raises(UserError, match=why):
+        split_translation(files, request(tmp_path / "parts", *begin, end=end))
+    assert not (tmp_path / "parts").exists()
+
+
+def test_not_without_a_dla(tmp_path: Path) -> None:
+    files = translate(detector(), TranslateOptions(), "net").save(tmp_path / "gpu")
+    with pytest.raises(UserError, match="for a GPU"):
+        split_translation(files, request(tmp_path / "parts"))
+    alone = graph("float[1,3,4] x", "float[b,c,h] y", pair("x", "q") + "y = Erf (q)")
+    with pytest.raises(UserError, match="No layer"):
+        split_translation(translate(alone, ORIN, "net").save(tmp_path / "erf"), request(tmp_path / "parts"))
