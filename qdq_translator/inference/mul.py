@@ -43,7 +43,7 @@ def constant_forward(node: Node, context: Context) -> bool:
     factor = None if parts is None or value is None else _factor(node, parts[1], context)
     if parts is None or value is None or factor is None:
         return False
-    return context.give(node.outputs[0], value * factor, "S8", node, ", ".join(parts), "exact")
+    return context.give(node.outputs[0], value * factor, "S8", node, parts[0], "exact")
 
 
 def constant_backward(node: Node, context: Context) -> bool:
@@ -52,7 +52,7 @@ def constant_backward(node: Node, context: Context) -> bool:
     factor = _factor(node, parts[1], context) if parts is not None and context.lacks(parts[0]) else None
     if parts is None or value is None or factor is None:
         return False
-    return context.give(parts[0], value / factor, "S8", node, f"{node.outputs[0]}, {parts[1]}", "exact")
+    return context.give(parts[0], value / factor, "S8", node, node.outputs[0], "exact")
 
 
 def product_forward(node: Node, context: Context) -> bool:
