@@ -53,6 +53,8 @@ def decide(
     shared = unify_scales(context, diagnostics)
     rewrites = Rewrites(tuple(a for a in network.applied if a.rule != "F8"), network.reasons)
     followed = Rewrites(tuple(network.applied)).nodes
+    for old, renamed in network.diagnostics.renamed_nodes.items():
+        followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
     kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), followed)
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)

@@ -77,6 +77,15 @@ class Diagnostics:
         return [d for d in self._items if d.rule == rule]
 
     @property
+    def renamed_nodes(self) -> dict[str, list[str]]:
+        """A name that nodes had -> what they are called now."""
+        found: dict[str, list[str]] = {}
+        for item in self._items:
+            for new, old in item.data.get(RENAMED_NODES, {}).items():
+                found.setdefault(old, []).append(new)
+        return {old: new for old, new in found.items() if old}
+
+    @property
     def warnings(self) -> list[Diagnostic]:
         return [d for d in self._items if d.severity == "warning"]
 

@@ -32,14 +32,15 @@ def read_layers(items: Sequence[str]) -> list[str]:
 
 
 def kept_layers(items: Sequence[str], nodes: Iterable[str], gone: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """The nodes that `items` name. nodes: all of the stripped model. gone: node of the user's model that a rewrite replaced
-    -> the nodes that do its work. `*` and `?` in an item match any characters, unless a node is called just so.
+    """The nodes that `items` name. nodes: all of the stripped model. gone: node of the user's model that a rewrite replaced,
+    or that has another name (rule F6) -> the nodes that do its work. `*` and `?` in an item match any characters, unless a node is called just so.
 
     Raises UserError for an item that names nothing.
     """
     from qdq_translator.parsing import did_you_mean
 
-    known: dict[str, Sequence[str]] = {**{name: (name,) for name in nodes}, **gone}
+    known: dict[str, Sequence[str]] = {name: (name,) for name in nodes}
+    known.update({old: (*known.get(old, ()), *new) for old, new in gone.items()})
     kept: set[str] = set()
     for item in read_layers(items):
         found = [item] if item in known else fnmatch.filter(known, item.replace("[", "[[]"))

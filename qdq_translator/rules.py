@@ -267,7 +267,7 @@ _ROWS = (
     Rule(
         "U1",
         "raised to a shared range",
-        "equal ranges where a DLA wants them: Concat, element-wise, pooling",
+        "equal ranges where a DLA requires them: Concat, element-wise, pooling",
         "`--unify_scales max` on a DLA target",
     ),
     # ---------------------------------------------------------------- conflicts

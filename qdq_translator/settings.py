@@ -92,7 +92,7 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Har
         number = str(options.trt_calib_version)
         if not number.isdigit() or not 4 <= len(number) <= 6 or number.startswith("0"):
             raise UsageError(
-                f"--trt_calib_version {number} is no TensorRT version number.",
+                f"--trt_calib_version {number} is not a TensorRT version number.",
                 "It counts like 8602 (8.6.2) or 100300 (10.3.0).",
             )
         if tensorrt_major(number) >= 11:

@@ -131,7 +131,7 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
         value = inputs.get(name)
         if value is None:
             raise UserError(
-                f"--shapes names '{name}', which is no graph input.", "Inputs are: " + ", ".join(inputs) + "."
+                f"--shapes names '{name}', which is not a graph input.", "Inputs are: " + ", ".join(inputs) + "."
             )
         dims = value.type.tensor_type.shape.dim
         if len(dims) != len(wanted) or any(d.HasField("dim_value") and d.dim_value != w for d, w in zip(dims, wanted)):

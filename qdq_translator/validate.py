@@ -75,7 +75,7 @@ def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, Attribu
     """Takes the attributes that the schema knows out of `unknown`."""
     if not schema.min_input <= len(node.inputs) <= schema.max_input:
         raise ModelError(
-            f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX wants "
+            f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX requires "
             f"{schema.min_input} to {schema.max_input}.",
             _MEND,
         )

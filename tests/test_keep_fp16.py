@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
@@ -13,6 +14,7 @@ from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
 from qdq_translator.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.precision import FP16, INT8
+from tests.small_models import model, pair
 
 SAMPLES = next(EXAMPLE_MODEL.parent.glob("*.npz"))
 LAYER = "/layer2/conv1/Conv"
@@ -53,6 +55,27 @@ def test_through_a_rewrite_of_the_dla() -> None:
     rows = {row.name: row for row in made.plan if row.reason.startswith("kept")}
     assert rows and {row.precision for row in rows.values()} == {FP16}
     assert set(rows) <= set(made.rewrites.nodes.get("/fc/Gemm", ["/fc/Gemm"]))
+
+
+def test_by_the_name_that_the_users_model_has() -> None:
+    """Rule F6 renames what files cannot say, what is not unique, and what the parser would make up."""
+    arrays = {"s": np.float32(0.1), "z": np.int8(0), "w": np.eye(4, dtype=np.float32)}
+    text = (
+        pair("x", "q")
+        + "fc_output = Relu (q)\nh = Gemm (fc_output, w)\n"
+        + pair("h", "r")
+        + "k = Relu (r)\ny = Sin (k)"
+    )
+    explicit = model(f"g (float[1,4] x) => (float[1,4] y) {{{text}}}", **arrays)
+    gemm, first, second = (next(n for n in explicit.graph.node if o in n.output) for o in ("h", "fc_output", "k"))
+    gemm.name, first.name, second.name = "fc", "twice, 'so'", "twice, 'so'"
+    names = {node.op_type: [] for node in explicit.graph.node}
+    for node in translate(explicit, TranslateOptions()).graph.nodes:
+        names[node.op_type].append(node.name)
+    assert "fc" not in names["Gemm"]
+    for item, wanted in {"fc": names["Gemm"], "twice, 'so'": names["Relu"]}.items():
+        plan = translate(explicit, TranslateOptions(keep_fp16=[item])).plan
+        assert [row.name for row in plan if row.reason.startswith("kept")] == wanted
 
 
 def test_names_that_are_none(tmp_path: Path) -> None:

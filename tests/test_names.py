@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,26 @@ def assert_names_exist(made: Translation, explicit: onnx.ModelProto, folder: Pat
         for part in [name] if name in exists[kind] else name.split(", ") if kind == "tensor" else [name]:
             assert part in exists[kind] or part in gone[kind], f"{kind} '{part}' does not exist"
 
+    known = sorted({*exists["node"], *exists["tensor"], *gone["node"], *gone["tensor"]}, key=len, reverse=True)
+    for text in sentences(report):
+        left = text
+        for name in known if "'" in text else ():
+            left = left.replace(f"'{name}'", "")
+        assert "'" not in re.sub(r"(readers'|TensorRT's|'s) ", "", left), f"{text!r} names what does not exist"
+
+
+def sentences(value: Any) -> Iterator[str]:
+    """What is said of layers in words: of the finished network, and so with its names."""
+    if isinstance(value, list):
+        for item in value:
+            yield from sentences(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key in ("reason", "cure", "why", "sentence", "found") and isinstance(item, str):
+                yield item
+            elif key != "diagnostics":
+                yield from sentences(item)
+
 
 def hostile(explicit: onnx.ModelProto) -> onnx.ModelProto:
     """The same network with names that files cannot hold, that are missing, shared, or like those that TensorRT makes up."""
@@ -177,5 +198,5 @@ def test_the_reason_follows_a_node_that_gets_another_name(tmp_path: Path) -> Non
     )
     made = translate(explicit, TranslateOptions(**DLA))
     left = {row["node"]: row["why"] for row in made.rewrites.left(made.dla)}
-    assert "fc" not in left and left["fc_node"] == "its weight is no constant matrix"
+    assert "fc" not in left and left["fc_node"] == "its weight is not a constant matrix"
     assert_names_exist(made, explicit, tmp_path)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from qdq_translator.qparams import QuantParams, dequantize, quantize, tensorrt_weight_codes
+from qdq_translator.weight_check import _several_scales
 from tests.explicit_reference import run
 
 HALF_DIVISION = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 20)
@@ -130,3 +131,12 @@ def test_tensorrt_reproduces_every_full_channel() -> None:
         codes[:, 0] = rng.choice([-127, 127], 500)
         made, _ = tensorrt_weight_codes((codes * scale).astype(real), (0,))
         np.testing.assert_array_equal(made, codes)
+
+
+@pytest.mark.parametrize("ratio, several", [(1.0, False), (1.004, False), (1.008, True), (2.0, True)])
+def test_several_scales_in_one_row_show_at_any_code(ratio: float, several: bool) -> None:
+    """Half precision rounds a step by less than 0.5%; codes below 8 tell as much of it as others, and 0 nothing."""
+    codes = np.array([[0, 3, -5], [100, 0, 127], [0, 0, 0]])
+    weights = codes * np.float64(0.1)
+    weights[0, 2] *= ratio
+    assert _several_scales(weights, codes).tolist() == [several, False, False]

@@ -117,6 +117,14 @@ def test_sums_are_proposed_before_unary_scales() -> None:
         )
 
 
+def test_what_makes_a_graph_output_gains_nothing() -> None:
+    """Exp makes a graph output, which gets no scale (rule S2): with one on its input it stays where it is."""
+    made = causes_of("m = Exp (xq) y = Exp (m)")
+    (cause,) = made.causes.causes
+    assert (cause.tensor, cause.layers, cause.shared) == ("m", ("Exp_m",), ("Exp_y",))
+    assert [group.layers for group in made.causes.groups] == [1]
+
+
 def test_graph_input_and_graph_output_as_causes() -> None:
     text = f"g ({SHAPE} x, {SHAPE} u) => ({SHAPE} y, {SHAPE} v) {{" + pair("x", "xq")
     text += (

@@ -242,7 +242,7 @@ def test_a_missed_threshold_is_status_1(
         (["--min_cosine", "2"], 2, "--min_cosine 2 is out of range"),
         (["--samples", "0"], 2, "--samples 0 is not a number of samples"),
         (["--image_std", "0"], 2, "--image_std must be positive"),
-        (["--inputs", "nowhere.npz"], 1, "do not exist. The model wants 'input': float32 ?x1x16x16"),
+        (["--inputs", "nowhere.npz"], 1, "do not exist. The model requires 'input': float32 ?x1x16x16"),
     ],
 )
 def test_wrong_usage(

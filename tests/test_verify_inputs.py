@@ -84,7 +84,7 @@ def save(path: Path, **arrays: np.ndarray) -> Path:
     return path / "x.npz"
 
 
-WANTS = r"The model wants 'image': float32 1x3x4x6"
+WANTS = r"The model requires 'image': float32 1x3x4x6"
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ WANTS = r"The model wants 'image': float32 1x3x4x6"
         (
             {"image": np.zeros((1, 3, 4, 6), np.uint8)},
             [IMAGE],
-            "holds uint8; the model wants float32. Convert it first",
+            "holds uint8; the model requires float32. Convert it first",
         ),
         ({"image": np.zeros((1, 4, 6, 3), np.float32)}, [IMAGE], rf"has the shape 1x4x6x3. {WANTS}, with the samples"),
         ({"a": np.zeros((2, 4), np.float32), "ids": np.zeros((3, 2), np.int64)}, TWO, "different numbers of samples"),
         (
             {"a": np.zeros((2, 4), np.float32), "ids": np.zeros((2, 2))},
             TWO,
-            "'ids' holds float64; the model wants int64",
+            "'ids' holds float64; the model requires int64",
         ),
         ({"x": np.zeros((0, 4), np.float32)}, [InputSpec("x", (2, 4), np.dtype(np.float32))], "holds 0 samples"),
     ],

@@ -39,6 +39,7 @@ from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
+from qdq_translator.words import counted
 
 RULE, RECALIBRATED = "K1", "K2"
 ZERO_SCALE = 2.0**-14
@@ -238,7 +239,7 @@ class DataScales:
             one = len(taken_rows) == 1
             self._diagnostics.info(
                 RULE,
-                f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that the DLA wants on one range "
+                f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that the DLA requires on one range "
                 f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses most by it: "
                 f"{worst_row['cost_db'][worst_row['worst']]:.1f} dB.",
                 tensor=worst_row["worst"],
@@ -272,7 +273,7 @@ class DataScales:
             diagnostics.warning(
                 RULE,
                 f"{len(self._samples) - samples} of {len(self._samples)} samples hold values that are not finite and were left out.",
-                hint="Mend the data.",
+                hint="Correct the data.",
             )
         if samples < FEW_SAMPLES:
             diagnostics.warning(
@@ -300,7 +301,7 @@ class DataScales:
         if silent:
             diagnostics.warning(
                 RULE,
-                f"{len(silent)} tensors held no finite value on the data and got no scale, '{silent[0]}' for one.",
+                f"{counted(len(silent), 'tensor')} held no finite value on the data and got no scale, '{silent[0]}' for one.",
                 tensor=silent[0],
                 hint="Look at the data and at the layers before it.",
                 data={"tensors": silent},

@@ -173,7 +173,7 @@ def _refusal(samples: Samples) -> UserError:
     return UserError(
         f"{samples.source}: {total} values in {runs} of {samples.runs} {what} are not finite (NaN or infinite), the first of "
         f"{first}.",
-        "Mend the data, or leave such samples out with --ignore_nonfinite.",
+        "Correct the data, or leave such samples out with --ignore_nonfinite.",
     )
 
 

@@ -102,7 +102,7 @@ def _job(options: Options) -> "BuildJob":
     if files is None:
         model = Path(options.translation)
         if not model.is_file():
-            raise UserError(f"{model} is no file.", "With --explicit, -t names the model with Q/DQ nodes.")
+            raise UserError(f"{model} is not a file.", "With --explicit, -t names the model with Q/DQ nodes.")
         return BuildJob(model, request, options.precision, explicit=True, parser_flags=flags)
     if options.precision != "int8":
         return BuildJob(files.model, request, options.precision, parser_flags=flags)

@@ -59,7 +59,7 @@ def _check(options: TranslateCommand) -> None:
             f"--calibrate_samples {options.calibrate_samples} is not a number of samples.", "Give 1 or more."
         )
     if any(s <= 0 for s in options.image_std):
-        raise UsageError("--image_std must be positive.", "It divides.")
+        raise UsageError("--image_std must be positive.", "The pixels are divided by it.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
     for name in ("fail_over_ms", "power_mode", "dla_clock", "cost_model"):

@@ -182,7 +182,7 @@ def _check(options: Options) -> None:
     if options.samples is not None and options.samples < 1:
         raise UsageError(f"--samples {options.samples} is not a number of samples.", "Give 1 or more.")
     if any(s <= 0 for s in options.image_std):
-        raise UsageError("--image_std must be positive.", "It divides.")
+        raise UsageError("--image_std must be positive.", "The pixels are divided by it.")
     if options.max_metric_drop is not None and not options.metric:
         raise UsageError("--max_metric_drop needs a metric.", "Name one with --metric file.py:name.")
     if (options.labels or options.metric) and not options.inputs:

@@ -255,7 +255,7 @@ class _Build:
                 for name, shape in getattr(request, f"{bound}_shapes").items():
                     if inputs.get(name) != tuple(shape):
                         raise UsageError(
-                            f"--{bound}_shapes: '{name}' is no input of that shape, and all inputs are static.",
+                            f"--{bound}_shapes: '{name}' is not an input of that shape, and all inputs are static.",
                             f"Inputs are {', '.join(f'{n}:{_dims(d)}' for n, d in inputs.items())}.",
                         )
             return None

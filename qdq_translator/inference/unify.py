@@ -224,13 +224,15 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         where["data"] = {"ranges": [r.as_dict() for r in sets]}
         many = "1 set" if len(sets) == 1 else f"{len(sets)} sets"
         if worst.raised:
-            message = f"{many} of tensors ({tensors} in all) were raised to one scale each, as the DLA wants; {lost}."
+            message = (
+                f"{many} of tensors ({tensors} in all) were raised to one scale each, as the DLA requires; {lost}."
+            )
             diagnostics.info(RULE, message, **where)
         else:
             more = ", ..." if len(worst.nodes) > 2 or len(sets) > 1 else ""
             diagnostics.warning(
                 RULE,
-                f"The DLA wants one range for {many} of tensors ({tensors} in all) whose scales differ: the layers between "
+                f"The DLA requires one range for {many} of tensors ({tensors} in all) whose scales differ: the layers between "
                 f"them ({', '.join(worst.nodes[:2])}{more}) may run in FP16; {lost}.",
                 hint="--unify_scales max raises them to the largest; quantizing them with one scale in training is better.",
                 **where,
@@ -240,7 +242,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         layers = "1 layer stays" if len(refused) == 1 else f"{len(refused)} layers stay"
         diagnostics.warning(
             RULE,
-            f"{layers} FP16, because one range for its tensors, as the DLA wants it, would cost too much: at '{worst.nodes[0]}' "
+            f"{layers} FP16, because one range for its tensors, as the DLA requires it, would cost too much: at '{worst.nodes[0]}' "
             f"'{worst.worst}' would lose {worst.bits_lost(worst.worst):.1f} of 8 bits.",
             tensor=worst.worst,
             node=worst.nodes[0],

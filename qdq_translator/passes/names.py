@@ -17,6 +17,7 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.layer_names import legal_name
 from qdq_translator.network import Network
 from qdq_translator.parser_network import MULTI_LAYER, PARSER_PREFIX, Version, misnamed, supports
+from qdq_translator.words import counted
 
 _TRIES = 10
 """New names shift the parser's numbers, which may hit other names."""
@@ -47,7 +48,7 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
         renamed = {new: old for new, old in changed.items() if old}
         diagnostics.info(
             "F6",
-            f"{len(changed)} nodes got new names ({unnamed} had none, {len(renamed)} were not unique or held , ' * or "
+            f"{counted(len(changed), 'node')} got new names ({unnamed} had none, {len(renamed)} were not unique or held , ' * or "
             "control characters).",
             data={RENAMED_NODES: changed},
         )

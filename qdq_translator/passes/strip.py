@@ -39,6 +39,7 @@ from qdq_translator.quantizers.steps import (
     Step,
 )
 from qdq_translator.scales import Origin
+from qdq_translator.words import counted
 
 _OTHER_QUANTIZED_OPS = (
     "QLinearConv",
@@ -248,7 +249,7 @@ def _report_weight(
     if baked.saturated:
         diagnostics.info(
             "W1",
-            f"{baked.saturated} codes -128 of weight '{item.name}' became -127, the lowest that TensorRT's weights have.",
+            f"{counted(baked.saturated, 'code')} -128 of weight '{item.name}' became -127, the lowest that TensorRT's weights have.",
             tensor=item.name,
             node=item.node,
             data={"saturated": baked.saturated},
@@ -257,7 +258,7 @@ def _report_weight(
         percent = 100 * (baked.float_scale_error or 0)
         diagnostics.warning(
             "W3",
-            f"{baked.float_scale_off} scales of weight '{item.name}' are not max|w|/127 (up to {percent:.3g}% off).",
+            f"{counted(baked.float_scale_off, 'scale')} of weight '{item.name}' {'is' if baked.float_scale_off == 1 else 'are'} not max|w|/127 (up to {percent:.3g}% off).",
             tensor=item.name,
             node=item.node,
             hint="If the weights were calibrated by histogram or learned, say so with --calibration_type histogram.",

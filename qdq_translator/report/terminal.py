@@ -479,7 +479,7 @@ def _print_shared(console: Console, ranges: list[dict[str, Any]], everything: bo
     }
     for kind, group in kinds.items():
         if group:
-            _title(console, f"Ranges that the DLA wants equal: {kind}")
+            _title(console, f"Ranges that the DLA requires to be equal: {kind}")
             _print_ranges(console, group, everything)
 
 

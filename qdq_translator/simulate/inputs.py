@@ -90,7 +90,7 @@ def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
             continue
         tensor = value.type.tensor_type
         if not tensor.elem_type:
-            raise UserError(f"Input '{value.name}' is no tensor.", "Only tensors can be fed.")
+            raise UserError(f"Input '{value.name}' is not a tensor.", "Only tensors can be fed.")
         dims: list[Optional[int]] = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
         for index, size in enumerate(shapes.get(value.name, ())):
             if index < len(dims):
@@ -100,7 +100,7 @@ def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
 
 
 def _wants(specs: Sequence[InputSpec]) -> str:
-    return "The model wants " + "; ".join(str(s) for s in specs) + "."
+    return "The model requires " + "; ".join(str(s) for s in specs) + "."
 
 
 # -------------------------------------------------------------------- random
@@ -246,7 +246,7 @@ def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
     """First axis = samples; an array of exactly one run, and one without batch axis, are taken too."""
     if not _type_fits(values.dtype, spec.dtype):
         raise UserError(
-            f"{source}: array '{spec.name}' holds {values.dtype}; the model wants {spec.dtype}.",
+            f"{source}: array '{spec.name}' holds {values.dtype}; the model requires {spec.dtype}.",
             "Convert it first, with the preprocessing that the network was trained with."
             if spec.dtype.kind == "f"
             else f"Convert it to {spec.dtype}.",
@@ -259,7 +259,7 @@ def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
         return values[None]
     raise UserError(
         f"{source}: array '{spec.name}' has the shape {'x'.join(map(str, values.shape)) or 'scalar'}.",
-        f"The model wants {spec}, with the samples along the first axis.",
+        f"The model requires {spec}, with the samples along the first axis.",
     )
 
 

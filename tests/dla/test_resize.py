@@ -51,7 +51,7 @@ def test_factors_from_shape_arithmetic() -> None:
 @pytest.mark.parametrize(
     ("attributes", "h", "w", "why"),
     [
-        (NEAREST, 4, 8, "3x4 to 4x8 is no whole factor"),
+        (NEAREST, 4, 8, "3x4 to 4x8 is not a whole factor"),
         ('mode = "nearest", coordinate_transformation_mode = "asymmetric", axes = [0, 1, 2, 3]', 6, 8, "axes"),
     ],
 )

@@ -63,7 +63,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     weight = graph.initializers.get(node.input(1))
     window = operators.window(node, None if weight is None else weight.dims)
     if weight is None or window is None or len(weight.dims) != 4 or pads is None or len(pads) != 4:
-        rewriter.leave(node, "its weight is no constant, it is not two-dimensional, or its padding is not known")
+        rewriter.leave(node, "its weight is not constant, it is not two-dimensional, or its padding is not known")
         return
     kernel = [int(d) for d in weight.dims[2:]]
     image = rewriter.image(node.inputs[0])

@@ -97,7 +97,7 @@ def _dense_reason(rewriter: Rewriter, node: Node) -> str:
     graph = rewriter.graph
     weight = graph.initializers.get(node.input(1))
     if weight is None or len(weight.dims) != 2:
-        return "its weight is no constant matrix"
+        return "its weight is not a constant matrix"
     if node.is_op("Gemm"):
         if transposed(node, 0):
             return "its input is transposed"

@@ -30,7 +30,7 @@ def apply(rewriter: Rewriter) -> None:
             continue
         channels = rewriter.channels(node.inputs[0])
         if channels is None:
-            rewriter.leave(node, "its input has not four dimensions with a known number of channels")
+            rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
         elif node.is_op("HardSigmoid"):
             _hard_sigmoid(rewriter, node, channels)
         else:

@@ -32,7 +32,7 @@ def apply(rewriter: Rewriter) -> None:
         pads = operators.pads(node, rewriter.graph.array)
         value = operators.pad_value(node, rewriter.graph.array)
         if channels is None or dtype is None:
-            rewriter.leave(node, "its input has not four dimensions with a known number of channels")
+            rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
         elif pads is None or len(pads) != 8 or value != 0:
             rewriter.leave(node, "it does not pad with constant zeros")
         elif min(pads) < 0 or pads[0] or pads[4]:

@@ -35,7 +35,7 @@ def apply(rewriter: Rewriter) -> None:
             continue
         if before[0] != after[0] or before[1] != after[1] or after[2] % before[2] or after[3] % before[3]:
             sizes = f"{before[2]}x{before[3]} to {after[2]}x{after[3]}"
-            rewriter.leave(node, f"from {sizes} is no whole factor")
+            rewriter.leave(node, f"from {sizes} is not a whole factor")
             continue
         if operators.crops(node):
             rewriter.leave(node, "it crops")

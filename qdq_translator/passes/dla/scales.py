@@ -34,7 +34,7 @@ def apply(rewriter: Rewriter) -> None:
             continue
         channels, dtype = rewriter.channels(source), rewriter.dtype(source)
         if channels is None or rewriter.types.shape(source) != rewriter.types.shape(target):
-            rewriter.leave(node, "its input has not four dimensions with a known number of channels")
+            rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
             continue
         if nothing:
             source = node.inputs[kept_input(rewriter.graph, node)]

@@ -71,7 +71,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     source, target = node.inputs[0], node.outputs[0]
     image = rewriter.image(source)
     if image is None:
-        rewriter.leave(node, "its input has not four dimensions with known channels, H and W")
+        rewriter.leave(node, "its input does not have four dimensions with known channels, H and W")
         return
     height, width = image[2:]
     window = _window(rewriter, node, height, width)

@@ -21,7 +21,7 @@ def apply(rewriter: Rewriter) -> None:
             continue
         channels, dtype = rewriter.channels(target), rewriter.dtype(target)
         if channels is None or dtype is None:
-            rewriter.leave(node, "its output has not four dimensions with a known number of channels")
+            rewriter.leave(node, "its output does not have four dimensions with a known number of channels")
             continue
         summed = rewriter.tensor(f"{target}_sum")
         total = Node("Sum", node.inputs, [summed], rewriter.node(f"{node.name}_sum"))

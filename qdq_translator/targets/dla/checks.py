@@ -282,7 +282,7 @@ def clipped_relu(layer: Layer) -> Optional[str]:
     bounds = operators.clip_bounds(layer.node, layer.context.graph.array)
     for index, bound in enumerate(bounds, 1):
         if bound is None:
-            return f"bound '{layer.node.input(index)}' is no constant"
+            return f"bound '{layer.node.input(index)}' is not constant"
     low, high = (bound or 0.0 for bound in bounds)
     return "" if low == 0 and 1 <= high <= 127 else f"bounds [{low:g}, {high:g}]"
 
@@ -309,7 +309,7 @@ def integer_scales(layer: Layer) -> Optional[str]:
         return ""
     scales = operators.resize_scales(layer.node, layer.context.graph.opset(), layer.context.graph.array)
     if scales is None:
-        return "scales are no constant"
+        return "scales are not constant"
     highest = 32 if operators.mode(layer.node) == "nearest" else 4
     fine = (
         scales.size == 4
@@ -389,7 +389,7 @@ def batch_untouched(layer: Layer) -> Optional[str]:
 
 def followed_by_cast(layer: Layer) -> Optional[str]:
     reader = layer.context.graph.only_consumer(layer.node.outputs[0])
-    return "" if reader is not None and reader.is_op("Cast") else "its only reader is no Cast"
+    return "" if reader is not None and reader.is_op("Cast") else "its only reader is not a Cast"
 
 
 def int8_inputs(layer: Layer) -> Optional[str]:

@@ -196,7 +196,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("P2", POOLING, "window 1 to 8", within("window", 1, 8, kernel_of)),
     Limit("P3", POOLING, "padding 0 to 7", within("padding", 0, 7, explicit_pads)),
     Limit("P4", POOLING, "stride 1 to 16", within("stride", 1, 16, strides)),
-    Limit("P5", POOLING, "INT8 wants one scale for input and output", equal_ranges, effect=DLA_FP16, source=_HEADER),
+    Limit("P5", POOLING, "INT8 requires one scale for input and output", equal_ranges, effect=DLA_FP16, source=_HEADER),
     Limit("P6", ("AveragePool",), "padding must be counted", exclusive_padding, source=_HEADER, only="xavier"),
     Limit("P7", POOLING, "no dilation", within("dilation", 1, 1, dilations), status="inferred"),
     Limit("P8", ("MaxPool",), "no output of indices", more_outputs, status="inferred"),
@@ -206,7 +206,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("A3", ACTIVATIONS, "two spatial dimensions", four_dimensions, source=_PAGE),
     Limit("A4", ("PRelu",), "constant slope", constant_second),
     # element-wise
-    Limit("E1", ELEMENTWISE, "INT8 wants one scale for both inputs", equal_ranges, effect=DLA_FP16, source=_HEADER),
+    Limit("E1", ELEMENTWISE, "INT8 requires one scale for both inputs", equal_ranges, effect=DLA_FP16, source=_HEADER),
     Limit("E2", ELEMENTWISE, "at most four dimensions", at_most_four, status="inferred"),
     Limit("E3", COMPARISONS, "INT8 only", int8_inputs),
     Limit("E4", COMPARISONS, "a Cast is its only reader", followed_by_cast),
@@ -216,7 +216,7 @@ LIMITS: tuple[Limit, ...] = (
     # concatenation
     Limit("K1", ("Concat",), "channel axis only", channel_axis),
     Limit("K2", ("Concat",), "two inputs or more", several_inputs),
-    Limit("K3", ("Concat",), "INT8 wants one scale for all inputs and the output", equal_ranges, effect=DLA_FP16),
+    Limit("K3", ("Concat",), "INT8 requires one scale for all inputs and the output", equal_ranges, effect=DLA_FP16),
     # resize
     Limit("R1", RESIZES, "scale factors, not sizes", no_sizes, source=_HEADER),
     Limit("R2", RESIZES, "four constant integer factors: 1, 1, then 1 to 32 (nearest) or 4 (linear)", integer_scales),
