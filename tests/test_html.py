@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import csv
 import json
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ import pytest
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
+from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.report import changes
+from qdq_translator.report import changes, histograms
 from qdq_translator.report import model as page_model
 from qdq_translator.report.charts import roofline, shares
 from qdq_translator.report.html import comparison_page, report_page, write_page
@@ -684,6 +686,83 @@ def test_verify_marks_the_first_jump(page: Page, report: dict[str, Any]) -> None
     assert page.rows("layer-table")[4][9] == "21.5"
 
 
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model that ships, with what `verify --audit --save` says of it."""
+    folder = tmp_path_factory.mktemp("audited")
+    samples = next(EXAMPLE_MODEL.parent.glob("*.npz"))
+    made = translate(EXAMPLE_MODEL, TranslateOptions(infer_add_scales=True), "digits")
+    made.save(folder)
+    saved = folder / "results.json"
+    command = ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(folder), "--inputs", str(samples), "--samples", "32"]
+    assert main([*command, "--audit", "--save", str(saved)]) == 0
+    return made.report, json.loads(saved.read_text(encoding="utf-8"))
+
+
+LINES = """
+return Array.from(document.querySelectorAll(".plot[data-tensor]")).map((plot) => {
+  const at = (name) => plot.querySelector(`.${name}`).getBBox().x;
+  const area = plot.querySelector(".hist"), box = area.getBBox();
+  return [plot.dataset.tensor, at("clipline"), at("bestline"), box.x, box.width, area.getAttribute("d")];
+});
+"""
+
+
+def test_histograms_show_where_scales_clip(
+    browser: Any, tmp_path: Path, audited: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    report, results = audited
+    audit = results["audit"]
+    page = Page(browser, tmp_path / "audit.html", report_page(report, results))
+    assert page.complaints() == []
+    drawn = page.js(LINES)
+    assert [row[0] for row in drawn] == [row["tensor"] for row in audit["tensors"]][: histograms.TENSORS]
+    for (_, clip, best, left, width, path), row in zip(drawn, audit["tensors"]):
+        end = row["histogram"]["end"]
+        # one scale of pixels for the bins and both lines: their places are proportional to the values
+        pixels = width / end
+        assert clip - left == pytest.approx(row["amax"] * pixels, abs=0.3)
+        assert best - left == pytest.approx(row["best_amax"] * pixels, abs=0.3)
+        heights = [76 - float(y) for y in re.findall(r"V([\d.]+)H", path)]
+        counts = row["histogram"]["counts"]
+        assert len(heights) == len(counts)
+        most = math.log1p(max(counts))
+        assert heights == pytest.approx([68 * math.log1p(count) / most for count in counts], abs=0.06)
+    rows = page.rows("audit-table")
+    assert [row[0] for row in rows] == [row["tensor"] for row in audit["tensors"]]
+    assert [row[7] for row in rows] == [row["cause"] for row in audit["tensors"]]
+    page.click(".plot a")
+    assert audit["tensors"][0]["tensor"] in page.text("#panel")
+
+
+def test_weights_show_every_output_channel(
+    browser: Any, tmp_path: Path, audited: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    report, results = audited
+    weights = results["audit"]["weights"]
+    page = Page(browser, tmp_path / "weights.html", report_page(report, results))
+    drawn = page.js(
+        "return Array.from(document.querySelectorAll('.plot[data-weight]')).map(p => [p.dataset.weight,"
+        " p.querySelector('.hist').getAttribute('d'), p.querySelector('.worst').getBBox().x, p.textContent])"
+    )
+    assert [row[0] for row in drawn] == [row["weight"] for row in weights][: histograms.WEIGHTS] and drawn
+    for (_, path, worst, text), row in zip(drawn, weights):
+        heights = [76 - float(y) for y in re.findall(r"V([\d.]+)H", path)]
+        amax = row["channel_amax"]
+        assert heights == pytest.approx([68 * value / max(amax) for value in amax], abs=0.06)
+        assert worst == pytest.approx(6 + 308 * row["worst_channel"] / len(amax), abs=0.1)
+        assert f"the noisiest is {row['worst_channel']}" in text
+
+
+def test_many_channels_are_drawn_as_the_largest_of_neighbours() -> None:
+    amax = [float(i) for i in range(1000)]
+    row = {"channel_amax": amax, "channel_codes": [127] * 1000, "worst_channel": 999, "worst_sqnr_db": None}
+    (drawn,) = histograms.weight_channels({"weights": [{**row, "histogram": {"end": 1.0, "counts": [1, 2]}}]})
+    heights = [76 - float(y) for y in re.findall(r"V([\d.]+)H", drawn.path)]
+    assert heights == pytest.approx([68 * max(amax[i : i + 4]) / 999 for i in range(0, 1000, 4)], abs=0.06)
+    assert drawn.worst[0] + drawn.worst[1] == pytest.approx(314, abs=0.5)  # at least a pixel and a half wide
+
+
 def poisoned(value: Any) -> Any:
     """Every string of a report with markup behind it, but those that the page decides by."""
     kept = ("precision", "dla", "verdict", "severity", "effect", "where", "hex")
@@ -692,6 +771,12 @@ def poisoned(value: Any) -> Any:
     if isinstance(value, list):
         return [poisoned(v) for v in value]
     return value + MARKUP if isinstance(value, str) else value
+
+
+def test_hostile_names_in_an_audit_stay_text(audited: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    report, results = audited
+    text = report_page(poisoned(report), poisoned(results))
+    assert 'class="plot"' in text and "<img" not in text and text.count("<script") == 2
 
 
 @pytest.mark.parametrize("kind", ["report", "comparison"])

@@ -27,6 +27,7 @@ from qdq_translator.report.changes import (
 from qdq_translator.report.charts import chart, roofline, shares
 from qdq_translator.report.dla import dla_rows
 from qdq_translator.report.figures import clip, decibel, scale, shape, short
+from qdq_translator.report.histograms import tensor_histograms, weight_channels
 from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH
 from qdq_translator.report.messages import one_a_rule
 from qdq_translator.report.model import KINDS, Network, cost_words
@@ -58,6 +59,7 @@ def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None)
     """The page of one translation as HTML."""
     network = Network(report)
     seen = chart(verify, network) if verify else None
+    audit = (verify or {}).get("audit") or {}
     causes = report.get("root_causes") or {}
     scaled = [t for t in network.tensors if t.scale is not None]
     return _render(
@@ -74,6 +76,9 @@ def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None)
         messages=one_a_rule(report.get("diagnostics") or []),
         options=option_rows(report),
         verify=verify or {},
+        audit=audit,
+        histograms=tensor_histograms(audit),
+        weight_plots=weight_channels(audit),
         chart=seen,
         with_db=seen is not None,
         with_device=any(layer.device for layer in network.layers),

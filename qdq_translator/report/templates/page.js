@@ -112,7 +112,7 @@ function setUpTable(table) {
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const keys = new Map(rows.map((row) => {
         const cell = row.cells[column];
-        return [row, number ? Number(cell.dataset.v ?? cell.textContent.replace("\u00b1", "")) : cell.textContent.toLowerCase()];
+        return [row, number ? Number((cell.dataset.v === "" ? "1e9" : cell.dataset.v) ?? cell.textContent.replace("\u00b1", "")) : cell.textContent.toLowerCase()];
       }));
       const order = rows.slice().sort((a, b) => {
         const [x, y] = [keys.get(a), keys.get(b)];
@@ -132,7 +132,7 @@ for (const table of all("table:not(.sortable)")) { /* on a narrow screen a row i
 
 /* ---- tables as files: the rows that show, numbers in full ---- */
 function cellText(cell, raw) {
-  if (raw && cell.dataset.v !== undefined) return Number(cell.dataset.v) < 0 ? "" : cell.dataset.v;
+  if (raw && cell.dataset.v !== undefined) return cell.dataset.v === "-1" ? "" : cell.dataset.v; /* -1: unknown */
   const copy = cell.cloneNode(true);
   for (const part of copy.querySelectorAll("button, svg")) part.remove();
   const text = copy.textContent.replace(/\s+/g, " ").trim();
