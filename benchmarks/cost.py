@@ -1,11 +1,11 @@
 """The cost model against every published time of Orin's DLA that we know: the fit, leave-one-network-out, docs/cost.md.
 
-    python -m benchmarks.cost [--fit] [--write] [--zoo FOLDER]
+    python -m benchmarks.cost [--fit] [--write] [--zoo FOLDER...]
 
 Prints the table of docs/cost.md (`--write` puts it there); `--fit` fits the parameters of `qdq_translator/cost/orin.json`
 again and prints them. The points are other people's measurements (`data/dla_points.json`, each with its source), the layers
 of their networks are written down in `data/dla_networks.json`. Takes about ten seconds. `--zoo`: also the verdict for every
-model of a folder, as it is and with `--preset dla --unify_scales max`, below the first table.
+model of the folders, as it is and with `--preset dla --unify_scales max`, below the first table.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="The cost model against published times.")
     parser.add_argument("--fit", action="store_true", help="fit the parameters again and print them")
     parser.add_argument("--write", action="store_true", help="put the table into docs/cost.md")
-    parser.add_argument("--zoo", type=Path, help="a folder of Q/DQ models: the DLA's verdict for each")
+    parser.add_argument("--zoo", type=Path, nargs="+", help="folders of Q/DQ models: the DLA's verdict for each")
     options = parser.parse_args(argv)
     every = points()
     parameters = Parameters(**published()["parameters"])
@@ -225,7 +225,7 @@ def main(argv: Sequence[str]) -> int:
     print(text, end="")
     page = with_table(PAGE.read_text(encoding="utf-8"), text)
     if options.zoo:
-        verdicts = zoo_table(sorted(options.zoo.glob("*.onnx")))
+        verdicts = zoo_table([path for folder in options.zoo for path in sorted(folder.glob("*.onnx"))])
         print("\n" + verdicts, end="")
         page = with_table(page, verdicts, ZOO_BEGIN)
     if options.write:

@@ -280,9 +280,9 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:  # noqa: C901
     )
     if simulation["tensors_inside_fusions"]:
         print_fusion = {
-            "both": "pass fusions unrounded; 'unfused' rounds them",
-            "on": "pass fusions unrounded",
-            "off": "are biases",
+            "both": "inside fusions, unrounded; 'unfused' rounds them",
+            "on": "inside fusions, unrounded",
+            "off": "before biases",
         }[simulation["fuse"]]
         console.print(f"  {counted(simulation['tensors_inside_fusions'], 'more tensor')} with a scale {print_fusion}")
     table = Table(box=None, pad_edge=False, padding=(0, 1))

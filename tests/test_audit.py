@@ -204,6 +204,12 @@ def test_verify_audit_on_the_command_line(
     found = json.loads(capsys.readouterr().out)["audit"]
     assert found["tensors"][0]["tensor"] == "a" and found["unlike"] == ""
     assert found["tensors"][0]["gain_db"] > 10 and found["tensors"][0]["origin"] == "Q1"
+    values = np.load(data)
+    values[5, 0, 0, 0] = np.nan
+    np.save(tmp_path / "nan.npy", values)
+    assert main([*verify[:5], "--inputs", str(tmp_path / "nan.npy"), "--audit"]) == 1
+    err = capsys.readouterr().err
+    assert "1 value in 1 of 64 samples is not" in err and "--ignore" not in err
     monkeypatch.setenv("COLUMNS", "120")
     assert main(verify) == 0
     text = capsys.readouterr().out

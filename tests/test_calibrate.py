@@ -344,3 +344,12 @@ def test_a_silu_on_a_dla_is_one_set(data: Path) -> None:
     translation = translate(block(), options)
     assert translation.scales["sig"].value == translation.scales["n"].value
     assert all("sig" not in ranges.before for ranges in translation.shared_ranges)
+
+
+def test_milliseconds_that_causes_promise_are_those_that_data_gain(data: Path) -> None:
+    before = translate(block(), TranslateOptions(target="orin-dla", shapes=["x:1x3x8x8"]))
+    after = calibrated(block(), data, target="orin-dla", shapes=["x:1x3x8x8"])
+    promised = sum(group.milliseconds or 0.0 for group in before.causes.groups)
+    assert before.costs is not None and after.costs is not None
+    gained = (before.costs.milliseconds or 0.0) - (after.costs.milliseconds or 0.0)
+    assert promised > 0 and gained == pytest.approx(promised, rel=0.2)

@@ -103,7 +103,7 @@ HEAD = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) {"
         ("c = Conv (x, w)  y = Relu (c) }", "86", [[0, 1]]),
         ("c = Conv (x, w)  y = Relu (c) }", "68", [[0, 1]]),
         ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "688", [[0, 1, 2]]),
-        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "866", [[0], [1], [2]]),
+        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "866", [[0, 1, 2]]),
         ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", "866", [[0, 1, 2]]),
         ("c = Conv (x, w)  y = Relu (c) }", "8g", [[0]]),
         ("c = Conv (x, w)  d = Add (c, b)  y = Relu (d) }", "888", [[0, 1, 2]]),

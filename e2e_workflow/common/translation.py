@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,19 @@ OPTIONS = {
         add_unary_ew_scales_for_dla=True,
     ),
 }
-HEADER = [f"{what}, {name}" for name in OPTIONS for what in ("INT8", "simulated")]
+
+
+def with_data(data: Path) -> dict[str, TranslateOptions]:
+    """OPTIONS, and `calibrated`: no inference option, what then has no scale gets it from these inputs."""
+    return {**OPTIONS, "calibrated": TranslateOptions(calibrate=str(data))}
+
+
+def header(choices: Iterable[str]) -> list[str]:
+    """Two columns a choice, as `Outcome.cells` fills them."""
+    return [f"{what}, {name}" for name in choices for what in ("INT8", "simulated")]
+
+
+HEADER = header(OPTIONS)
 ENGINE = SimulationOptions(fp16=True)
 """As `trtexec --int8 --fp16` on a GPU or Orin builds it: layers above INT8 compute through float16, ties go to even."""
 

@@ -27,6 +27,7 @@ from qdq_translator.simulate.implicit import hold
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.run import Session
 from qdq_translator.types import TensorTypes
+from qdq_translator.words import counted
 
 GROUP_BYTES = 512 * 2**20
 
@@ -48,11 +49,12 @@ def observe(
     progress: Progress,
     ignore_nonfinite: bool = False,
     by_channel: bool = False,
+    remedy: str = "Correct the data, or leave such samples out with --ignore_nonfinite.",
 ) -> Observed:
     """What `tensors` (float activations of the graph, which is not changed) hold.
 
     scales: what is applied while the network runs. Raises UserError where ONNX Runtime cannot run the network, and for
-    inputs that are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
+    inputs that are not finite, with `remedy`; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
     """
     copy = Graph.from_model(graph.to_model())
     made = hold(copy, types, scales)
@@ -67,7 +69,7 @@ def observe(
             progress("observing data", before + done, len(groups) * samples.runs)
 
         session = Session(model, "translated", list(names), one_thread=True)
-        counter = _Counter(session, samples, ignore_nonfinite, by_channel)
+        counter = _Counter(session, samples, ignore_nonfinite, by_channel, remedy)
         found.update({names[name]: histogram for name, histogram in counter.run(report).items()})
         left_out = counter.left_out
     return Observed(found, left_out * samples.batch)
@@ -91,9 +93,11 @@ def _groups(tensors: Sequence[str], types: TensorTypes, batch: int) -> Iterator[
 class _Counter:
     """One pass over the samples with as many threads as there are processors."""
 
-    def __init__(self, session: Session, samples: Samples, ignore_nonfinite: bool, by_channel: bool) -> None:
+    def __init__(
+        self, session: Session, samples: Samples, ignore_nonfinite: bool, by_channel: bool, remedy: str
+    ) -> None:
         self._session, self._samples, self._ignore_nonfinite = session, samples, ignore_nonfinite
-        self._by_channel = by_channel
+        self._by_channel, self._remedy = by_channel, remedy
         self.left_out = 0
         self._next = itertools.count()
         self._stop = threading.Event()
@@ -120,7 +124,7 @@ class _Counter:
                 thread.join()
         if self._errors:
             error = min(self._errors, key=lambda pair: pair[0])[1]
-            raise _refusal(self._samples) if isinstance(error, _NotFinite) else error
+            raise _refusal(self._samples, self._remedy) if isinstance(error, _NotFinite) else error
         total = self._results[0]
         for other in self._results[1:]:
             for name, histogram in total.items():
@@ -158,7 +162,7 @@ def _not_finite(values: np.ndarray) -> int:
     return int(values.size - np.count_nonzero(np.isfinite(values))) if values.dtype.kind == "f" else 0
 
 
-def _refusal(samples: Samples) -> UserError:
+def _refusal(samples: Samples, remedy: str) -> UserError:
     """What to say of inputs with NaN or infinities: counted over all the data, with the first place."""
     total, runs, first = 0, 0, ""
     for index, feed in enumerate(samples):
@@ -171,9 +175,9 @@ def _refusal(samples: Samples) -> UserError:
             first = f"input '{next(iter(bad))}' in {where}"
     what = "samples" if samples.batch == 1 else f"batches of {samples.batch} samples"
     return UserError(
-        f"{samples.source}: {total} values in {runs} of {samples.runs} {what} are not finite (NaN or infinite), the first of "
-        f"{first}.",
-        "Correct the data, or leave such samples out with --ignore_nonfinite.",
+        f"{samples.source}: {counted(total, 'value')} in {runs} of {samples.runs} {what} {'is' if total == 1 else 'are'} not "
+        f"finite (NaN or infinite), the first of {first}.",
+        remedy,
     )
 
 

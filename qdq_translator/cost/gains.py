@@ -38,39 +38,24 @@ def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPla
 
 
 class _Waiting:
-    """Layers of the DLA that run in FP16 for want of a scale and nothing else, with the nodes that wait for one."""
+    """Layers of the DLA that run in FP16 for want of a scale and nothing else: what the first node of each waits for, because
+    what is fused behind a convolution in INT8 may be in either precision."""
 
     def __init__(self, dla: DlaPlan, costs: CostPlan) -> None:
-        self.layer_of: dict[str, str] = {}
-        self.nodes: dict[str, int] = {}
-        self.gain: dict[str, float] = {}
-        limited: set[str] = set()
-        for verdict, cost in zip(dla.layers, costs.layers):
-            if cost is None:
-                continue
-            name = cost.fused_into or verdict.name
-            if not cost.fused_into:
-                self.gain[name] = _gain(cost) if verdict.verdict == DLA_FP16 else 0.0
-            if _waits(verdict):
-                self.layer_of[verdict.name] = name
-                self.nodes[name] = self.nodes.get(name, 0) + 1
-            elif verdict.verdict == DLA_FP16 and not cost.fused_into:
-                limited.add(name)
-        for name in limited:
-            self.gain[name] = 0.0
+        self.gain = {
+            verdict.name: _gain(cost)
+            for verdict, cost in zip(dla.layers, costs.layers)
+            if cost is not None and not cost.fused_into and _waits(verdict)
+        }
 
     def gained(self, names: Iterable[str]) -> float:
-        """Milliseconds if these nodes had their scales: of the layers that then wait for nothing more."""
-        counts: dict[str, int] = {}
-        for name in names:
-            layer = self.layer_of.get(name)
-            if layer is not None:
-                counts[layer] = counts.get(layer, 0) + 1
-        return sum(self.gain[layer] for layer, count in counts.items() if count == self.nodes[layer])
+        """Milliseconds if these nodes had their scales."""
+        return sum(self.gain.get(name, 0.0) for name in names)
 
 
 def _gain(cost: LayerCost) -> float:
-    return (cost.fp16_milliseconds or 0.0) - (cost.int8_milliseconds or 0.0)
+    """Not below 0: small tensors, which INT8 pads to 32 channels, can be estimated a hair slower."""
+    return max(0.0, (cost.fp16_milliseconds or 0.0) - (cost.int8_milliseconds or 0.0))
 
 
 def _waits(verdict: Verdict) -> bool:

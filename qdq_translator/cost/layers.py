@@ -1,8 +1,10 @@
 """The layers that TensorRT makes of a network on the DLA, and the work of each.
 
 A convolution and what follows it (BatchNormalization, a constant, the Add of a residual, an activation, SiLU) are one
-layer; an Add behind an activation cannot be fused. Concat is no layer, because its inputs are written where its output lies,
-and every output of a Split is one. That is inferred: the DLA's compiler is closed.
+layer; an Add behind an activation cannot be fused. That holds whatever the precision of each, because TensorRT fuses before it
+chooses precisions (fact 5.5): the first node says at which rate the layer computes, the last one what it writes. Concat is no
+layer, because its inputs are written where its output lies, and every output of a Split is one. All that is inferred: the DLA's
+compiler is closed.
 """
 
 from __future__ import annotations
@@ -55,29 +57,29 @@ class _Fusing:
         self.made_by: dict[str, FusedLayer] = {}
 
     def add(self, index: int, node: Node, verdict: str) -> None:
-        layer = self._joined(node, verdict)
+        layer = self._joined(node)
         if layer is None:
             works = work_of(node, self.graph, self.types)
             layer = FusedLayer([index], verdict, works, "any" if node.is_op(*WEIGHTED) else "")
             self.layers.append(layer)
         else:
             layer.nodes.append(index)
+            if not node.is_op(*_UPGRADED):
+                _write_fp16(layer, verdict == DLA_FP16)
         self.made_by.update((name, layer) for name in node.outputs if name)
 
-    def _joined(self, node: Node, verdict: str) -> Optional[FusedLayer]:
+    def _joined(self, node: Node) -> Optional[FusedLayer]:
         """The layer that `node` is fused into, changed accordingly; None where it stands alone."""
         inputs = float_activations(node.reads(), self.graph, self.types)
         if len(inputs) == 1:
             layer = self.made_by.get(inputs[0])
-            if layer is None or layer.expects != "any" or not _together(layer, node, verdict):
+            if layer is None or layer.expects != "any":
                 return None
             silu = node.is_op("Sigmoid") and self._silu(node)
             if not silu and not self._only_reader(inputs[0]):
                 return None
             if node.is_op(*ACTIVATIONS):
                 layer.expects = "mul" if silu else ""
-                if verdict == DLA_FP16 and not node.is_op(*_UPGRADED):
-                    _write_fp16(layer)
             elif not node.is_op("BatchNormalization", *_SUMS, *_PRODUCTS):
                 return None
             return layer
@@ -85,14 +87,12 @@ class _Fusing:
             layer = self.made_by.get(inputs[0])
             if layer is not None and layer.expects == "mul" and layer is self.made_by.get(inputs[1]):
                 layer.expects = ""
-                if verdict == DLA_FP16:
-                    _write_fp16(layer)
                 return layer
         if len(inputs) == 2 and node.is_op(*_SUMS):
-            return self._residual(node, inputs, verdict)
+            return self._residual(inputs)
         return None
 
-    def _residual(self, node: Node, inputs: Sequence[str], verdict: str) -> Optional[FusedLayer]:
+    def _residual(self, inputs: Sequence[str]) -> Optional[FusedLayer]:
         """The later of the convolutions that make the inputs takes the sum; the other input is one more to read."""
         fitting = [
             (self.made_by[name].nodes[-1], name)
@@ -100,7 +100,6 @@ class _Fusing:
             if name in self.made_by
             and self.made_by[name].expects == "any"
             and not self.made_by[name].summed
-            and _together(self.made_by[name], node, verdict)
             and self._only_reader(name)
         ]
         if not fitting:
@@ -131,18 +130,10 @@ class _Fusing:
         )
 
 
-def _together(layer: FusedLayer, node: Node, verdict: str) -> bool:
-    """Whether `node`, which TensorRT could fuse into the layer, is taken to be fused: layers are fused before precisions are
-    chosen (fact 5.5), and a fused layer keeps the higher one. An activation in FP16 joins an INT8 convolution all the same:
-    the published time of a network whose every SiLU is such a pair (YOLOv5s, limit A1) leaves no room for layers of their
-    own. Other operators in FP16 do not: nothing is known of them."""
-    return verdict == layer.verdict or layer.verdict == DLA_FP16 or node.is_op(*ACTIVATIONS)
-
-
-def _write_fp16(layer: FusedLayer) -> None:
-    """What an FP16 activation hands on."""
+def _write_fp16(layer: FusedLayer, fp16: bool) -> None:
+    """The last node says what is handed on."""
     if layer.works:
-        layer.works = [dataclasses.replace(layer.works[0], writes_fp16=True), *layer.works[1:]]
+        layer.works = [dataclasses.replace(layer.works[0], writes_fp16=fp16), *layer.works[1:]]
 
 
 # ---------------------------------------------------------------- the work of one node

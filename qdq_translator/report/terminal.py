@@ -62,7 +62,10 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     if len(groups) > 3:
         rows.add_row("", f"and {counted(len(groups) - 3, 'kind')} of tensors more")
     if summary["root_causes"]["what_if"]:
-        best = summary["root_causes"]["what_if"][-1]
+        tried = summary["root_causes"]["what_if"]
+        best = (
+            tried[-1] if len(tried[-1]["options"]) > 1 else tried[0]
+        )  # all together, where that is more, else the best
         share = (
             ""
             if not macs["total"] or best["int8_macs"] is None
@@ -292,6 +295,8 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
         )
     _cut(table, len(groups), everything)
     console.print(table)
+    if timed:
+        console.print(f"  ms: {report['cost']['what']}", style="dim")
     # without --all one example a group: the tensor that gains most
     by_tensor = {cause["tensor"]: cause for cause in causes}
     shown = causes if everything else [by_tensor[group["tensors"][0]] for group in groups[:4]]
@@ -325,6 +330,8 @@ def _print_what_if(console: Console, report: dict[str, Any]) -> None:
             cells = (str(row["int8_layers"]), _part(row["int8_macs"], total), str(row["gpu_layers"]), ms, lost)
             table.add_row("\n".join(row["options"]), *cells)
         console.print(table)
+        if time is not None:
+            console.print(f"  ms: {report['cost']['what']}", style="dim")
         return
     table = _table("translate with", "INT8 layers", "INT8 MACs", "scales", right=(1, 2, 3))
     table.add_row(

@@ -178,7 +178,9 @@ def _read(path: Path) -> np.ndarray:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path} is not a NumPy array file: {error}.", "Save it with numpy.save.") from error
+        raise UserError(
+            f"{path} is not a NumPy array file: {str(error).rstrip('.')}.", "Save it with numpy.save."
+        ) from error
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
