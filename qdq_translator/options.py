@@ -443,6 +443,20 @@ def preset_flags(options: TranslateOptions) -> List[str]:
     return flags_of({name: getattr(options, name) for name in names})
 
 
+def words_of(values: "Dict[str, Any]") -> List[str]:
+    """The words of a command line that gives a translation these options: those that differ from the defaults, a preset in
+    place of what it stands for."""
+    standard = effective(TranslateOptions(preset=values.get("preset")))
+    words: List[str] = []
+    for field in dataclasses.fields(TranslateOptions):
+        value = values.get(field.name)
+        if (field.name != "preset" and value == standard[field.name]) or value in (None, False, []):
+            continue
+        flag = f"--{field.name}"
+        words += [flag] if value is True else [flag, *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
 def flags_of(values: "Dict[str, Any]") -> List[str]:
     """Options as a user types them: `--infer_bounds`, `--target orin-dla`."""
     return [f"--{name}" if value is True else f"--{name} {value}" for name, value in values.items()]

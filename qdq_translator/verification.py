@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Protocol, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.calibration.audit import audit_network, print_audit
@@ -15,8 +15,9 @@ from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
-from qdq_translator.options import parse_shapes
+from qdq_translator.options import parse_shapes, words_of
 from qdq_translator.progress import Progress
+from qdq_translator.report.tables import table_of
 from qdq_translator.simulate.compare import (
     EXPLICIT,
     SIMULATED,
@@ -69,6 +70,7 @@ class Request(Protocol):
     per_layer: bool
     sensitivity: bool
     audit: bool
+    save_layers: Optional[str]
     time_limit: Real
     fp16: bool
     rounding: str
@@ -188,8 +190,9 @@ def _verified(
         notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in layers.rows if row.tensor in network.unary]
     if options.sensitivity:
         results["sensitivity"] = measure_sensitivity(
-            network, settings, samples, float_model, options.time_limit, progress
+            network, settings, samples, float_model, options.time_limit, progress, metric, _enough(options, outputs)
         ).as_dict()
+        results["sensitivity"]["command"] = _translate_again(options, files, network, results["sensitivity"]["layers"])
     if options.audit:
         results["audit"] = audit_network(network, samples, progress, placement.weights).as_dict()
     if "integrity" not in network.report:
@@ -211,6 +214,22 @@ def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Sa
 def _metric_drop(outputs: OutputComparison) -> float:
     """From the explicit model to the simulated engine."""
     return outputs.metric[EXPLICIT] - outputs.metric[SIMULATED]
+
+
+def _enough(options: Request, outputs: OutputComparison) -> Optional[float]:
+    """The metric that sensitivity has to reach: that of the explicit model, less what may be lost."""
+    return outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
+
+
+def _translate_again(options: Request, files: TranslationFiles, network: ImplicitNetwork, layers: Sequence[str]) -> str:
+    """The command that translates with the same options and `layers` above INT8; '' for none."""
+    if not layers:
+        return ""
+    kept = [*network.option.get("keep_fp16", []), *([f"@{options.save_layers}"] if options.save_layers else layers)]
+    words = ["qdq-translator", "translate", options.model]
+    if files.folder != Path("translated"):
+        words += ["-o", str(files.folder)]
+    return shlex.join([*words, *words_of({**network.option, "keep_fp16": kept})])
 
 
 def _failed(options: Request, outputs: OutputComparison) -> list[str]:
@@ -257,11 +276,10 @@ def _percent(value: Optional[float]) -> str:
     return "-" if value is None else f"{value:.2f}%"
 
 
-def print_results(results: dict[str, Any], verbose: bool) -> None:  # noqa: C901 (one branch a paragraph)
+def print_results(results: dict[str, Any], verbose: bool) -> None:
     """For a terminal of 80 columns."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from qdq_translator.words import counted
 
@@ -285,11 +303,9 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:  # noqa: C901
             "off": "before biases",
         }[simulation["fuse"]]
         console.print(f"  {counted(simulation['tensors_inside_fusions'], 'more tensor')} with a scale {print_fusion}")
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("reference", "other", "output"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("cosine", "SQNR dB", "max diff", "Top-1 same"):
-        table.add_column(heading, justify="right")
+    table = table_of(
+        *("reference", "other", "output", "cosine", "SQNR dB", "max diff", "Top-1 same"), right=(3, 4, 5, 6)
+    )
     for pair in results["outputs"]["pairs"]:
         for name, row in pair["outputs"].items():
             table.add_row(
@@ -353,7 +369,6 @@ def _print_verdict(console: Any, results: dict[str, Any]) -> None:
 
 def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     from qdq_translator.words import counted
 
@@ -382,11 +397,7 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
             console.print(f"  and {len(jumps) - len(shown)} more (--verbose)")
     if not verbose:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("layer", overflow="fold")
-    table.add_column("tensor", overflow="fold")
-    table.add_column("made dB", justify="right")
-    table.add_column("read dB", justify="right")
+    table = table_of("layer", "tensor", "made dB", "read dB", right=(2, 3))
     for row in layers["layers"]:
         made = row["made"]
         table.add_row(
@@ -404,9 +415,13 @@ def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
     from qdq_translator.words import counted
 
     base, ranking, left = found["baseline_db"], found["ranking"], found["candidates_left_out"]
-    console.print(f"Output SQNR against float: {_db(base, base is None)} dB. With one tensor left float:")
+    has_metric = found["baseline_metric"] is not None
+    metric = f", metric {found['baseline_metric']:.6g}" if has_metric else ""
+    console.print(f"Output SQNR against float: {_db(base, base is None)} dB{metric}. With one tensor left float:")
     for row in ranking[:10]:
         gain = "" if row["gain_db"] is None else f"{row['gain_db']:+.2f} dB"
+        if has_metric:
+            gain += f" {row['metric'] - found['baseline_metric']:+.4g}"
         others = f" and {counted(len(row['tensors']) - 1, 'more')}" if len(row["tensors"]) > 1 else ""
         console.print(f"  {gain:>10}  {escape(row['tensor'])}{others}, by {escape(', '.join(row['layers']))}")
     if left:
@@ -414,11 +429,14 @@ def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
     if found["chosen"]:
         best = found["chosen"][-1]
         console.print(
-            f"Kept above INT8 together: {_db(best['sqnr_db'], best['sqnr_db'] is None)} dB, cosine "
-            f"{best['cosine']:.6f}. Translate again with"
+            f"Kept above INT8 together: {_db(best['sqnr_db'], best['sqnr_db'] is None)} dB, cosine {best['cosine']:.6f}"
+            + (f", metric {best['metric']:.6g}" if has_metric else "")
+            + ". Translate again with"
         )
-        console.print(f"  --keep_fp16 {escape(' '.join(map(shlex.quote, found['keep_fp16'])))}", soft_wrap=True)
+        console.print(f"  {escape(found['command'])}", soft_wrap=True)
         console.print("or try it here, or give it to trtexec as --layerPrecisions:")
         console.print(f"  --layer_arg {escape(shlex.quote(found['layer_argument']))}", soft_wrap=True)
+    elif found["enough"]:
+        console.print("The metric is what was asked for without any layer above INT8.")
     elif ranking:
         console.print("None of them gains enough to name layers: the loss is spread over the network.")

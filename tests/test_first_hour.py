@@ -95,6 +95,27 @@ def test_many_models_end_in_a_table_and_failures_stand_in_json(desk: Path, capsy
     assert main(["translate", "my nets/a.onnx", "--quiet"]) == 0 and capsys.readouterr().out == ""
 
 
+def test_the_table_of_many_models_has_the_estimated_time_on_a_dla(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ["translate", "my nets", "--target", "orin-dla", "--shapes", "input:1x1x16x16"]
+    assert main([*asked, "--json"]) == 0
+    times = [row["cost"]["milliseconds"] for row in json.loads(capsys.readouterr().out)["translated"]]
+    assert main(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = next(i for i, line in enumerate(lines) if line.split()[:1] == ["model"])
+    assert "ms" in lines[heading].split() and max(map(len, lines[heading:])) <= 80
+    for line, time in zip(lines[heading + 2 :], times):
+        assert f"{time:.3g}" in line.split()
+
+
+def test_misspelt_operators_are_told_of(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", "my nets/a.onnx", "--addtl_ops_to_infer_adjacent_scales", "relu"]) == 0
+    assert "Did you mean Relu?" in " ".join(capsys.readouterr().out.split())
+    assert main(["translate", "my nets/a.onnx", "--addtl_ops_to_infer_adjacent_scales", "Elu2000", "--strict"]) == 0
+
+
 def test_the_collector_of_cycles_is_on_again(desk: Path) -> None:
     """Whether a model was translated or refused."""
     for model, status in (("my nets/a.onnx", 0), ("missing.onnx", 1)):
@@ -202,3 +223,61 @@ def test_a_closed_pipe_is_no_traceback(argv: list[str]) -> None:
     error = running.stderr.read()
     running.wait(60)
     assert b"Traceback" not in error and b"BrokenPipe" not in error, error
+
+
+def test_the_hour_of_a_detector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/first_hour.md: every command runs, what is shown of its output is its output, and every next command runs as printed."""
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "e2e_workflow").symlink_to(ROOT / "e2e_workflow")
+    shutil.copy(ROOT / "e2e_workflow" / "detector" / "detector_qat.onnx", tmp_path)
+
+    def said_by(line: str) -> str:
+        assert main(shlex.split(line)[1:]) == 0, line
+        captured = capsys.readouterr()
+        return f"{captured.out}\n{captured.err}"
+
+    said, ran, following = "", set(), {}
+    page = (ROOT / "docs" / "first_hour.md").read_text(encoding="utf-8")
+    for kind, block in re.findall(r"```(sh|text)\n(.*?)```", page, re.S):
+        if kind == "text":
+            for line in block.splitlines():
+                assert line in " ".join(said.split()), line
+            continue
+        said = ""
+        for line in filter(lambda text: text.startswith("qdq-translator"), block.splitlines()):
+            said += said_by(line)
+            ran.add(line.split()[1])
+            following.update(dict.fromkeys(re.findall(r"^  (qdq-translator .*)$", said, re.M)))
+    assert ran == {"plan", "translate", "report", "verify", "trtexec"}
+    script = (tmp_path / "build.sh").read_text()
+    assert "--buildDLAStandalone" in script and "--calib=" in script
+    subprocess.run(["sh", "-n", "build.sh"], check=True)
+    offered = [line for line in following if "check-engine" not in line]
+    assert {line.split()[1] for line in offered} >= {"report", "verify", "trtexec"}
+    for line in offered:
+        said_by(line)
+
+
+WORKFLOWS = [
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+    for path in sorted((ROOT / "e2e_workflow").glob("*/*.py"))
+    if "argparse" in path.read_text(encoding="utf-8") and "__main__" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("workflow", [*WORKFLOWS, "e2e_workflow.onnxruntime_ptq.run", "e2e_workflow.modelopt_ptq.run"])
+def test_the_help_of_every_workflow_needs_no_framework(workflow: str) -> None:
+    """Nor the packages that only some of them use; it fits 80 columns."""
+    absent = ("torch", "tensorflow", "tf2onnx", "modelopt", "onnxruntime", "sklearn", "torchvision", "tensorrt")
+    probe = (
+        f"import runpy, sys\nfor name in {absent!r}: sys.modules[name] = None\n"
+        f"sys.argv = ['run', '--help']\nrunpy.run_module({workflow!r}, run_name='__main__')"
+    )
+    env = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, cwd=ROOT, env=env)
+    assert done.returncode == 0 and done.stdout.startswith("usage:"), done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80

@@ -707,3 +707,68 @@ def test_the_example_in_a_message_is_quoted_for_the_shell() -> None:
         trtexec.complete_shapes(trtexec.BuildRequest(), network)
     words = shlex.split(refusal.value.hint.partition("for example ")[2].rstrip("."))
     assert words == ["--opt_shapes", "$(id):1x3"] and "'$(id):1x3'" in refusal.value.hint
+
+
+@pytest.mark.parametrize("version", VERSION_TEXT)
+@pytest.mark.parametrize(
+    "mode, fields",
+    [
+        ("explicit", {"int8": True, "fp16": True}),
+        ("fp16", {"fp16": True}),
+        ("best", {"int8": True, "fp16": True}),
+    ],
+)
+def test_modes_to_compare_with(
+    version: str,
+    mode: str,
+    fields: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each builds into files of its own, without the layer list; only `best` has the cache."""
+    from qdq_translator.commands.translate import EXAMPLE_MODEL
+
+    monkeypatch.chdir(tmp_path)
+    assert (
+        cli.main(["translate", str(EXAMPLE_MODEL), "-o", "t", "--trt_calib_version", HEADER[version], "--quiet"]) == 0
+    )
+    asked = ["trtexec", "-t", "t", "-i", str(EXAMPLE_MODEL), "--mode", mode, "--opt_shapes", "input:1x1x16x16"]
+    assert cli.main([*asked, "--sparsity", "enable", "--profile", "times.json"]) == 0
+    words = shlex.split(capsys.readouterr().out.replace("\\\n", " "))[1:]
+    given = dict(word.partition("=")[::2] for word in words)
+    model = EXAMPLE_MODEL if mode == "explicit" else Path("t/digits_resnet_qat_noqdq.onnx")
+    assert given["--onnx"] == str(model) and ("--calib" in given) == (mode == "best")
+    assert given["--saveEngine"] == f"t/digits_resnet_qat_{mode}.engine" and "--layerPrecisions" not in given
+    assert (
+        given["--exportProfile"] == "times.json" and given["--sparsity"] == "enable" and "--separateProfileRun" in given
+    )
+    understood = (
+        "--onnx",
+        "--calib",
+        "--int8",
+        "--fp16",
+        "--best",
+        "--saveEngine",
+        "--minShapes",
+        "--optShapes",
+        "--maxShapes",
+    )
+    parsed = grammar.parse([word for word in words if word.split("=")[0] in understood], version)
+    found = {name: value for name, value in parsed["fields"].items() if name in ("int8", "fp16")}
+    assert parsed["status"] == "ok" and found == fields
+
+
+def test_modes_that_contradict_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from qdq_translator.commands.translate import EXAMPLE_MODEL
+
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["translate", str(EXAMPLE_MODEL), "--quiet", "--shapes", "input:1x1x16x16"]) == 0
+    for wrong in (
+        ["--mode", "fp16", "--script", "x.sh"],
+        ["--mode", "best", "--tool", "polygraphy"],
+        ["--mode", "fp16", "--input_io_formats", "int8:chw"],
+        ["--profile", "p.json", "--skip_inference"],
+    ):
+        assert cli.main(["trtexec", "--opt_shapes", "input:1x1x16x16", *wrong]) == 2, wrong
+    assert cli.main(["trtexec", "--mode", "explicit", "--opt_shapes", "input:1x1x16x16"]) == 1

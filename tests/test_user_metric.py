@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,10 @@ def late(outputs, labels):
 
 def ratio(x):
     return 1 / x
+
+def closeness(outputs, labels):
+    (scores,) = outputs.values()
+    return -np.mean((scores - labels) ** 2)
 
 class Half:
     def add(self, outputs, labels):
@@ -150,3 +155,40 @@ def test_batches_count_by_their_samples(tmp_path: Path) -> None:
 def test_wrong_usage(desk: Path) -> None:
     assert main(["verify", "-i", str(EXAMPLE_MODEL), "--metric", "mine.py:top1"]) == 2
     assert verify("--max_metric_drop", "1") == 2
+
+
+@pytest.fixture
+def logits(desk: Path) -> tuple[str, ...]:
+    """What the explicit model says, as labels: its closeness to them is 0, and any rounding loses some."""
+    session = onnxruntime.InferenceSession(str(EXAMPLE_MODEL))
+    (scores,) = session.run(None, {"input": np.load(SAMPLES)["input"][:16]})
+    np.save(desk / "logits.npy", scores)
+    return ("--metric", "mine.py:closeness", "--labels", "logits.npy", "--samples", "16")
+
+
+def test_sensitivity_by_the_metric(desk: Path, logits: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """The ranking is by the metric; the printed command and the file translate to what was promised."""
+    asked = (*logits, "--sensitivity", "--save_layers", "layers.txt")
+    assert verify(*asked, "--json") == 0
+    results = json.loads(capsys.readouterr().out)
+    found = results["sensitivity"]
+    ranks = [(row["metric"], row["sqnr_db"]) for row in found["ranking"]]
+    assert ranks == sorted(ranks, reverse=True) and found["chosen"][-1]["metric"] > found["baseline_metric"]
+    assert found["baseline_metric"] == pytest.approx(results["outputs"]["metric"]["simulated"])
+    assert (desk / "layers.txt").read_text().splitlines() == found["layers"]
+    command = shlex.split(found["command"])
+    assert command[:2] == ["qdq-translator", "translate"] and command[-2:] == ["--keep_fp16", "@layers.txt"]
+    assert main(command[1:]) == 0
+    capsys.readouterr()
+    assert verify(*logits, "--json") == 0
+    again = json.loads(capsys.readouterr().out)["outputs"]["metric"]["simulated"]
+    assert again == pytest.approx(found["chosen"][-1]["metric"])
+    assert main(["verify", "--example", "--save_layers", "layers.txt"]) == 2
+
+
+def test_sensitivity_stops_when_the_metric_is_good_enough(
+    logits: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(*logits, "--sensitivity", "--max_metric_drop", "1e6") == 0
+    out = capsys.readouterr().out
+    assert "--keep_fp16" not in out and "The metric is what was asked for" in out

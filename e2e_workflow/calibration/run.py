@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from e2e_workflow.common import results, tasks, translation
+from e2e_workflow.common import results, translation
+from e2e_workflow.common.lazy import later
 from e2e_workflow.common.ptq import PACKAGES
 from qdq_translator import TranslateOptions
 
+tasks = later("e2e_workflow.common.tasks")
 COMMAND = "python -m e2e_workflow.calibration.run"
 NAMES = ("mobilenet_hardswish", "detector", "glyphs")
 SMOKE_NAMES = ("mobilenet_hardswish",)

@@ -11,16 +11,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .average_precision import STRIDES
 from .fake_quant import InputQuantizer, QuantConv2d
-from .shapes import CLASS_NAMES, Objects, iou
+from .shapes import CLASS_NAMES, Objects
 from .training import BATCH
 
-STRIDES = (8, 16, 32)
 SIZE_LIMITS = (0.0, 20.0, 38.0, float("inf"))  # which objects a head learns: sqrt(width * height) in pixels
 OUTPUT_NAMES = ["stride8", "stride16", "stride32"]
-LEAST_SCORE = 0.02
-NMS_IOU = 0.6
-MOST_DETECTIONS = 30
 
 
 def conv(inputs: int, outputs: int, size: int = 1, stride: int = 1) -> nn.Sequential:
@@ -139,21 +136,6 @@ def train(network: nn.Module, images: np.ndarray, objects: list[Objects], epochs
     network.eval()
 
 
-def detections(outputs: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Boxes (D, 4), labels (D,) and scores (D,) of each image, best first, after non-maximum suppression."""
-    parts = [_decode(output, stride) for output, stride in zip(outputs, STRIDES)]
-    boxes, scores = (np.concatenate(group, 1) for group in zip(*parts))
-    return [_suppress(boxes[i], scores[i]) for i in range(len(boxes))]
-
-
-def mean_average_precision(outputs: list[np.ndarray], objects: list[Objects]) -> tuple[float, float]:
-    """mAP at IoU 0.5 and mean of mAP at IoU 0.5, 0.55 ... 0.95, both in percent; area under the monotone curve."""
-    found = detections(outputs)
-    limits = np.arange(0.5, 0.96, 0.05)
-    precisions = np.array([_average_precision(found, objects, c, limits) for c in range(len(CLASS_NAMES))])
-    return 100 * float(precisions[:, 0].mean()), 100 * float(precisions.mean())
-
-
 def _head(channels: int) -> nn.Sequential:
     last = QuantConv2d(32, 4 + len(CLASS_NAMES), 1)
     nn.init.constant_(last.bias[4:], -3.0)  # type: ignore[index]  # most cells hold nothing
@@ -216,60 +198,3 @@ def _paired_iou(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     sides = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp_min(0)
     common = sides.prod(1)
     return common / ((a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - common)
-
-
-def _decode(output: np.ndarray, stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (N, cells, 4) and class scores (N, cells, classes) of one head."""
-    rows, columns = output.shape[2:]
-    y, x = np.meshgrid(np.arange(rows) + 0.5, np.arange(columns) + 0.5, indexing="ij")
-    centre = (np.stack([x, y]) + output[:, :2]) * stride
-    half = np.exp(np.clip(output[:, 2:4], -4, 4)) * (stride / 2)
-    boxes = np.concatenate([centre - half, centre + half], 1).reshape(len(output), 4, -1)
-    scores = 1 / (1 + np.exp(-output[:, 4:])).reshape(len(output), output.shape[1] - 4, -1)
-    return boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)
-
-
-def _suppress(boxes: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    cells, labels = np.nonzero(scores > LEAST_SCORE)
-    values = scores[cells, labels]
-    order = np.argsort(-values, kind="stable")[:300]
-    boxes, labels, values = boxes[cells[order]], labels[order], values[order]
-    same = (labels[:, None] == labels[None]) & (iou(boxes, boxes) > NMS_IOU)
-    alive = np.ones(len(order), bool)
-    for i in range(len(order)):
-        if alive[i]:
-            alive[i + 1 :] &= ~same[i, i + 1 :]
-    kept = np.flatnonzero(alive)[:MOST_DETECTIONS]
-    return boxes[kept], labels[kept], values[kept]
-
-
-def _average_precision(
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]], objects: list[Objects], label: int, limits: np.ndarray
-) -> np.ndarray:
-    """Average precision of one class at each IoU limit: greedy matching by score, each object matched once."""
-    scores: list[float] = []
-    hits: list[np.ndarray] = []
-    total = 0
-    for (boxes, labels, values), truth in zip(found, objects):
-        wanted = truth.boxes[truth.labels == label]
-        total += len(wanted)
-        mine = labels == label
-        overlaps = iou(boxes[mine], wanted)
-        free = np.ones((len(limits), len(wanted)), bool)
-        for row, value in zip(overlaps, values[mine]):
-            candidates = np.where(free, row, -1.0) if len(wanted) else np.full((len(limits), 1), -1.0)
-            best = candidates.argmax(1)
-            hit = candidates.max(1) >= limits
-            for i in np.flatnonzero(hit):
-                free[i, best[i]] = False
-            scores.append(float(value))
-            hits.append(hit)
-    if not hits or not total:
-        return np.zeros(len(limits))
-    ranked = np.array(hits)[np.argsort(-np.array(scores), kind="stable")]
-    true = ranked.cumsum(0)
-    recall = true / total
-    precision = true / np.arange(1, len(ranked) + 1)[:, None]
-    envelope = np.maximum.accumulate(precision[::-1], 0)[::-1]
-    steps = np.diff(recall, axis=0, prepend=0)
-    return (steps * envelope).sum(0)

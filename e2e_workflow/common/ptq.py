@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
-from . import results, tasks, translation
+from . import results, translation
+from .lazy import later
 from .variant import Variant
+
+tasks = later("e2e_workflow.common.tasks")
 
 HEADER = ["network", "variant", "metric", "float", "Q/DQ", *translation.HEADER]
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "scikit-learn"]
@@ -35,16 +39,19 @@ def run(name: str, variants: list[Variant], smoke: bool, folder: Path) -> list[l
     return rows
 
 
-def main(workflow: str, description: str, variants: list[Variant], packages: list[str]) -> int:
+def main(workflow: str, description: str, variants: Callable[[], list[Variant]], packages: list[str]) -> int:
     """The command line of a workflow: e2e_workflow/<workflow>/results.md is written by a full run."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--smoke", action="store_true", help="two networks, a few epochs; asserts on the scores")
-    parser.add_argument("--only", choices=tasks.NAMES, help="one network")
+    parser.add_argument("--only", metavar="NAME", help="one network")
     arguments = parser.parse_args()
+    if arguments.only and arguments.only not in tasks.NAMES:
+        parser.error(f"--only {arguments.only}: the networks are {', '.join(tasks.NAMES)}")
+    found = variants()
     folder = tasks.WORK / (f"{workflow}_smoke" if arguments.smoke else workflow)
     folder.mkdir(parents=True, exist_ok=True)
     names = (arguments.only,) if arguments.only else SMOKE_NETWORKS if arguments.smoke else tasks.NAMES
-    text = results.table(HEADER, [row for n in names for row in run(n, variants, arguments.smoke, folder)])
+    text = results.table(HEADER, [row for n in names for row in run(n, found, arguments.smoke, folder)])
     print(text)
     if not (arguments.smoke or arguments.only):
         path = Path(__file__).resolve().parents[1] / workflow / "results.md"

@@ -9,7 +9,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from . import detector, digits, evaluate, fake_quant, glyph_network, glyphs, networks, shapes, training
+from . import (
+    average_precision,
+    detector,
+    digits,
+    evaluate,
+    fake_quant,
+    glyph_network,
+    glyphs,
+    networks,
+    shapes,
+    training,
+)
 
 WORK = Path(__file__).resolve().parents[1] / "work"
 SEED = 0
@@ -102,7 +113,7 @@ class DetectorTask(Task):
         detector.train(network, self.train_images, self.train_objects, epochs, rate)
 
     def score(self, outputs: list[np.ndarray]) -> float:
-        return detector.mean_average_precision(outputs, self.test_objects)[1]
+        return average_precision.mean_average_precision(outputs, self.test_objects)[1]
 
 
 class GlyphTask(Task):

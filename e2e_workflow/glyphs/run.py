@@ -12,13 +12,20 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
-from e2e_workflow.common import results, tasks, translation
+from e2e_workflow.common import results, translation
 from e2e_workflow.common.glyphs import packages
-from e2e_workflow.common.tasks import Task
+from e2e_workflow.common.lazy import later
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from e2e_workflow.common.tasks import Task
+
+tasks = later("e2e_workflow.common.tasks")
 
 COMMAND = "python -m e2e_workflow.glyphs.run"
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "pillow"]
@@ -28,7 +35,7 @@ PERCENTILE = 99.99
 RANGES: dict[str, Callable[[Task, nn.Module], None]] = {
     "max": lambda task, network: tasks.calibrate(task, network),
     "histogram": lambda task, network: tasks.calibrate(task, network, PERCENTILE),
-    "qat": tasks.quantize_aware,
+    "qat": lambda task, network: tasks.quantize_aware(task, network),
 }
 """How the ranges of the Q/DQ model are found; `qat` is fine-tuned afterwards."""
 

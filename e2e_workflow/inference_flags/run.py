@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from benchmarks.inference_flags import MODES, SETS, Coverage
-from e2e_workflow.common import evaluate, glyphs, results, shapes, tasks
-from e2e_workflow.common.glyph_network import Gate
+from e2e_workflow.common import glyphs, results, shapes
+from e2e_workflow.common.lazy import later
 from e2e_workflow.common.translation import ENGINE
 from e2e_workflow.glyphs.run import PERCENTILE
 from qdq_translator import TranslateOptions, translate
@@ -27,6 +26,8 @@ from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.inference import self_gated
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 
+evaluate, tasks = later("e2e_workflow.common.evaluate"), later("e2e_workflow.common.tasks")
+glyph_network, nn = later("e2e_workflow.common.glyph_network"), later("torch.nn")
 COMMAND = "python -m e2e_workflow.inference_flags.run"
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "scikit-learn", "pillow"]
 BARE = "glyphs_bare_pools"
@@ -122,7 +123,7 @@ def main() -> int:
         task = make_task(name, smoke)
         network = tasks.float_network(task, smoke)
         if name == BARE:
-            for gate in [module for module in network.modules() if isinstance(module, Gate)]:
+            for gate in [module for module in network.modules() if isinstance(module, glyph_network.Gate)]:
                 gate.pool = nn.AvgPool2d(gate.pool.kernel_size)
         for ranges, percentile in RANGES.items():
             tasks.calibrate(task, network, percentile)

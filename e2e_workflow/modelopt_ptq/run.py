@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from modelopt.onnx.quantization import quantize as modelopt_quantize
 
 from e2e_workflow.common import ptq
 from e2e_workflow.common.variant import Variant
@@ -18,6 +17,8 @@ from e2e_workflow.common.variant import Variant
 
 def _quantizer(method: str, target_dla: bool) -> Callable[[Path, np.ndarray, Path], None]:
     def quantize(float_model: Path, images: np.ndarray, qdq_model: Path) -> None:
+        from modelopt.onnx.quantization import quantize as modelopt_quantize
+
         modelopt_quantize(
             str(float_model),
             quantize_mode="int8",
@@ -42,4 +43,4 @@ VARIANTS = [
 
 
 if __name__ == "__main__":
-    sys.exit(ptq.main("modelopt_ptq", __doc__.splitlines()[0], VARIANTS, ["nvidia-modelopt"]))
+    sys.exit(ptq.main("modelopt_ptq", __doc__.splitlines()[0], lambda: VARIANTS, ["nvidia-modelopt"]))

@@ -8,20 +8,23 @@ samples are the first 64 images of the test split: `input` (64, 1, 16, 16) float
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from e2e_workflow.common import tasks
+from e2e_workflow.common.lazy import later
 
+tasks = later("e2e_workflow.common.tasks")
 FOLDER = Path(__file__).resolve().parents[2] / "qdq_translator" / "models"
 SAMPLES = 64
 WANTED_TOP1 = 97.0
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     task = tasks.DigitsTask("resnet", smoke=False)
     network = tasks.float_network(task, smoke=False)
     tasks.quantize_aware(task, network)

@@ -11,7 +11,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from e2e_workflow.common import results, tasks, translation
+from e2e_workflow.common import results, translation
+from e2e_workflow.common.lazy import later
+
+tasks = later("e2e_workflow.common.tasks")
 
 COMMAND = "python -m e2e_workflow.pytorch_qat.run"
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "scikit-learn"]
@@ -39,8 +42,10 @@ def run(name: str, smoke: bool, folder: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="a few epochs only; asserts on the scores")
-    parser.add_argument("--only", choices=tasks.NAMES, help="one network")
+    parser.add_argument("--only", metavar="NAME", help="one network")
     arguments = parser.parse_args()
+    if arguments.only and arguments.only not in tasks.NAMES:
+        parser.error(f"--only {arguments.only}: the networks are {', '.join(tasks.NAMES)}")
     folder = tasks.WORK / ("pytorch_qat_smoke" if arguments.smoke else "pytorch_qat")
     folder.mkdir(parents=True, exist_ok=True)
     names = [arguments.only] if arguments.only else tasks.NAMES

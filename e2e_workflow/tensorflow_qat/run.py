@@ -8,14 +8,19 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
-import tf2onnx
 
-from e2e_workflow.common import digits, evaluate, results, translation
-from e2e_workflow.tensorflow_qat.model import NETWORKS, Classifier, Mode
+from e2e_workflow.common import results, translation
+from e2e_workflow.common.lazy import later
 
+if TYPE_CHECKING:
+    from e2e_workflow.tensorflow_qat.model import Classifier, Mode
+
+tf, tf2onnx = later("tensorflow"), later("tf2onnx")
+digits, evaluate = later("e2e_workflow.common.digits"), later("e2e_workflow.common.evaluate")
+models = later("e2e_workflow.tensorflow_qat.model")
 COMMAND = "python -m e2e_workflow.tensorflow_qat.run"
 PACKAGES = ["tensorflow-cpu", "tf2onnx", "onnx", "onnxruntime", "numpy", "scikit-learn"]
 HEADER = ["network", "metric", "float", "Q/DQ", *translation.HEADER]
@@ -53,7 +58,7 @@ def calibrate(network: Classifier, data: digits.Digits) -> None:
     """Collect amax of every activation on the float network."""
     images = data.train_images[:CALIBRATION_IMAGES].transpose(0, 2, 3, 1)
     for start in range(0, len(images), BATCH):
-        network(tf.constant(images[start : start + BATCH]), Mode.CALIBRATE, training=False)
+        network(tf.constant(images[start : start + BATCH]), models.Mode.CALIBRATE, training=False)
 
 
 def export(network: Classifier, mode: Mode, path: Path) -> Path:
@@ -73,16 +78,16 @@ def run(name: str, smoke: bool, folder: Path) -> list[str]:
     """One network: a row of the table. Raises AssertionError on bad scores."""
     tf.keras.utils.set_random_seed(SEED)
     data = digits.load()
-    network = NETWORKS[name]()
+    network = models.NETWORKS[name]()
 
     def score(model: evaluate.Model) -> float:
         return evaluate.top1_of(evaluate.outputs(model, data.test_images)[0], data.test_labels)
 
-    train(network, data, Mode.FLOAT, 6 if smoke else 25, 0.05)
-    float_score = score(export(network, Mode.FLOAT, folder / f"{name}_float.onnx"))
+    train(network, data, models.Mode.FLOAT, 6 if smoke else 25, 0.05)
+    float_score = score(export(network, models.Mode.FLOAT, folder / f"{name}_float.onnx"))
     calibrate(network, data)
-    train(network, data, Mode.QUANTIZE, 1 if smoke else 5, 0.005)
-    model = export(network, Mode.QUANTIZE, folder / f"{name}_qat.onnx")
+    train(network, data, models.Mode.QUANTIZE, 1 if smoke else 5, 0.005)
+    model = export(network, models.Mode.QUANTIZE, folder / f"{name}_qat.onnx")
     qdq_score = score(model)
     found = translation.outcomes(model, score)
     cells = [cell for outcome in found for cell in outcome.cells()]
@@ -104,7 +109,7 @@ def main() -> int:
     tf.config.experimental.enable_op_determinism()
     folder = FOLDER / ("tensorflow_qat_smoke" if arguments.smoke else "tensorflow_qat")
     folder.mkdir(parents=True, exist_ok=True)
-    text = results.table(HEADER, [run(name, arguments.smoke, folder) for name in NETWORKS])
+    text = results.table(HEADER, [run(name, arguments.smoke, folder) for name in models.NETWORKS])
     print(text)
     if not arguments.smoke:
         results.write(Path(__file__).with_name("results.md"), COMMAND, text, PACKAGES)

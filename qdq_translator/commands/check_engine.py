@@ -84,7 +84,8 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
     """Summary and tables, no wider than 80 columns where the terminal's width is not known."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+
+    from qdq_translator.report.tables import pairs, table_of, title
 
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -92,9 +93,7 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
     summary = check.summary()
     int8 = summary["int8"]
     promised = sum(int8.values())
-    counts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    counts.add_column(justify="right")
-    counts.add_column()
+    counts = pairs()
     rows = (
         (f"{int8['obeyed']} of {promised}", "layers planned in INT8 run in INT8"),
         (int8["disobeyed"], "planned in INT8, run in a higher precision"),
@@ -118,12 +117,8 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
         console.print("\nTensorRT rejected the calibration cache: its header holds another version or algorithm.")
     shown = [v for v in check.verdicts if everything or v.is_disobedience or v.verdict == "missing"]
     if shown:
-        table = Table(title="layers" if everything else "against the plan, or nowhere", title_justify="left")
-        table.add_column("layer", overflow="fold", ratio=3)
-        table.add_column("op", overflow="fold", ratio=1)
-        table.add_column("plan")
-        table.add_column("engine")
-        table.add_column("why", overflow="fold", ratio=2)
+        title(console, "Layers" if everything else "Against the plan, or nowhere")
+        table = table_of("layer", "op", "plan", "engine", "why", ratios=(3, 1, 0, 0, 2))
         for verdict in shown:
             where = verdict.actual or verdict.verdict
             why = verdict.why or (verdict.verdict if everything else "")
@@ -131,19 +126,19 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
         console.print(table)
     lists = (
         ("Q/DQ left unfused", [f"{e.name} ({e.change})" for e in check.unfused_qdq]),
-        ("conversions to or from INT8", [f"{e.name} ({e.change})" for e in check.quantizers]),
-        ("fell back to the GPU", [f"{name}: {cause}" if cause else name for name, cause in check.gpu_fallbacks]),
-        ("missing scales", check.missing_scales),
-        ("names that matched no layer", check.unmatched_precisions),
+        ("Conversions to or from INT8", [f"{e.name} ({e.change})" for e in check.quantizers]),
+        ("Fell back to the GPU", [f"{name}: {cause}" if cause else name for name, cause in check.gpu_fallbacks]),
+        ("Missing scales", check.missing_scales),
+        ("Names that matched no layer", check.unmatched_precisions),
         (
-            "regions",
+            "Regions",
             [f"{r.device or 'device unknown'} {r.name}: {len(r.nodes)} layers" for r in check.regions],
         ),
     )
-    for title, items in lists:
+    for heading, items in lists:
         limit = len(items) if everything else 10
         if items:
-            console.print(f"\n{title}:")
+            title(console, heading)
         for item in items[:limit]:
             console.print(f"  {escape(item)}")
         if len(items) > limit:

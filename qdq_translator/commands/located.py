@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.sets import refuse_mixture
 
@@ -49,9 +50,9 @@ def next_commands(
         return [f"qdq-translator check-engine{where} --layer_info {shlex.quote(str(info))}"]
     report: Dict[str, Any] = {"inputs": inputs or []}
     if inputs is None and files.report.exists():
-        report = files.read_report("inputs", "source")
+        report = files.read_report("inputs")
     shapes = _static_shapes(report.get("inputs", []))
-    explicit = model or _find(report.get("source", {}).get("file") or f"{files.name}.onnx", files.folder)
+    explicit = model or find_explicit(files, "")
     steps = {
         "report": f"qdq-translator report{where}",
         "verify": f"qdq-translator verify {_model_flag(explicit)}{where}" if explicit else "",
@@ -59,6 +60,22 @@ def next_commands(
     }
     order = list(steps)
     return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
+
+
+def find_explicit(files: TranslationFiles, model: str) -> str:
+    """The file of the explicit model: `model` where that is one, else where it is likely to lie, '' for none."""
+    if Path(model).is_file():
+        return model
+    source = files.read_report("source").get("source", {}) if files.report.exists() else {}
+    return _find(source.get("file") or f"{files.name}.onnx", files.folder)
+
+
+def explicit_model(files: TranslationFiles, model: str) -> str:
+    """The same. Raises UserError for none."""
+    found = find_explicit(files, model)
+    if not found:
+        raise UserError(f"The explicit model of '{files.name}' was not found.", "Name its file with -i.")
+    return found
 
 
 def _model_flag(explicit: str) -> str:

@@ -32,13 +32,13 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(rows, indent=2))
         return 0
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for head in ("platform", "TensorRT", "cache", "DLA", "note, source"):
-        table.add_column(head, no_wrap=head != "note, source")
+    from qdq_translator.report.tables import table_of
+
+    table = table_of("platform", "TensorRT", "cache", "DLA", "note, source")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
     for p, row in zip(PLATFORMS, rows):
         cells = [row["platform"], row["tensorrt"], row["cache_header"] or "-", row["dla"] or "-"]
         table.add_row(*map(str, cells), f"{p.note}; {p.source}" if p.note else p.source, style=None)

@@ -5,6 +5,8 @@ from typing import Optional
 
 from qdq_translator.options import model_option, option, translation_option
 
+TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
+
 
 @dataclasses.dataclass
 class Options:
@@ -28,6 +30,12 @@ class Options:
         metavar="FILE",
         help="results of 'qdq-translator verify --save', to show on the page of --html",
     )
+    fix_list: Optional[str] = option(
+        "--fix_list",
+        default=None,
+        choices=TOOLS,
+        help="what to quantize too and what to leave out, as arguments of the tool that quantized the model",
+    )
     verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
 
 
@@ -41,8 +49,15 @@ def run(options: Options) -> int:
 
     if options.verify and not options.html:
         raise UsageError("--verify shows on a page.", "Name the page with --html FILE.")
+    if options.fix_list and (options.html or options.json or options.against):
+        raise UsageError("--fix_list prints a list of its own.", "Leave --html, --json and --against out.")
     files = locate(options.translation, options.model)
     report = files.read_report()
+    if options.fix_list:
+        from qdq_translator.report.fix_lists import format_fix_list
+
+        print(format_fix_list(report, options.fix_list), end="")
+        return 0
     other = comparison = None
     names = (options.against or "", options.translation)
     if options.against:

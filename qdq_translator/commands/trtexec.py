@@ -4,6 +4,7 @@ import dataclasses
 from typing import Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
+from qdq_translator.emit.trtexec.request import MODES
 from qdq_translator.options import option
 
 
@@ -12,6 +13,22 @@ class Options(EngineOptions):
     """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
     the files, mends the header of the calibration cache where TensorRT's version is another one, and runs it."""
 
+    mode: str = option(
+        "--mode",
+        default="implicit",
+        choices=MODES,
+        help="what to build: the translation; to compare with it the Q/DQ model (explicit; name it with -i), the stripped model "
+        "in FP16 alone (fp16), or in whatever TensorRT finds fastest (best)",
+    )
+    sparsity: Optional[str] = option(
+        "--sparsity",
+        default=None,
+        choices=("enable", "force"),
+        help="kernels for 2:4 sparse weights: where the weights are sparse, or, to see the speed alone, everywhere",
+    )
+    profile: Optional[str] = option(
+        "--profile", default=None, metavar="FILE", help="write the time of every layer there, for 'plan --fit'"
+    )
     skip_inference: bool = option("--skip_inference", default=False, help="build only, do not time the engine")
     trt_version: Optional[str] = option(
         "--trt_version",
@@ -28,10 +45,11 @@ class Options(EngineOptions):
 
 def run(options: Options) -> int:
     """Prints the command on stdout and notes on stderr, or writes the script."""
+    import shlex
     import sys
     from pathlib import Path
 
-    from qdq_translator.commands.located import locate, print_next
+    from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
     from qdq_translator.disk import refuse_overwriting, write_file
     from qdq_translator.emit import trtexec
     from qdq_translator.errors import UsageError
@@ -43,6 +61,8 @@ def run(options: Options) -> int:
         version = trtexec.parse_version(options.trt_version)
     elif options.platform:
         version = find_platform(options.platform).tensorrt
+    if options.mode != "implicit" and (options.script or options.tool != "trtexec"):
+        raise UsageError("--mode prints a trtexec command.", "Leave --script and --tool out.")
     if options.script and options.tool != "trtexec":
         raise UsageError("--script writes a script for trtexec.", "Drop --tool polygraphy or --script.")
     asked, notes = options.request(files)
@@ -51,13 +71,24 @@ def run(options: Options) -> int:
         save_engine=options.save_engine,
         layer_info=options.layer_info,
         skip_inference=options.skip_inference,
+        mode=options.mode,
+        explicit_model=explicit_model(files, options.model) if options.mode == "explicit" else "",
+        sparsity=options.sparsity or "",
+        profile=options.profile or "",
         verbose=options.verbose,
     )
-    engine, info = trtexec.engine_paths(files.model, "int8", request)
+    kind = "int8" if options.mode == "implicit" else options.mode
+    beside = files.folder / f"{files.name}.onnx" if kind == "explicit" else files.model
+    engine, info = trtexec.engine_paths(beside, kind, request)
     request = dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or ""))
     settings = trtexec.prepare(files, request, version)
+    compared = ""
     if options.tool == "polygraphy":
-        text = trtexec.polygraphy_command(trtexec.polygraphy_arguments(settings))
+        commands = [trtexec.polygraphy_arguments(settings)]
+        if not options.dla_standalone and not options.skip_inference:
+            compared = find_explicit(files, options.model)
+            commands += trtexec.comparison_commands(settings, compared) if compared else []
+        text = "\n".join(map(trtexec.polygraphy_command, commands))
     else:
         arguments = trtexec.trtexec_arguments(settings)
         text = trtexec.trtexec_command(arguments)
@@ -70,6 +101,11 @@ def run(options: Options) -> int:
     for note in (*notes, *settings.notes):
         print(f"note: {note}", file=sys.stderr)
     sys.stdout.write(text)
-    if info is not None and not options.layer_info:
+    if compared:
+        made = trtexec.comparison_files(settings)
+        words = ["verify", "-i", compared, "-t", str(files.model)]
+        words += ["--inputs", made["inputs"], "--device_results", made["engine_outputs"]]
+        print(f"next:\n  qdq-translator {shlex.join(words)}", file=sys.stderr)
+    elif options.mode == "implicit" and info is not None and not options.layer_info:
         print_next(files, "", "trtexec", info)
     return 0

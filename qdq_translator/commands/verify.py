@@ -28,7 +28,8 @@ class Options:
         "--inputs",
         default=None,
         metavar="PATH",
-        help="an .npz (one array per input, first axis = samples), .npy, image, or a folder of them (default: random)",
+        help="an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or what 'polygraphy run "
+        "--save-inputs' wrote (default: random)",
     )
     labels: Optional[str] = option(
         "--labels",
@@ -59,6 +60,12 @@ class Options:
     )
     sensitivity: bool = option(
         "--sensitivity", default=False, help="rank layers by what the outputs gain when they are kept in FP16"
+    )
+    save_layers: Optional[str] = option(
+        "--save_layers",
+        default=None,
+        metavar="FILE",
+        help="write the layers that --sensitivity names, one a line, for translate --keep_fp16 @FILE",
     )
     time_limit: Real = option("--time_limit", default=300.0, metavar="SECONDS", type=Real, help="of --sensitivity")
     fp16: bool = option("--fp16", default=False, help="layers above INT8 compute through float16, not in float32")
@@ -115,7 +122,7 @@ class Options:
         "--device_results",
         default=None,
         metavar="FILE",
-        help="device_results.json of e2e_workflow/on_device, to compare",
+        help="device_results.json of e2e_workflow/on_device, or what 'polygraphy run --save-outputs' wrote, to compare",
     )
     save: Optional[str] = option(
         "--save", default=None, metavar="FILE", help="write the results as JSON, for report --html"
@@ -143,15 +150,18 @@ def run(options: Options) -> int:
             options, model=options.model or str(EXAMPLE_MODEL), inputs=options.inputs or str(EXAMPLE_SAMPLES)
         )
     _check(options)
-    if options.save:
+    saved = [Path(path) for path in (options.save, options.save_layers) if path]
+    for path in saved:
         files = TranslationFiles.locate(options.translation, options.model, only_one=True)
         read = (options.model, options.float, options.inputs, options.labels, options.device_results)
-        refuse_overwriting([Path(options.save)], [*files, *(Path(path) for path in read if path)])
-        check_place(Path(options.save))
+        refuse_overwriting([path], [*files, *(Path(name) for name in read if name)])
+        check_place(path)
     with progress_bar(sys.stderr) as progress:
         results = verify(options, progress)
     if options.save:
         write_file(Path(options.save), (json.dumps(results, indent=2) + "\n").encode())
+    if options.save_layers:
+        write_file(Path(options.save_layers), "".join(f"{n}\n" for n in results["sensitivity"]["layers"]).encode())
     if options.json:
         print(json.dumps(results, indent=2))
     else:
@@ -183,6 +193,8 @@ def _check(options: Options) -> None:
         raise UsageError(f"--samples {options.samples} is not a number of samples.", "Give 1 or more.")
     if any(s <= 0 for s in options.image_std):
         raise UsageError("--image_std must be positive.", "The pixels are divided by it.")
+    if options.save_layers and not options.sensitivity:
+        raise UsageError("--save_layers writes what --sensitivity finds.", "Add --sensitivity.")
     if options.max_metric_drop is not None and not options.metric:
         raise UsageError("--max_metric_drop needs a metric.", "Name one with --metric file.py:name.")
     if (options.labels or options.metric) and not options.inputs:

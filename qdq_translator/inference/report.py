@@ -7,6 +7,7 @@ from typing import Iterable
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.inference import self_gated
 from qdq_translator.inference.context import LOWER_BOUND, Context
+from qdq_translator.parsing import did_you_mean
 from qdq_translator.words import counted
 
 TOLD_SHARE = 0.1
@@ -29,13 +30,14 @@ def _named(tensors: Iterable[str]) -> str:
 
 def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
     """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
-    present = {node.op_type for node in context.graph.nodes}
+    present = dict.fromkeys(node.op_type for node in context.graph.nodes)
     absent = [op for op in context.options.addtl_ops_to_infer_adjacent_scales if op not in present]
     if absent:
-        diagnostics.info(
+        near = dict.fromkeys(filter(None, (did_you_mean(op, present) for op in absent)))
+        (diagnostics.warning if near else diagnostics.info)(
             "S3",
             f"The model has no {' or '.join(absent)} operator, which --addtl_ops_to_infer_adjacent_scales names.",
-            hint="ONNX operators are spelt like LeakyRelu.",
+            hint=" ".join(near) or f"It has {', '.join(sorted(present))}.",
             data={"operators": absent},
         )
 

@@ -9,6 +9,7 @@ from qdq_translator.precision import LayerPlan
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
 from qdq_translator.report.dla import by_limit
 from qdq_translator.report.messages import Messages, one_a_rule
+from qdq_translator.report.tables import SHOWN, cut, indented, pairs, table_of, title
 from qdq_translator.rules import words
 from qdq_translator.words import amount, counted, milliseconds, percent, size
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_SHOWN = 8
-"""Rows of a list that are shown without --all."""
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _VERDICTS = {
     "dla-int8": "DLA INT8",
@@ -39,7 +38,7 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     coverage, scales = summary["coverage"], summary["scales"]
     layers, macs = coverage["layers"], coverage["macs"]
     console.print(f"[bold]{escape(summary['model'])}[/bold] -> {escape(summary['files']['model'])}", soft_wrap=True)
-    rows = _pairs()
+    rows = pairs()
     inferred = scales["total"] - scales["explicit"]
     rows.add_row(
         "scales",
@@ -104,16 +103,9 @@ def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) 
     from rich.markup import escape
 
     console = Console(highlight=False)
-    table = _table(
-        "model",
-        "INT8 layers",
-        "INT8 MACs",
-        "FP16 avoidable",
-        "warnings",
-        "status",
-        right=(1, 2, 3, 4),
-        ratios=(1, 0, 0, 0, 0, 0),
-    )
+    times = ["ms"] if any(summary["cost"] for summary in summaries) else []  # estimated on a DLA alone
+    titles = ["model", "INT8 layers", "INT8 MACs", *times, "FP16 avoidable", "warnings", "status"]
+    table = table_of(*titles, right=tuple(range(1, len(titles) - 1)), ratios=(1, *[0] * (len(titles) - 1)))
     missed = {row["model"] for row in failures}
     for summary in summaries:
         layers, macs = summary["coverage"]["layers"], summary["coverage"]["macs"]
@@ -121,12 +113,13 @@ def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) 
         warnings = sum(d["severity"] == "warning" for d in summary["diagnostics"])
         int8 = on_dla or {"layers": layers["int8"], "macs": macs["int8"]}
         share = percent(int8["macs"], macs["total"]) if macs["total"] else "unknown"
-        cells = (f"{int8['layers']} of {layers['total']}", share, str(layers["avoidable"]), str(warnings))
+        time = [milliseconds(summary["cost"]["milliseconds"]).replace(" ms", "")] if times else []
+        cells = (f"{int8['layers']} of {layers['total']}", share, *time, str(layers["avoidable"]), str(warnings))
         table.add_row(escape(summary["model"]), *cells, "below limit" if summary["source"] in missed else "done")
     translated = {summary["source"] for summary in summaries}
     for row in failures:
         if row["model"] not in translated:
-            table.add_row(escape(row["model"]), "-", "-", "-", "-", "failed")
+            table.add_row(escape(row["model"]), *["-"] * (len(titles) - 2), "failed")
     console.print(table)
 
 
@@ -206,7 +199,7 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     made_for = plan or f"cache TRT {report['cache_version']['number']}"
     console.print(f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, {made_for}")
     if report["dla"]:
-        rows = _pairs()
+        rows = pairs()
         _add_verdict(rows, report["dla"], report["cost"])
         if report["assumption"] and report["cost"]["fp16_milliseconds"] is not None:
             rows.add_row("in FP16", f"{milliseconds(report['cost']['fp16_milliseconds'])}, the same layers of the DLA")
@@ -227,7 +220,7 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     chosen = [d for d in report["diagnostics"] if everything or d["severity"] != "info"]
     notes = len(report["diagnostics"]) - len(chosen)
     if chosen:
-        _title(console, "Diagnostics")
+        title(console, "Diagnostics")
         _print_diagnostics(console, chosen, "" if everything else "--all")
     if not everything:
         more = f" and {counted(notes, 'note')}" if notes else ""
@@ -236,7 +229,7 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
 
 def _print_coverage(console: Console, report: dict[str, Any]) -> None:
     coverage = report["coverage"]
-    table = _table("", "total", "INT8", "by design", "avoidable", right=(1, 2, 3, 4))
+    table = table_of("", "total", "INT8", "by design", "avoidable", right=(1, 2, 3, 4))
     for name, label in (("layers", "layers"), ("macs", "MACs"), ("weights", "weights")):
         row = coverage[name]
         total = row["total"]
@@ -276,15 +269,15 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
         return
     total = report["coverage"]["macs"]["total"]
     avoidable = report["coverage"]["layers"]["avoidable"]
-    _title(
+    title(
         console,
         f"Root causes: {counted(len(causes), 'tensor')} without scale behind {counted(avoidable, 'avoidable layer')}",
     )
     timed = any(group["milliseconds"] is not None for group in groups)
-    table = _table(
+    table = table_of(
         "never quantized", "layers", *(["ms gained"] if timed else []), "MACs", "so far", "cure", right=(1, 2, 3, 4)
     )
-    for group in groups if everything else groups[:_SHOWN]:
+    for group in groups if everything else groups[:SHOWN]:
         table.add_row(
             _outputs_of(group["op"], len(group["tensors"])),
             str(group["layers"]),
@@ -293,7 +286,7 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
             _gain(group["total_macs"], total),
             "\n".join(group["options"]) or "quantize in the model",
         )
-    _cut(table, len(groups), everything)
+    cut(table, len(groups), everything)
     console.print(table)
     if timed:
         console.print(f"  ms: {report['cost']['what']}", style="dim")
@@ -301,7 +294,7 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
     by_tensor = {cause["tensor"]: cause for cause in causes}
     shown = causes if everything else [by_tensor[group["tensors"][0]] for group in groups[:4]]
     for cause in shown:
-        console.print(_indented(f"{escape(cause['sentence'])} [dim]Cure: {escape(cause['cure'])}.[/dim]"))
+        console.print(indented(f"{escape(cause['sentence'])} [dim]Cure: {escape(cause['cure'])}.[/dim]"))
     if len(causes) > len(shown):
         console.print(f"  ... and {counted(len(causes) - len(shown), 'tensor')} more", style="dim")
 
@@ -316,10 +309,10 @@ def _print_what_if(console: Console, report: dict[str, Any]) -> None:
     rows = report["root_causes"]["what_if"]
     if not rows:
         return
-    _title(console, "What further options would do")
+    title(console, "What further options would do")
     total = report["coverage"]["macs"]["total"]
     if report["dla"]:
-        table = _table("translate with", "INT8 layers", "MACs", "GPU", "ms", "bits lost", right=(1, 2, 3, 4, 5))
+        table = table_of("translate with", "INT8 layers", "MACs", "GPU", "ms", "bits lost", right=(1, 2, 3, 4, 5))
         told = report["dla"]["shares"]
         time = report["cost"]["milliseconds"]
         now = {"int8_layers": told["dla-int8"]["layers"], "int8_macs": told["dla-int8"]["macs"], "bits_lost": 0.0}
@@ -333,7 +326,7 @@ def _print_what_if(console: Console, report: dict[str, Any]) -> None:
         if time is not None:
             console.print(f"  ms: {report['cost']['what']}", style="dim")
         return
-    table = _table("translate with", "INT8 layers", "INT8 MACs", "scales", right=(1, 2, 3))
+    table = table_of("translate with", "INT8 layers", "INT8 MACs", "scales", right=(1, 2, 3))
     table.add_row(
         "(as it is)",
         str(report["coverage"]["layers"]["int8"]),
@@ -356,11 +349,11 @@ def _print_layers(console: Console, report: dict[str, Any], everything: bool) ->
 
     plan = [LayerPlan.from_dict(row) for row in report["plan"]]
     if everything:
-        _title(console, "Plan")
+        title(console, "Plan")
         timed = report["cost"] is not None
         more = ("ms", "bound by") if timed else ()
         ratios = (4, 0, 0, 0, *(0 for _ in more), 5)
-        table = _table(
+        table = table_of(
             "layer", "op", "runs in", "MACs", *more, "reason", right=(3, 4) if timed else (3,), ratios=ratios
         )
         for row in plan:
@@ -377,11 +370,11 @@ def _print_layers(console: Console, report: dict[str, Any], everything: bool) ->
     avoidable = [row for row in plan if row.avoidable]
     avoidable.sort(key=lambda row: (-(row.milliseconds or 0), -(row.macs or 0)))
     if avoidable:
-        _title(console, "FP16 avoidable: layers in FP16 that need not be")
+        title(console, "FP16 avoidable: layers in FP16 that need not be")
         _print_rows(console, report, avoidable, "because")
     longest = sorted((row for row in plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
     if longest:
-        _title(console, "What takes the time")
+        title(console, "What takes the time")
         _print_rows(console, report, longest, "in")
 
 
@@ -392,12 +385,12 @@ def _print_rows(console: Console, report: dict[str, Any], rows: list[LayerPlan],
     timed = report["cost"] is not None
     more = ("ms", "bound by") if timed else ()
     ratios = (4, 0, 0, *(0 for _ in more), 5 if last == "because" else 0)
-    table = _table("layer", "op", "MACs", *more, last, right=(2, 3) if timed else (2,), ratios=ratios)
-    for row in rows[:_SHOWN]:
+    table = table_of("layer", "op", "MACs", *more, last, right=(2, 3) if timed else (2,), ratios=ratios)
+    for row in rows[:SHOWN]:
         text = row.device if last == "in" else f"'{row.cause}' has no scale" if row.cause else row.reason
         cells = _cost_of(row) if timed else ()
         table.add_row(escape(row.name), escape(row.op), _part_of(row), *cells, escape(text))
-    _cut(table, len(rows), False)
+    cut(table, len(rows), False)
     console.print(table)
 
 
@@ -425,11 +418,11 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
     from rich.markup import escape
 
     dla = report["dla"]
-    _title(console, f"DLA ({dla['generation']}), predicted")
+    title(console, f"DLA ({dla['generation']}), predicted")
     if dla["counts"]["gpu"]:
         console.print("  Layers on the GPU are a build error where fallback is not allowed.", style="dim")
     console.print(f"  At most {dla['max_loadables']} subgraphs are loaded on a core.", style="dim")
-    table = _table("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
+    table = table_of("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
     for limit, rows in by_limit(dla["layers"]).items():
         finding = rows[0][1]
         name, found = rows[0][0]["name"], finding["found"]
@@ -442,14 +435,14 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
     if table.row_count:
         console.print(table)
     fallbacks = [row for row in dla["layers"] if row["verdict"] == "gpu"]
-    for row in fallbacks if everything else fallbacks[:_SHOWN]:
+    for row in fallbacks if everything else fallbacks[:SHOWN]:
         findings = [finding for finding in row["findings"] if finding["effect"] == "gpu"]
         reasons = "; ".join(f["text"] + (f": {f['found']}" if f["found"] != row["op"] else "") for f in findings)
-        console.print(_indented(f"GPU  {escape(row['op'])} '{escape(row['name'])}': {escape(reasons)}"))
-    if len(fallbacks) > _SHOWN and not everything:
-        console.print(f"  ... and {len(fallbacks) - _SHOWN} more on the GPU", style="dim")
+        console.print(indented(f"GPU  {escape(row['op'])} '{escape(row['name'])}': {escape(reasons)}"))
+    if len(fallbacks) > SHOWN and not everything:
+        console.print(f"  ... and {len(fallbacks) - SHOWN} more on the GPU", style="dim")
     for note in dla["notes"]:
-        console.print(_indented(escape(note)))
+        console.print(indented(escape(note)))
 
 
 def _print_rewrites(console: Console, rewrites: dict[str, Any], everything: bool, assumed: bool) -> None:
@@ -459,19 +452,19 @@ def _print_rewrites(console: Console, rewrites: dict[str, Any], everything: bool
     if not applied:
         return
     would = "With --dla_rewrites, as this plan assumes" if assumed else "Rewritten for the DLA"
-    _title(console, f"{would}: {counted(len(applied), 'place')}")
+    title(console, f"{would}: {counted(len(applied), 'place')}")
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in applied:
         was, now = (_ops(node["op"] for node in row[side]) for side in ("before", "after"))
         groups.setdefault((row["rule"], was, now), []).append(row)
-    table = _table("rule", "was", "is", "places", "the first", right=(3,), ratios=(0, 4, 4, 0, 3))
+    table = table_of("rule", "was", "is", "places", "the first", right=(3,), ratios=(0, 4, 4, 0, 3))
     for number, ((rule, was, now), rows) in enumerate(groups.items()):
-        if number < _SHOWN or everything:
+        if number < SHOWN or everything:
             table.add_row(rule, was, now or "a constant, or gone", str(len(rows)), escape(rows[0]["before"][0]["node"]))
-    _cut(table, len(groups), everything)
+    cut(table, len(groups), everything)
     console.print(table)
     for row in [row for row in rewrites["left"] if row["why"]]:
-        console.print(_indented(f"left: {escape(row['op'])} '{escape(row['node'])}': {escape(row['why'])}"))
+        console.print(indented(f"left: {escape(row['op'])} '{escape(row['node'])}': {escape(row['why'])}"))
 
 
 def _ops(ops: Iterable[str]) -> str:
@@ -486,17 +479,17 @@ def _print_shared(console: Console, ranges: list[dict[str, Any]], everything: bo
     }
     for kind, group in kinds.items():
         if group:
-            _title(console, f"Ranges that the DLA requires to be equal: {kind}")
+            title(console, f"Ranges that the DLA requires to be equal: {kind}")
             _print_ranges(console, group, everything)
 
 
 def _print_ranges(console: Console, ranges: list[dict[str, Any]], everything: bool) -> None:
     from rich.markup import escape
 
-    table = _table("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
+    table = table_of("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
     rows = [(tensor, shared) for shared in ranges for tensor in shared["tensors"] if tensor["scale"] != shared["scale"]]
     rows.sort(key=lambda pair: -pair[0]["bits_lost"])
-    for tensor, shared in rows if everything else rows[:_SHOWN]:
+    for tensor, shared in rows if everything else rows[:SHOWN]:
         table.add_row(
             escape(tensor["tensor"]),
             f"{tensor['scale']:.4g}",
@@ -504,40 +497,40 @@ def _print_ranges(console: Console, ranges: list[dict[str, Any]], everything: bo
             f"{tensor['bits_lost']:.1f}",
             escape(shared["from"]),
         )
-    _cut(table, len(rows), everything)
+    cut(table, len(rows), everything)
     console.print(table)
 
 
 def _print_scales(console: Console, report: dict[str, Any], everything: bool) -> None:
     from rich.markup import escape
 
-    _title(console, "Scales and weights")
-    pairs = _pairs()
+    title(console, "Scales and weights")
+    counts = pairs()
     explicit = sum(row["explicit"] for row in report["scales"])
-    pairs.add_row(str(explicit), "scales from the model")
+    counts.add_row(str(explicit), "scales from the model")
     for rule, number in inferred_by_rule(report["scales"]).items():
-        pairs.add_row(str(number), f"inferred by rule {rule}" + (f", {words(rule)}" if words(rule) else ""))
+        counts.add_row(str(number), f"inferred by rule {rule}" + (f", {words(rule)}" if words(rule) else ""))
     if report["automatic_scales"]:
-        pairs.add_row(str(len(report["automatic_scales"])), "for tensors that only TensorRT's network has (S10)")
+        counts.add_row(str(len(report["automatic_scales"])), "for tensors that only TensorRT's network has (S10)")
     if report["conflicts"]:
-        pairs.add_row(str(len(report["conflicts"])), "tensors with conflicting scales (C1)")
+        counts.add_row(str(len(report["conflicts"])), "tensors with conflicting scales (C1)")
     exact = sum(row["exact"] for row in report["weights"])
-    pairs.add_row(f"{exact} of {len(report['weights'])}", "weights reproduce every trained code")
-    console.print(pairs)
+    counts.add_row(f"{exact} of {len(report['weights'])}", "weights reproduce every trained code")
+    console.print(counts)
     odd = [row for row in report["weights"] if not row["exact"]]
     if odd:
-        table = _table("weight", "codes reproduced", "largest error", right=(1, 2), ratios=(1, 0, 0))
-        for row in odd if everything else sorted(odd, key=lambda row: row["share"])[:_SHOWN]:
+        table = table_of("weight", "codes reproduced", "largest error", right=(1, 2), ratios=(1, 0, 0))
+        for row in odd if everything else sorted(odd, key=lambda row: row["share"])[:SHOWN]:
             table.add_row(escape(row["weight"]), f"{100 * row['share']:.4g}%", f"{100 * row['largest_error']:.2g}%")
-        _cut(table, len(odd), everything)
+        cut(table, len(odd), everything)
         console.print(table)
 
 
 def _print_ends(console: Console, report: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    _title(console, "Graph inputs and outputs")
-    table = _table("tensor", "shape", "scale", "hex", right=(2,), ratios=(1, 0, 0, 0))
+    title(console, "Graph inputs and outputs")
+    table = table_of("tensor", "shape", "scale", "hex", right=(2,), ratios=(1, 0, 0, 0))
     for kind in ("inputs", "outputs"):
         for row in report[kind]:
             shape = "unknown" if row["shape"] is None else "x".join("?" if d is None else str(d) for d in row["shape"])
@@ -558,46 +551,4 @@ def _print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_the
         hint = f" {item['hint']}" if item.get("hint") else ""
         more = f" [dim](the worst of {group.count}; {all_of_them} lists them)[/dim]" if group.count > 1 else ""
         colour = _COLOURS[item["severity"]]
-        console.print(_indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + hint)}{more}"))
-
-
-def _title(console: Console, text: str) -> None:
-    console.print(f"\n[bold]{text}[/bold]")
-
-
-def _indented(markup: str) -> Any:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    text = Text.from_markup(markup, overflow="fold")
-    return Padding(text, (0, 0, 0, 2))
-
-
-def _pairs() -> Table:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 1, 0, 1), pad_edge=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
-
-
-def _table(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] = ()) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, expand=bool(ratios))
-    for index, title in enumerate(titles):
-        table.add_column(
-            title,
-            justify="right" if index in right else "left",
-            overflow="fold",
-            ratio=(ratios[index] or None) if ratios else None,
-            no_wrap=False,
-        )
-    return table
-
-
-def _cut(table: Table, length: int, everything: bool) -> None:
-    if length > _SHOWN and not everything:
-        table.add_row(f"... {length - _SHOWN} more", *[""] * (len(table.columns) - 1), style="dim")
+        console.print(indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + hint)}{more}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from qdq_translator.report.terminal import _SHOWN, _cut, _table, _title
+from qdq_translator.report.tables import SHOWN, cut, table_of, title
 from qdq_translator.words import counted, milliseconds
 
 
@@ -21,7 +21,7 @@ def print_comparison(comparison: dict[str, Any], everything: bool = False) -> No
     if not comparison["same_source"]:
         console.print("The two were made from different files.", style="yellow")
     layers, scales = comparison["layers"], comparison["scales"]
-    table = _table("", "A", "B", right=(1, 2))
+    table = table_of("", "A", "B", right=(1, 2))
     on_dla = " on the DLA" if a["target"] == b["target"] != "gpu" else ""
     for key, what in (("macs_share", "MACs"), ("layers_share", "layers")):
         table.add_row(f"{what} in INT8{on_dla}", _share(a[key]), _share(b[key]))
@@ -32,19 +32,19 @@ def print_comparison(comparison: dict[str, Any], everything: bool = False) -> No
     only = (
         f"; {layers['only_a']} only in A, {layers['only_b']} only in B" if layers["only_a"] or layers["only_b"] else ""
     )
-    _title(console, f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run otherwise{only}")
-    rows = layers["changed"] if everything else layers["changed"][:_SHOWN]
-    table = _table("layer", "operator", "A", "B", ratios=(3, 0, 2, 2))
+    title(console, f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run otherwise{only}")
+    rows = layers["changed"] if everything else layers["changed"][:SHOWN]
+    table = table_of("layer", "operator", "A", "B", ratios=(3, 0, 2, 2))
     for row in rows:
         table.add_row(escape(row["name"]), escape(row["op"]), row["a"] or "not there", row["b"] or "not there")
-    _cut(table, len(layers["changed"]), everything)
+    cut(table, len(layers["changed"]), everything)
     if rows:
         console.print(table)
-    _title(console, f"{counted(len(scales), 'scale')} {'differs' if len(scales) == 1 else 'differ'}")
-    table = _table("tensor", "A", "B", right=(1, 2), ratios=(1, 0, 0))
-    for row in scales if everything else scales[:_SHOWN]:
+    title(console, f"{counted(len(scales), 'scale')} {'differs' if len(scales) == 1 else 'differ'}")
+    table = table_of("tensor", "A", "B", right=(1, 2), ratios=(1, 0, 0))
+    for row in scales if everything else scales[:SHOWN]:
         table.add_row(escape(row["tensor"]), *("none" if row[key] is None else f"{row[key]:.6g}" for key in "ab"))
-    _cut(table, len(scales), everything)
+    cut(table, len(scales), everything)
     if scales:
         console.print(table)
     if comparison["worse"]:

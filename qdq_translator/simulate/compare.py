@@ -15,6 +15,7 @@ import onnx
 
 from qdq_translator.disk import read_file
 from qdq_translator.errors import UserError
+from qdq_translator.formats import polygraphy
 from qdq_translator.formats.schemas import DEVICE_RESULTS, read_json
 from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress
@@ -148,9 +149,12 @@ def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:
 # -------------------------------------------------------------------- results from a device
 
 
+_RESULTS_HINT = "Name the device_results.json that run_on_device.py wrote, or what 'polygraphy run --save-outputs' did."
+
+
 @dataclasses.dataclass
 class DeviceResults:
-    """What `run_on_device.py` wrote. outputs: engine -> output -> array, first axis = samples; about: the JSON's content."""
+    """What `run_on_device.py`, or `polygraphy run`, wrote. outputs: engine -> output -> array, first axis = samples; about: the JSON's content."""
 
     about: dict[str, Any]
     outputs: dict[str, dict[str, np.ndarray]]
@@ -162,7 +166,15 @@ class DeviceResults:
 
         Raises UserError for files that are no device results or belong to something else.
         """
-        about = read_json(path, DEVICE_RESULTS, "Name the device_results.json that run_on_device.py wrote.")
+        if polygraphy.is_results(read_json(path, {}, _RESULTS_HINT)):
+            engines = polygraphy.read_results(path)
+            for name, loaded in engines.items():
+                _has_all(name, loaded, outputs)
+            note = (
+                f"{path} does not say which model and inputs it was made with; --inputs must be what Polygraphy saved"
+            )
+            return cls({"engines": sorted(engines)}, engines, [note])
+        about = read_json(path, DEVICE_RESULTS, _RESULTS_HINT)
         for key, file in files.items():
             if about[key]["sha256"] != hashlib.sha256(read_file(file)).hexdigest():
                 raise UserError(
@@ -176,9 +188,7 @@ class DeviceResults:
                 notes.append(f"engine '{name}' failed on the device: {engine.get('error', 'no reason given')}")
                 continue
             loaded = _outputs_of(name, path.parent, engine["outputs"])
-            missing = [n for n in outputs if n not in loaded]
-            if missing:
-                raise UserError(f"Engine '{name}' has no output '{missing[0]}'.", "Was another model built?")
+            _has_all(name, loaded, outputs)
             arrays[name] = loaded
         return cls(about, arrays, notes)
 
@@ -197,6 +207,12 @@ class DeviceResults:
                 )
             result[name] = part.reshape(reference.shape)
         return result
+
+
+def _has_all(engine: str, loaded: Mapping[str, np.ndarray], outputs: list[str]) -> None:
+    missing = [n for n in outputs if n not in loaded]
+    if missing:
+        raise UserError(f"Engine '{engine}' has no output '{missing[0]}'.", "Was another model built?")
 
 
 def _outputs_of(engine: str, folder: Path, name: str) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Inputs for a run: .npy, .npz, folders of them, images, or random numbers of a sensible size."""
+"""Inputs for a run: .npy, .npz, folders of them, images, what Polygraphy saved, or random numbers of a sensible size."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.formats.polygraphy import read_inputs
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"
@@ -158,11 +159,13 @@ def load_samples(
         return _folder(path, specs, count, images)
     if path.suffix == ".npz":
         return _arrays(_read_npz(path), specs, count, str(path))
+    if path.suffix == ".json":
+        return _arrays(read_inputs(path), specs, count, str(path))
     if path.suffix == ".npy":
         return _arrays({_only(specs, path).name: _read(path)}, specs, count, str(path))
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return _images([path], specs, count, images, str(path))
-    raise UserError(f"Inputs {path} are neither .npy, .npz, an image nor a folder.", _wants(specs))
+    raise UserError(f"Inputs {path} are neither .npy, .npz, Polygraphy's .json, an image nor a folder.", _wants(specs))
 
 
 def _only(specs: Sequence[InputSpec], path: Path) -> InputSpec:

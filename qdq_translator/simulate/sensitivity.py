@@ -11,6 +11,8 @@ The reference is the float model where one is given, else the stripped model run
    or data movement whose output goes with it; for a graph output also the one that makes it.
 3. Down the ranking, a candidate's layers are kept above INT8 if the worst output gains `KEPT_IF_DB`; then each candidate
    that the others made needless is dropped.
+4. With a metric of the user's own that decides instead: the ranking is by the metric and then by SQNR, a candidate is kept if
+   the metric rises, and none is tried any more once it has reached what was asked for.
 
 The order in which candidates are tried is that of the noise that their rounding makes in the tensor itself, so that what a
 time limit cuts off is what matters least; how many were cut off is reported.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -34,6 +36,7 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, Simulat
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none
 from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.user_metric import UserMetric
 from qdq_translator.types import TensorTypes
 
 KEPT_IF_DB = 0.5
@@ -59,17 +62,33 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """Of the worst output against float."""
+    """Of the worst output against float. metric: the user's own, where there is one."""
 
     sqnr_db: float
     cosine: float
+    metric: Optional[float] = None
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The higher the better."""
+        return (0.0 if self.metric is None else self.metric, self.sqnr_db)
+
+    def gains_on(self, other: Quality) -> bool:
+        """Worth keeping layers above INT8 for it."""
+        if self.metric is not None and other.metric is not None:
+            return self.metric > other.metric
+        return self.sqnr_db >= other.sqnr_db + KEPT_IF_DB
+
+    def reaches(self, metric: Optional[float]) -> bool:
+        return metric is not None and self.metric is not None and self.metric >= metric
 
 
 @dataclasses.dataclass
 class Sensitivity:
     """ranking: (candidate, quality with it alone float, everything else in INT8), best first. chosen: (candidate, quality
     with its layers and those before it kept above INT8). left: candidates that the time limit cut off. layer_argument: the
-    complete one, with what the translation names already. kept: what --keep_fp16 named already."""
+    complete one, with what the translation names already. kept: what --keep_fp16 named already. enough: the user's metric
+    is what was asked for before anything is kept."""
 
     baseline: Quality
     ranking: list[tuple[Candidate, Quality]]
@@ -78,6 +97,7 @@ class Sensitivity:
     seconds: float
     layer_argument: str
     kept: Sequence[str] = ()
+    enough: bool = False
 
     @property
     def layers(self) -> list[str]:
@@ -93,16 +113,20 @@ class Sensitivity:
                 "sqnr_db": finite_or_none(quality.sqnr_db),
                 "cosine": quality.cosine,
                 "gain_db": finite_or_none(quality.sqnr_db - self.baseline.sqnr_db),
+                "metric": quality.metric,
             }
 
         return {
             "baseline_db": finite_or_none(self.baseline.sqnr_db),
             "baseline_cosine": self.baseline.cosine,
+            "baseline_metric": self.baseline.metric,
             "ranking": [row(*pair) for pair in self.ranking],
             "chosen": [row(*pair) for pair in self.chosen],
             "layer_argument_addition": format_layer_precisions(fp16_layers(self.layers)),
             "layer_argument": self.layer_argument,
+            "layers": self.layers,
             "keep_fp16": list(dict.fromkeys([*self.kept, *self.layers])) if self.chosen else [],
+            "enough": self.enough,
             "candidates_left_out": self.left,
             "seconds": self.seconds,
         }
@@ -115,16 +139,23 @@ def measure_sensitivity(
     float_model: Optional[onnx.ModelProto],
     time_limit: float,
     progress: Progress = lambda what, done, total: None,
+    metric: Optional[UserMetric] = None,
+    enough: Optional[float] = None,
 ) -> Sensitivity:
-    """`time_limit` in seconds; the candidate being measured is finished."""
+    """`time_limit` in seconds; the candidate being measured is finished. enough: a value of `metric` beyond which nothing more
+    is kept above INT8. The progress is that of the candidates or of the time limit, whichever is further."""
     start = time.monotonic()
     graph = Graph.from_model(copy_model(network.model))
-    judge = Judge(network, options, samples, float_model, TensorTypes(graph))
+    judge = Judge(network, options, samples, float_model, TensorTypes(graph), metric)
     base = judge.simulated({})
     baseline = judge.of(base)
 
     def is_late() -> bool:
         return time.monotonic() - start > time_limit
+
+    def tell(what: str, done: int, total: int) -> None:
+        share = max(done / total, min(1.0, (time.monotonic() - start) / time_limit) if time_limit > 0 else 1.0)
+        progress(f"{what}, {time_limit:.0f} s at most", round(1000 * share), 1000)
 
     def float_alone(candidate: Candidate) -> Quality:
         gone = set(candidate.tensors)
@@ -146,7 +177,7 @@ def measure_sensitivity(
     for number, candidate in enumerate(found):
         if is_late():
             break
-        progress("leaving one tensor float", number, total)
+        tell("leaving one tensor float", number, total)
         ranking.append((candidate, float_alone(candidate)))
     left = len(found) - len(ranking)
     alone = {name: quality.sqnr_db for candidate, quality in ranking for name in candidate.tensors}
@@ -156,28 +187,49 @@ def measure_sensitivity(
         quality = float_alone(family)
         if quality.sqnr_db >= max(alone.get(name, baseline.sqnr_db) for name in family.tensors) + FAMILY_DB:
             ranking.append((family, quality))
-    ranking.sort(key=lambda pair: (-pair[1].sqnr_db, len(pair[0].layers)))
+    ranking.sort(key=lambda pair: (*(-value for value in pair[1].rank), len(pair[0].layers)))
 
-    chosen: list[tuple[Candidate, Quality]] = []
-    best = baseline.sqnr_db
-    for number, (candidate, alone_quality) in enumerate(ranking[:MOST_KEPT]):
-        if alone_quality.sqnr_db < baseline.sqnr_db + KEPT_IF_DB or is_late():
-            break
-        progress("keeping the best together", len(found) + number, total)
-        quality = judge.with_layers([*(c for c, _ in chosen), candidate])
-        if quality.sqnr_db >= best + KEPT_IF_DB:
-            chosen.append((candidate, quality))
-            best = quality.sqnr_db
-    for row in list(chosen[:-1]):
-        others = [pair for pair in chosen if pair is not row]
-        if not is_late() and judge.with_layers([c for c, _ in others]).sqnr_db >= best - KEPT_IF_DB:
-            chosen = others
-    progress("keeping the best together", total, total)
+    def tell_more(number: int) -> None:
+        tell("keeping the best together", len(found) + number, total)
+
+    chosen = _kept_together(judge, ranking, baseline, enough, is_late, tell_more)
+    progress("keeping the best together", 1, 1)
     layers = dict.fromkeys(layer for candidate, _ in chosen for layer in candidate.layers)
     # what the translation asks for may hold patterns, which format_layer_precisions refuses
     argument = ",".join(f"{name}:{asked}" for name, asked in {**network.precisions, **fp16_layers(layers)}.items())
     kept = network.option.get("keep_fp16", [])
-    return Sensitivity(baseline, ranking, chosen, left, time.monotonic() - start, argument, kept)
+    return Sensitivity(
+        baseline, ranking, chosen, left, time.monotonic() - start, argument, kept, baseline.reaches(enough)
+    )
+
+
+def _kept_together(
+    judge: Judge,
+    ranking: Sequence[tuple[Candidate, Quality]],
+    baseline: Quality,
+    enough: Optional[float],
+    is_late: Callable[[], bool],
+    tell: Callable[[int], None],
+) -> list[tuple[Candidate, Quality]]:
+    """3 and 4 of the module."""
+    chosen: list[tuple[Candidate, Quality]] = []
+    best = baseline
+    for number, (candidate, alone_quality) in enumerate(ranking[:MOST_KEPT]):
+        if not alone_quality.gains_on(baseline) or best.reaches(enough) or is_late():
+            break
+        tell(number)
+        quality = judge.with_layers([*(c for c, _ in chosen), candidate])
+        if quality.gains_on(best):
+            chosen.append((candidate, quality))
+            best = quality
+    for row in list(chosen[:-1]):
+        others = [pair for pair in chosen if pair is not row]
+        if is_late():
+            break
+        quality = judge.with_layers([c for c, _ in others])
+        if quality.reaches(enough) or not best.gains_on(quality):
+            chosen = others
+    return chosen
 
 
 class Judge:
@@ -190,7 +242,9 @@ class Judge:
         samples: Samples,
         float_model: Optional[onnx.ModelProto],
         types: TensorTypes,
+        metric: Optional[UserMetric] = None,
     ) -> None:
+        self.metric = metric
         self.network, self.options, self.samples, self.types = network, options, samples, types
         reference = Session(float_model if float_model is not None else network.model, "float")
         self.expected: list[list[np.ndarray]] = []
@@ -209,11 +263,15 @@ class Judge:
     def of(self, simulated: Simulated) -> Quality:
         session = Session(simulated.model, "simulated")
         rows = [Comparison() for _ in session.outputs]
+        score = self.metric.start("simulated") if self.metric is not None else None
         for index, feed in enumerate(self.samples):
             values = session.run(feed)
             for row, name, wanted in zip(rows, session.outputs, self.expected[index]):
                 row.add(wanted, values[name])
-        return Quality(min(row.sqnr_db for row in rows), min(row.cosine for row in rows))
+            if score is not None:
+                score.add(values, self.samples.labels_of(index), self.samples.batch)
+        metric = None if score is None else score.result()
+        return Quality(min(row.sqnr_db for row in rows), min(row.cosine for row in rows), metric)
 
 
 def _own_noise(base: Simulated, samples: Samples) -> dict[str, float]:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from qdq_translator.emit.trtexec.checks import Settings, complete_shapes, prepare
 from qdq_translator.emit.trtexec.command import Argument, layer_argument, shorten, trtexec_arguments, trtexec_command
-from qdq_translator.emit.trtexec.polygraphy import polygraphy_arguments, polygraphy_command
+from qdq_translator.emit.trtexec.polygraphy import (
+    comparison_commands,
+    comparison_files,
+    polygraphy_arguments,
+    polygraphy_command,
+)
 from qdq_translator.emit.trtexec.request import (
     BuildRequest,
     Network,
@@ -26,6 +31,8 @@ __all__ = [
     "BuildRequest",
     "Network",
     "Settings",
+    "comparison_commands",
+    "comparison_files",
     "complete_shapes",
     "direct_format",
     "engine_paths",

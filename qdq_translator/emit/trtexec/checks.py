@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from pathlib import Path
 from typing import Iterable, Optional
 
 from qdq_translator.emit.trtexec.request import (
@@ -44,6 +45,11 @@ class Settings:
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
     notes: list[str] = dataclasses.field(default_factory=list)
 
+    @property
+    def model(self) -> Path:
+        """What is built."""
+        return Path(self.request.explicit_model) if self.request.mode == "explicit" else self.files.model
+
 
 def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Version] = None) -> Settings:
     """Checks the request. `version`: default the cache's header.
@@ -61,14 +67,16 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
             f"version: translate with --trt_calib_version {wanted}, or let --script write a script that puts the right "
             "header into a copy."
         )
-    network = Network.read(files.model)
+    explicit = request.mode == "explicit"
+    network = Network.read(Path(request.explicit_model) if explicit else files.model)
     _check_device(request, version)
+    _check_mode(request, notes)
     formats = {
         end: parse_formats(text, f"--{end}_io_formats", version, notes)
         for end, text in (("input", request.input_io_formats), ("output", request.output_io_formats))
     }
     _check_formats(request, version, network, cache, formats, notes)
-    layers = files.read_layer_precisions()
+    layers = files.read_layer_precisions() if request.mode == "implicit" else {}
     wrong = [name for name in layers if not is_expressible(name)]
     if wrong:
         raise UserError(
@@ -115,6 +123,19 @@ def _check_device(request: BuildRequest, version: Version) -> None:
             )
     if request.dla_core not in (0, 1):
         raise UsageError("--dla_core is 0 or 1.", "Orin and Xavier have two cores.")
+
+
+def _check_mode(request: BuildRequest, notes: list[str]) -> None:
+    if request.mode == "fp16" and "int8:" in f"{request.input_io_formats},{request.output_io_formats}":
+        raise UsageError("An engine in FP16 has no INT8 inputs or outputs.", "Choose fp16 formats, or another --mode.")
+    if request.mode == "explicit" and request.on_dla:
+        notes.append(
+            "Explicit models are for a GPU: a DLA takes Q/DQ from TensorRT 11.4.1 on (fact 0.2), and until then NVIDIA's way to "
+            "it is implicit INT8 (fact 0.3)."
+        )
+    if request.profile and (request.skip_inference or request.dla_standalone):
+        what = "--skip_inference" if request.skip_inference else "a DLA loadable"
+        raise UsageError(f"A profile needs inference, and {what} has none.", "Leave --profile out.")
 
 
 def _check_formats(

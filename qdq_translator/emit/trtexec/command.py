@@ -97,6 +97,12 @@ def layer_argument(settings: Settings) -> Optional[Argument]:
     )
 
 
+_PRECISIONS = {
+    "implicit": ("--int8", "--fp16"),
+    "explicit": ("--int8", "--fp16"),
+    "fp16": ("--fp16",),
+    "best": ("--best",),
+}
 _SINCE = {
     "--precisionConstraints": (8, 4),  # 8.2 knows it, but no precisions that it could constrain
     "--profilingVerbosity": (8, 2),
@@ -140,7 +146,7 @@ def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
 
 def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch a flag of trtexec)
     request, files = settings.request, settings.files
-    arguments = [Argument("--onnx", str(files.model), "path")]
+    arguments = [Argument("--onnx", str(settings.model), "path")]
     if request.on_dla:
         arguments.append(Argument("--useDLACore", str(request.dla_core)))
         if request.dla_standalone:
@@ -148,7 +154,9 @@ def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch 
         elif request.allow_gpu_fallback:
             arguments.append(Argument("--allowGPUFallback"))
     # --int8 alone would leave a DLA's layers without scale no FP16 (fact 3.10)
-    arguments += [Argument("--int8"), Argument("--fp16"), Argument("--calib", str(files.cache), "path")]
+    arguments += [Argument(flag) for flag in _PRECISIONS[request.mode]]
+    if request.mode in ("implicit", "best"):
+        arguments.append(Argument("--calib", str(files.cache), "path"))
     layers = layer_argument(settings)
     if layers is not None:
         arguments += [Argument("--precisionConstraints", settings.constraints), layers]
@@ -173,6 +181,11 @@ def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch 
             Argument("--profilingVerbosity", "detailed"),
             Argument("--exportLayerInfo", request.layer_info, "path"),
         ]
+    if request.sparsity:
+        arguments.append(Argument("--sparsity", request.sparsity))
+    if request.profile:
+        # in a run of its own: measuring each layer would slow the timing of the whole
+        arguments += [Argument("--exportProfile", request.profile, "path"), Argument("--separateProfileRun")]
     if request.skip_inference:
         arguments.append(Argument("--skipInference"))
     if request.verbose:

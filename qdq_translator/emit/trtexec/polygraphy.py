@@ -1,4 +1,4 @@
-"""The words behind `polygraphy` that build the same engine."""
+"""The words behind `polygraphy` that build the same engine, and that hold it against the explicit model."""
 
 from __future__ import annotations
 
@@ -75,6 +75,28 @@ def polygraphy_arguments(settings: Settings) -> list[str]:  # noqa: C901 (one br
             "'polygraphy inspect model ENGINE --show layers attrs' shows it."
         )
     return words
+
+
+LEAST_COSINE = 0.99
+"""Below it `polygraphy run` fails; its own tolerances are those of two networks in FP32."""
+
+
+def comparison_files(settings: Settings) -> dict[str, str]:
+    """Where the comparison keeps inputs, what the explicit model makes of them, and what the engine does."""
+    folder, name = settings.files.folder, settings.files.name
+    return {what: str(folder / f"{name}_{what}.json") for what in ("inputs", "explicit_outputs", "engine_outputs")}
+
+
+def comparison_commands(settings: Settings, explicit: str) -> list[list[str]]:
+    """The explicit model in ONNX Runtime, then the engine on the same inputs, held against it."""
+    files, engine = comparison_files(settings), settings.request.save_engine
+    shapes = [f"{n}:[{','.join(map(str, triple[1]))}]" for n, triple in settings.shapes.items()]
+    first = ["run", explicit, "--onnxrt", *(["--input-shapes", *shapes] if shapes else [])]
+    first += ["--save-inputs", files["inputs"], "--save-outputs", files["explicit_outputs"]]
+    second = ["run", engine, "--model-type", "engine", "--trt", "--load-inputs", files["inputs"]]
+    second += ["--load-outputs", files["explicit_outputs"], "--save-outputs", files["engine_outputs"]]
+    second += ["--compare", "cosine_similarity", "--cosine-similarity-threshold", str(LEAST_COSINE)]
+    return [first, second]
 
 
 def _per_tensor(names: tuple[str, ...], formats: list[str]) -> dict[str, str]:

@@ -27,9 +27,15 @@ POOLS = {
 """trtexec's names of memory pools -> TensorRT's enum members in lower case."""
 
 
+MODES = ("implicit", "explicit", "fp16", "best")
+"""What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with every
+precision that TensorRT finds fastest."""
+
+
 @dataclasses.dataclass(frozen=True)
 class BuildRequest:
-    """What somebody wants built. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' where not wanted."""
+    """What somebody wants built. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' where not wanted.
+    explicit_model: the Q/DQ model, for the mode 'explicit'. profile: where the times of the layers go."""
 
     target: str = "gpu"
     dla_core: int = 0
@@ -48,6 +54,10 @@ class BuildRequest:
     optimization_level: Optional[int] = None
     skip_inference: bool = False
     verbose: bool = False
+    mode: str = "implicit"
+    explicit_model: str = ""
+    sparsity: str = ""
+    profile: str = ""
 
     @property
     def on_dla(self) -> bool:

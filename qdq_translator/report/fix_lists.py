@@ -1,0 +1,139 @@
+"""What the report means for the tool that quantized the model, in that tool's own arguments (`report --fix-list TOOL`).
+
+Two lists: what should be quantized too (the operators and modules behind the root causes), and what should be left out
+because it runs above INT8 anyway (layers by design in FP16, and those of --keep_fp16), so that training and calibration see the
+network that will run. Drawn from NAME_report.json alone. Names are those of the user's model: what a rewrite of the DLA made is
+named by what it replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Callable, Iterable
+
+from qdq_translator.operators import VIEWS
+
+
+@dataclasses.dataclass(frozen=True)
+class FixLists:
+    """ops: every operator that is or should be quantized; more: those of them that nothing in INT8 has so far.
+    tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8."""
+
+    ops: list[str]
+    more: list[str]
+    tensors: list[str]
+    leave: list[str]
+
+
+def fix_lists(report: dict[str, Any]) -> FixLists:
+    users = {made: user for user, parts in report["dla_rewrites"]["nodes"].items() for made in parts}
+    ops_of = {row["node"]: row["op"] for applied in report["dla_rewrites"]["applied"] for row in applied["before"]}
+    quantized: dict[str, None] = {}
+    wanted: dict[str, None] = {}
+    leave: dict[str, None] = {}
+    causes = [cause["tensor"] for cause in report["root_causes"]["causes"]]
+    missing = {tensor for cause in report["root_causes"]["causes"] for tensor in (cause["tensor"], *cause["follows"])}
+    for row in report["plan"]:
+        name = users.get(row["name"], row["name"])
+        op = ops_of.get(name, row["op"])
+        if row["precision"] == "int8":
+            quantized[op] = None
+        elif missing.intersection(row["inputs"]):
+            wanted[op] = None  # a quantizer works on what a node reads
+        if row["precision"] == "fp16" and row["by_design"] and op not in VIEWS:
+            leave[name] = None
+    more = [op for op in wanted if op not in quantized]
+    return FixLists(sorted({*quantized, *wanted}), sorted(more), causes, list(leave))
+
+
+def module_of(name: str) -> str:
+    """'/layer2/downsample/downsample.0/Conv' and '/layer2/downsample/downsample.0/Conv_output_0' -> 'layer2.downsample.0', as
+    PyTorch's exporter names what a module computes; '' for what belongs to none."""
+    parts: list[str] = []
+    for scope in filter(None, name.split("/")[:-1]):
+        if parts and scope.startswith(f"{parts[-1]}."):
+            parts.pop()  # a child of a container, which is called after it
+        parts.append(scope)
+    return ".".join(parts)
+
+
+def _onnx(lists: FixLists, call: str, name: Callable[[str], str]) -> list[str]:
+    lines = [f"# arguments of {call}"]
+    if lists.more:
+        lines.append(f"# quantize these too: {', '.join(lists.more)}")
+    if lists.more or lists.tensors:
+        lines += _assignment("op_types_to_quantize", lists.ops)
+    if lists.leave:
+        lines.append("# leave these out: they run above INT8 anyway")
+        lines += _assignment("nodes_to_exclude", map(name, lists.leave))
+    return lines
+
+
+def _modules(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Modules, each once, and the names that belong to none."""
+    found: dict[str, None] = {}
+    loose: list[str] = []
+    for name in names:
+        module = module_of(name)
+        if module:
+            found[module] = None
+        else:
+            loose.append(name)
+    return list(found), loose
+
+
+def _modelopt_torch(lists: FixLists) -> list[str]:
+    """Entries of quant_cfg, a list as ModelOpt 0.47 has it; later ones win."""
+    too, loose = _modules(lists.tensors)
+    leave, _ = _modules(lists.leave)
+    entries = [
+        *(
+            {"quantizer_name": f"*{module}.output_quantizer", "cfg": {"num_bits": 8, "axis": None}, "enable": True}
+            for module in too
+        ),
+        *({"quantizer_name": f"*{module}.*quantizer", "enable": False} for module in leave),
+    ]
+    head = '# more entries for config["quant_cfg"] of modelopt.torch.quantization.quantize, behind yours'
+    return [head, "quant_cfg = [", *(f"    {entry!r}," for entry in entries), "]", *_loose(loose)]
+
+
+def _pytorch_quantization(lists: FixLists) -> list[str]:
+    too, loose = _modules(lists.tensors)
+    leave, _ = _modules(lists.leave)
+    lines = ["# modules of the network (names as in model.named_modules())"]
+    if too:
+        lines.append("# quantize these too: a quant_nn.TensorQuantizer on the output of each")
+        lines += _assignment("quantize", too)
+    if leave:
+        lines.append("# leave these out: disable() the TensorQuantizers below each")
+        lines += _assignment("leave_out", leave)
+    return [*lines, *_loose(loose)]
+
+
+def _loose(names: Iterable[str]) -> list[str]:
+    return [f"# belongs to no module; quantize it in forward(): {name}" for name in names]
+
+
+def _assignment(name: str, values: Iterable[str]) -> list[str]:
+    return [f"{name} = [", *(f"    {value!r}," for value in values), "]"]
+
+
+_WRITERS: dict[str, Callable[[FixLists], list[str]]] = {
+    "onnxruntime": lambda lists: _onnx(lists, "onnxruntime.quantization.quantize_static", str),
+    "modelopt": lambda lists: _onnx(
+        lists,
+        "modelopt.onnx.quantization.quantize",
+        lambda name: f"^{re.escape(name)}$",  # it takes patterns
+    ),
+    "modelopt-torch": _modelopt_torch,
+    "pytorch-quantization": _pytorch_quantization,
+}
+
+
+def format_fix_list(report: dict[str, Any], tool: str) -> str:
+    """Python to paste into the script that quantizes. `tool`: one of TOOLS of `commands/report.py`."""
+    lists = fix_lists(report)
+    if not (lists.tensors or lists.more or lists.leave):
+        return "# Nothing to change: no layer is in FP16 for want of a scale, and none has quantizers in vain.\n"
+    return "\n".join(_WRITERS[tool](lists)) + "\n"
