@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+import re
+from typing import Optional, Union
 
 from qdq_translator.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.diagnostics import Diagnostics
@@ -34,6 +35,24 @@ class Settings:
     input_shapes: dict[str, list[int]]
     cost: tuple[Optional[CostModel], str]
     assume_scales: bool = False
+
+    @property
+    def rewrites(self) -> str:
+        """`--dla_rewrites`: 'off', 'on' or 'force'. Raises UsageError for anything else."""
+        value: Union[bool, str] = self.options.dla_rewrites
+        mode = value if isinstance(value, str) else "on" if value else "off"
+        if mode not in ("off", "on", "force"):
+            raise UsageError(
+                f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list or force."
+            )
+        return mode
+
+    @property
+    def recalibrate(self) -> Union[int, tuple[str, ...]]:
+        """`--recalibrate`: the tensors that it names, or how many of the worst."""
+        named = self.options.recalibrate
+        worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
+        return int(worst[1]) if worst else tuple(named)
 
 
 def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:

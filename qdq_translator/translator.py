@@ -80,7 +80,7 @@ def translate(
     context = context_of(network, scales, options)
     data = _data_scales(context, settings.input_shapes, diagnostics, progress)
     if data is not None:
-        data.recalibrate(context)
+        data.recalibrate(context, settings.recalibrate)
     decision = decide(network, context, settings, diagnostics, data)
     tried = _Tried(model, network, given, settings)
     return _conclude(network, decision, settings, diagnostics, source, name or own_name, tried, data is None)

@@ -76,6 +76,7 @@ CASES: list[tuple[str, str, str, str, str, dict[str, np.ndarray], str]] = [
     ("Conv", "pads=[1,1,1,1]", "1,4,8,8", "1,4,8,8", ", w", weight(4, 4, 3, 3), ""),
     ("Conv", "pads=[0,0,1,1]", "1,4,8,8", "1,4,7,7", ", w", weight(4, 4, 3, 3), "C5"),
     ("Conv", 'auto_pad="SAME_UPPER", strides=[2,2]', "1,4,8,8", "1,4,4,4", ", w", weight(4, 4, 3, 3), "C5"),
+    ("Conv", 'auto_pad="VALID", strides=[2,2]', "1,4,8,8", "1,4,3,3", ", w", weight(4, 4, 3, 3), ""),
     ("Conv", 'auto_pad="SAME_UPPER"', "1,4,8,8", "1,4,8,8", ", w", weight(4, 4, 3, 3), ""),
     ("Conv", "pads=[3,3,3,3]", "1,4,8,8", "1,4,12,12", ", w", weight(4, 4, 3, 3), "C4"),
     ("Conv", "pads=[32,32,32,32]", "1,4,8,8", "1,4,39,39", ", w", weight(4, 4, 34, 34), "C2 C3"),
@@ -98,6 +99,7 @@ CASES: list[tuple[str, str, str, str, str, dict[str, np.ndarray], str]] = [
     ("MaxPool", "kernel_shape=[2,2], dilations=[2,2]", "1,4,8,8", "1,4,6,6", "", {}, "P7"),
     ("Relu", "", "1,4,8,8", "1,4,8,8", "", {}, ""),
     ("Relu", "", "1,4", "1,4", "", {}, "A3"),
+    ("Relu", "", "1,8193", "1,8193", "", {}, "A3 G2"),
     ("Concat", "axis=1", "1,4,8,8", "1,8,8,8", ", x", {}, ""),
     ("Concat", "axis=-3", "1,4,8,8", "1,8,8,8", ", x", {}, ""),
     ("Concat", "axis=2", "1,4,8,8", "1,4,16,8", ", x", {}, "K1"),
@@ -633,3 +635,13 @@ def test_zoo_networks() -> None:
     resnet = translated(onnx.load(ZOO / "mini" / "resnet18__nvpq13.onnx"), **flags).dla
     assert resnet is not None
     assert [layer.op for layer in resnet.fallbacks] == ["GlobalAveragePool", "Flatten"] and resnet.subgraphs == 2
+
+
+def test_what_a_limit_sends_to_the_gpu_is_not_avoidable() -> None:
+    """No scale would bring the Erf to the DLA; the Conv behind it would run there in INT8."""
+    body = pair("x", "q") + "e = Erf (q) c = Conv (e, w) r = Relu (c)" + pair("r", "p") + "y = Abs (p)"
+    text = f"g (float[1,4,8,8] x) => (float[1,4,8,8] y) {{ {body} }}"
+    arrays = {**weight(4, 4, 1, 1), "s": np.float32(0.1), "z": np.int8(0)}
+    rows = {row.op: row for row in translated(model(text, **arrays), target="orin-dla", platform="jetpack-6.2").plan}
+    assert rows["Erf"].missing and rows["Erf"].device == "gpu" and not rows["Erf"].avoidable
+    assert rows["Conv"].missing and rows["Conv"].device == "dla-fp16" and rows["Conv"].avoidable

@@ -11,6 +11,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.inference import Context, infer_scales
+from qdq_translator.inference.self_gated import SIGMOID
 from qdq_translator.translator import Translation
 from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
 
@@ -811,3 +812,8 @@ def test_s3_an_operator_that_the_model_does_not_have_is_told() -> None:
     notes = translated(model(text), addtl_ops_to_infer_adjacent_scales=["LeakyRelu", "Relu"]).diagnostics.of_rule("S3")
     assert [n.data for n in notes] == [{"operators": ["LeakyRelu"]}]
     assert not translated(model(text), addtl_ops_to_infer_adjacent_scales=["Relu"]).diagnostics.of_rule("S3")
+
+
+def test_s8_the_gate_of_a_large_value() -> None:
+    """No exponential overflows, of either sign."""
+    assert [SIGMOID.value(x) for x in (-1000.0, 0.0, 1000.0)] == [0.0, 0.5, 1.0]

@@ -241,6 +241,14 @@ def test_f8_depth_and_space(call: str, batch: str) -> None:
     assert ops(on_dla)[0] == call.partition("<")[0]
 
 
+def test_f8_no_empty_input_at_the_end() -> None:
+    explicit = between("o = Conv(i, w)", "float[1,2,4,4] x", "float[1,3,4,4] y", w=weights(3, 2, 1, 1))
+    conv = next(n for n in explicit.graph.node if n.op_type == "Conv")
+    conv.input.append("")
+    assert list(conv.input) == ["i", "w", ""]
+    assert list(same_function(explicit).model.graph.node[0].input) == ["x", "w"]
+
+
 # ------------------------------------------------------------------ what a parser lacks
 
 

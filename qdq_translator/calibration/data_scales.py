@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -67,23 +66,22 @@ class DataScales:
         self._used = 0
         self._calls = 0
 
-    def recalibrate(self, context: Context) -> None:
-        """Rule K2, before anything is inferred: `--recalibrate TENSOR...` or `worst:N`. Raises UserError for a tensor without
-        scale of its own, and as `observe` does."""
-        named = context.options.recalibrate
-        if not named:
+    def recalibrate(self, context: Context, wanted: Union[int, Sequence[str]]) -> None:
+        """Rule K2, before anything is inferred: of the tensors named in `wanted`, or of that many of the worst. Raises
+        UserError for a tensor without scale of its own, and as `observe` does."""
+        if not wanted:
             return
+        named = () if isinstance(wanted, int) else wanted
         stated = {name: scale for name, scale in context.scales.items() if scale.explicit}
-        worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
-        unknown = [] if worst else [name for name in named if name not in stated]
+        unknown = [name for name in named if name not in stated]
         if unknown:
             raise UserError(
                 f"--recalibrate: tensor '{unknown[0]}' has no scale in the model.",
                 did_you_mean(unknown[0], stated) or "Tensors without one get it from --calibrate alone.",
             )
-        names = [name for name in graph_tensors(context.graph) if name in stated and (worst or name in named)]
-        if worst:
-            rows = self._audit(names, context).rows[: int(worst[1])]
+        names = [name for name in graph_tensors(context.graph) if name in stated and (not named or name in named)]
+        if isinstance(wanted, int):
+            rows = self._audit(names, context).rows[:wanted]
             chosen = {row.tensor for row in rows if row.damage > 0}
             names = [name for name in names if name in chosen]
         # without the scales that go: what a bad one cuts off must not make the next one's range

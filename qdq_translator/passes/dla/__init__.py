@@ -11,10 +11,9 @@ where it follows from the model's own scales, else while scales are inferred, as
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence
 
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.errors import UsageError
 from qdq_translator.graph import Graph
 from qdq_translator.network import Applied, Network
 from qdq_translator.passes import cleanup
@@ -113,14 +112,6 @@ def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
     return {old: list(dict.fromkeys(e for n in new for e in ends(n, (old,)))) for old, new in steps.items()}
 
 
-def rewrite_mode(value: Union[bool, str]) -> str:
-    """'off', 'on' or 'force' of what the option holds. Raises UsageError for anything else."""
-    mode = value if isinstance(value, str) else "on" if value else "off"
-    if mode not in ("off", "on", "force"):
-        raise UsageError(f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list or force.")
-    return mode
-
-
 def rules_text() -> str:
     """What `--dla_rewrites list` prints: every rule with its cases and where it does not apply."""
     return "\n".join((module.__doc__ or "").strip() + "\n" for module in RULES)
@@ -128,7 +119,7 @@ def rules_text() -> str:
 
 def rewrite_for_dla(network: Network, settings: Settings) -> None:
     """Applies every rule once, in place. With `force` on a GPU target the rules of Orin's DLA decide."""
-    mode = rewrite_mode(settings.options.dla_rewrites)
+    mode = settings.rewrites
     if mode == "off":
         return
     generation = settings.hardware.generation
