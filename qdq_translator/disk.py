@@ -96,7 +96,9 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     read = {os.path.realpath(path) for path in inputs}
     for path in outputs:
         if os.path.realpath(path) in read:
-            raise UsageError(f"{path} would be overwritten, and this command reads it.", "Name another file.")
+            raise UsageError(
+                f"{path} would be overwritten, and this command reads it.", "Name another file or folder to write to."
+            )
 
 
 @contextlib.contextmanager

@@ -56,6 +56,7 @@ class TensorTypes:
             v.name: v for v in (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
         }
         complete_shapes(graph, self._values, self._declared)
+        self._kinds = {name: data_type for name, (data_type, _) in self._weights.items()}
         self._shapes: dict[str, Optional[tuple[Dim, ...]]] = {}
 
     def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
@@ -79,10 +80,11 @@ class TensorTypes:
 
     def elem_type(self, name: str) -> int:
         """ONNX element type, 0 where unknown."""
-        if name in self._weights:
-            return self._weights[name][0]
-        value = self._values.get(name)
-        return int(value.type.tensor_type.elem_type) if value is not None else 0
+        kind = self._kinds.get(name)
+        if kind is None:
+            value = self._values.get(name)
+            kind = self._kinds[name] = int(value.type.tensor_type.elem_type) if value is not None else 0
+        return kind
 
     def is_float(self, name: str) -> bool:
         elem = self.elem_type(name)

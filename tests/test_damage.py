@@ -98,6 +98,11 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
     "a Conv in one dimension of an image": lambda: conv(3),
     "a Conv in three dimensions of an image": lambda: conv(5),
     "a Conv with padding for another rank": lambda: conv(5, pads=[1, 1, 2, 2]),
+    "a Pad before a Conv whose weights have no kernel": lambda: image(
+        f"{pair('x', 'a')} p = Pad(a, n) y = Conv(p, k)",
+        n=np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+        k=np.ones(4, np.float32),
+    ),
     "a Conv with one entry in its kernel": lambda: conv(4, kernel_shape=[3]),
     "a Conv with a bias of no dimension before a Split": lambda: image(
         f"{pair('x', 'a')} c = Conv(a, w, k) d, e = Split <axis = 1> (c) y = Relu(d)",

@@ -80,3 +80,15 @@ def test_every_diagnostic_rule_is_documented() -> None:
         used |= set(re.findall(r"(?:info|warning)\)?\(\s*\"([A-Z]+\d+)\"", source.read_text()))
     assert {"C1", "C2", "F6", "Q9", "W1"} <= used
     assert [rule for rule in sorted(used) if not re.search(rf"\b{rule}\b", text)] == []
+
+
+def test_every_claim_of_the_threat_model_names_tests_that_exist() -> None:
+    rows = [line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if line.startswith("| ")][1:]
+    rows = [row for row in rows if not row.startswith("| ---")]
+    assert len(rows) > 12
+    for row in rows:
+        shown = re.findall(r"`(tests/[\w/.]+)(?:: (\w+))?`", row.rsplit("|", 2)[1])
+        assert shown, row
+        for path, function in shown:
+            assert (ROOT / path).exists(), path
+            assert f"def {function}(" in (ROOT / path).read_text() if function else True, f"{path}: {function}"

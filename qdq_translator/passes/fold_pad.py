@@ -64,6 +64,8 @@ def _fold(graph: Graph, pad: Node, reader: Node, pads: list[int]) -> None:
         return
     window = _window(graph, reader)
     assert window is not None  # `_allowed` asked
+    if len(window.pads) != 2 * (rank - 2):
+        return
     total = [a + b for a, b in zip(window.pads, begins[2:] + ends[2:])]
     if not reader.is_op("Conv"):
         if any(p >= k for p, k in zip(total, window.kernel * 2)):
