@@ -370,6 +370,20 @@ class TranslateCommand(TranslateOptions):
     """Remove QuantizeLinear and DequantizeLinear from ONNX models and write what TensorRT's implicit INT8 takes:
     a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
 
+    metric: Optional[str] = option(
+        "--metric",
+        default=None,
+        metavar="WHERE:NAME",
+        help="a metric of your own (as verify has it), of the model and of its simulated engine on --calibrate",
+        group="Calibration",
+    )
+    max_metric_drop: Optional[float] = option(
+        "--max_metric_drop",
+        default=None,
+        metavar="X",
+        help="exit status 1 where --metric falls by more from the one to the other",
+        group="Calibration",
+    )
     models: List[str] = option(
         "models",
         default=[],

@@ -192,3 +192,19 @@ def test_sensitivity_stops_when_the_metric_is_good_enough(
     assert verify(*logits, "--sensitivity", "--max_metric_drop", "1e6") == 0
     out = capsys.readouterr().out
     assert "--keep_fp16" not in out and "The metric is what was asked for" in out
+
+
+def test_calibration_is_measured_and_gated(
+    desk: Path, logits: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The number of translate --calibrate is that of verify on the same data."""
+    np.savez(desk / "data.npz", input=np.load(SAMPLES)["input"][:16], labels=np.load(desk / "logits.npy"))
+    asked = ["translate", str(EXAMPLE_MODEL), "--calibrate", "data.npz", "--metric", "mine.py:closeness", "--json"]
+    assert main([*asked, "--max_metric_drop", "1e6"]) == 0
+    found = json.loads(capsys.readouterr().out)["translated"][0]["metric"]
+    assert verify(*logits, "--json") == 0
+    stages = json.loads(capsys.readouterr().out)["outputs"]["metric"]
+    assert (found["model"], found["engine"]) == pytest.approx((stages["explicit"], stages["simulated"]))
+    assert main([*asked, "--max_metric_drop", "0"]) == 1
+    assert "falls from" in capsys.readouterr().err
+    assert main(["translate", str(EXAMPLE_MODEL), "--metric", "mine.py:closeness"]) == 2

@@ -58,6 +58,10 @@ def _check(options: TranslateCommand) -> None:
         raise UsageError(
             f"--calibrate_samples {options.calibrate_samples} is not a number of samples.", "Give 1 or more."
         )
+    if options.metric and not options.calibrate:
+        raise UsageError("--metric is measured on --calibrate DATA.", "Name the data, or use 'verify --metric'.")
+    if options.max_metric_drop is not None and not options.metric:
+        raise UsageError("--max_metric_drop needs a metric.", "Name one with --metric file.py:name.")
     if any(s <= 0 for s in options.image_std):
         raise UsageError("--image_std must be positive.", "The pixels are divided by it.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
@@ -144,11 +148,35 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
         with _without_collector(), shown as progress:
             translation = translate(model, options, progress=progress)
             files = translation.save(options.output_dir)
-            return {"source": model, **summarize(translation, translation.report, files, options)}, ""
+            summary = {"source": model, **summarize(translation, translation.report, files, options)}
+        if options.metric:
+            summary["metric"], sentences = _measured(model, files, options)
+            summary["failed"] = "; ".join(filter(None, [summary["failed"], *sentences]))
+        return summary, ""
     except Exception as error:
         if options.verbose:
             raise
         return None, str(error) if isinstance(error, UserError) else unexpected(error)
+
+
+def _measured(model: str, files: TranslationFiles, options: TranslateCommand) -> Tuple[Dict[str, Any], List[str]]:
+    """The user's metric on the data of --calibrate: its name, of the model, of the simulated engine; and what it misses."""
+    from qdq_translator.commands.verify import Options as VerifyOptions
+    from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
+    from qdq_translator.verification import verify
+
+    same = ("shapes", "image_mean", "image_std", "layout", "metric", "max_metric_drop")
+    asked = VerifyOptions(
+        model=model,
+        translation=str(files.model),
+        inputs=options.calibrate,
+        samples=options.calibrate_samples,
+        fuse="on",
+        **{name: getattr(options, name) for name in same},
+    )
+    results = verify(asked)
+    stages = results["outputs"]["metric"]
+    return {"name": options.metric, "model": stages[EXPLICIT], "engine": stages[SIMULATED]}, results["failed"]
 
 
 def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:

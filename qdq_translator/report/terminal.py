@@ -84,6 +84,9 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     rows.add_row(
         "weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code"
     )
+    if summary.get("metric"):
+        found = summary["metric"]
+        rows.add_row("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated")
     default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
     rows.add_row("header", summary["cache_header"] + default)
     if macs["total"] is None and summary["dynamic_inputs"]:
@@ -275,7 +278,13 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
     )
     timed = any(group["milliseconds"] is not None for group in groups)
     table = table_of(
-        "never quantized", "layers", *(["ms gained"] if timed else []), "MACs", "so far", "cure", right=(1, 2, 3, 4)
+        "never quantized",
+        "layers",
+        *(["ms gained"] if timed else []),
+        "MACs",
+        "so far",
+        "cure",
+        right=(1, 2, 3, 4)[: 4 if timed else 3],
     )
     for group in groups if everything else groups[:SHOWN]:
         table.add_row(
