@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
-from qdq_translator.commands.located import locate
+from qdq_translator.commands.located import locate, print_next
 from qdq_translator.options import option
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def run(options: Options) -> int:
     _print_summary(options, job, result)
     print(f"{engine}: {len(result.engine)} bytes, built by TensorRT {api.dotted} in {result.seconds:.1f} s.")
     if result.layer_info is not None:
-        print(f"{info}: layer information; hold it against the plan with 'qdq-translator check-engine'.")
+        print(f"{info}: layer information")
+        if job.implicit:
+            print_next(TranslationFiles.locate(options.translation, options.model), "", "build", info)
     return 0
 
 

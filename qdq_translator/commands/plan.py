@@ -108,10 +108,28 @@ def run(options: Options) -> int:
         from qdq_translator.report.terminal import print_report
 
         print_report(report, options.all)
+        _print_next(options)
     failed = too_long(report, options.fail_over_ms)
     if failed:
         print(f"{options.input_onnx_model}: {failed}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _print_next(options: Options) -> None:
+    """The translation that was planned, where the model has quantizers (a float one needs data, which we do not know)."""
+    import shlex
+
+    from qdq_translator.io import load_model
+    from qdq_translator.operators import QUANTIZERS
+
+    model = str(options.input_onnx_model)
+    if not any(node.op_type in QUANTIZERS for node in load_model(model, weights=False)[0].graph.node):
+        return
+    words = ["qdq-translator", "translate", model, "--preset", "dla"]
+    words += [] if options.target == "orin-dla" else ["--target", options.target]
+    words += ["--platform", options.platform] if options.platform else []
+    words += ["--shapes", *options.shapes] if options.shapes else []
+    print(f"next:\n  {shlex.join(words)}")
 
 
 def _fit(options: Options) -> int:
