@@ -3,6 +3,7 @@ report cost a translation.
 
     python -m benchmarks.verify             # ResNet-50 (100 MB), 8 samples
     python -m benchmarks.verify --samples 32 --network mobilenet_v2
+    python -m benchmarks.verify --samples 32 --sensitivity    # against one pass of the simulated engine
 
 The baseline loads the explicit and the stripped model from their files and runs them on the same samples, once with ONNX
 Runtime's default optimizations and once, as verify does, without. Wall time in one process, best of the repeats.
@@ -25,6 +26,10 @@ from benchmarks.measure import machine
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.emit.integrity import contents
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.inputs import input_specs, load_samples
+from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
 from qdq_translator.verification import verify
 
 
@@ -49,11 +54,30 @@ def run_both(paths: list[Path], data: np.ndarray, optimize: bool) -> None:
             session.run(None, {"input": sample[None]})
 
 
+def sensitivity(files: TranslationFiles, inputs: Path, data: np.ndarray, repeats: int) -> None:
+    """The pass: the simulated engine as one ONNX model, its graph optimizations off, on all processors."""
+    network = ImplicitNetwork.read(files)
+    simulated = simulate(network)
+    path = files.model.with_name("simulated.onnx")
+    onnx.save(simulated.model, path)
+    samples = load_samples(inputs, input_specs(network.model, {}), None)
+    found: list[Sensitivity] = []
+    one = best(lambda: run_both([path], data, False), repeats)
+    whole = best(
+        lambda: found.append(measure_sensitivity(network, SimulationOptions(), samples, None, 1e9)), max(1, repeats - 1)
+    )
+    print(
+        f"{len(simulated.placement.int8)} layers in INT8, {len(found[0].ranking)} candidates, {len(data)} samples: one pass "
+        f"{one:.2f} s, sensitivity {whole:.2f} s, {whole / one:.2f} passes; {len(found[0].chosen)} kept above INT8"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="resnet50", choices=("resnet50", "mobilenet_v2"))
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sensitivity", action="store_true", help="this alone, against one pass over the samples")
     options = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
@@ -65,6 +89,9 @@ def main() -> None:
         np.savez(work / "inputs.npz", input=data)
         both = [path, files.model]
         asked = {"model": str(path), "translation": str(files.folder), "inputs": str(work / "inputs.npz")}
+        if options.sensitivity:
+            sensitivity(files, work / "inputs.npz", data, options.repeats)
+            return
         fast = best(lambda: run_both(both, data, True), options.repeats)
         plain = best(lambda: run_both(both, data, False), options.repeats)
         ours = best(lambda: verify(Options(**asked)), options.repeats)

@@ -285,9 +285,9 @@ class TranslateOptions:
     calibrate_method: str = option(
         "--calibrate_method",
         default="mse",
-        choices=("max", "percentile", "entropy", "mse"),
-        help="range of an observed tensor: the largest magnitude, its 99.99 percentile, least divergence of 2048 to 4096 bins, "
-        "least squared error",
+        metavar="METHOD",
+        help="range of an observed tensor: max (the largest magnitude), percentile (99.99), entropy (least divergence of 2048 to "
+        "4096 bins) or mse (least squared error); other ones for what an operator makes: mse,Add:max,Concat:percentile",
         group="Calibration",
     )
     calibrate_samples: Optional[int] = option(
@@ -424,6 +424,27 @@ class TranslateCommand(TranslateOptions):
         help="models translated at the same time; auto: one a processor core",
         group="Automation",
     )
+    workers: int = option(
+        "--workers",
+        default=1,
+        metavar="N",
+        help="processes that share the work on data; whatever their number, the results are the same to the byte",
+        group="Automation",
+    )
+    scheduler: Optional[str] = option(
+        "--scheduler",
+        default=None,
+        metavar="ADDRESS",
+        help="a Dask scheduler (tcp://host:8786) whose workers do the work on data instead; they read it where it lies",
+        group="Automation",
+    )
+    provider: str = option(
+        "--provider",
+        default="cpu",
+        metavar="NAME",
+        help="what ONNX Runtime runs models on: cpu, cuda, ... as far as it is installed",
+        group="Automation",
+    )
     fail_under_int8_macs: Optional[float] = option(
         "--fail_under_int8_macs",
         default=None,
@@ -483,6 +504,25 @@ def same_option(name: str, **changes: Any) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
     return dataclasses.field(default=changes.get("default", field.default), metadata=metadata)
+
+
+CALIBRATE_METHODS = ("max", "percentile", "entropy", "mse")
+
+
+def parse_methods(text: str) -> "tuple[str, dict[str, str]]":
+    """`mse,Add:max` to the general method and those of what some operators make.
+
+    Raises UsageError on anything else.
+    """
+    from qdq_translator.errors import UsageError
+
+    general, *rows = text.split(",")
+    own = dict(row.partition(":")[::2] for row in rows)
+    for method in (general, *own.values()):
+        if method not in CALIBRATE_METHODS:
+            known = ", ".join(CALIBRATE_METHODS)
+            raise UsageError(f"--calibrate_method: '{method}' is no method.", f"Choose from {known}.")
+    return general, own
 
 
 def parse_shapes(items: Sequence[str]) -> "dict[str, list[int]]":

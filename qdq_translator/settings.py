@@ -9,7 +9,7 @@ from typing import Optional, Union
 from qdq_translator.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UsageError, UserError
-from qdq_translator.options import PRESETS, TranslateOptions, parse_shapes
+from qdq_translator.options import PRESETS, TranslateOptions, parse_methods, parse_shapes
 from qdq_translator.parsing import did_you_mean
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
@@ -60,6 +60,7 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
     _check_preset(options)
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    parse_methods(options.calibrate_method)
     hardware = resolve_hardware(options, diagnostics)
     if hardware.generation and hardware.platform is not None:
         _warn_of_platform(options, hardware.platform, diagnostics)

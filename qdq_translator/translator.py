@@ -40,6 +40,7 @@ from qdq_translator.what_if import what_if_on_dla
 
 if TYPE_CHECKING:
     from qdq_translator.calibration.data_scales import DataScales
+    from qdq_translator.simulate.evaluation import Evaluation
 
 
 class Translation(Translated):
@@ -61,12 +62,13 @@ def translate(
     name: Optional[str] = None,
     progress: Progress = silent,
     assume_scales: bool = False,
+    where: Optional[Evaluation] = None,
 ) -> Translation:
     """Translates one model.
 
     model: a path, or a ModelProto (copied, not changed). name: what the files are called (default: the file's stem,
     else the graph's name). progress: told how far the calibration is (`--calibrate`). assume_scales: plan as if every tensor
-    had one and the same scale (`qdq-translator plan`). Raises UserError, always with a way to mend it.
+    had one and the same scale (`qdq-translator plan`). where: who observes data (default: this process). Raises UserError, always with a way to mend it.
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
@@ -78,7 +80,7 @@ def translate(
     given = scales.fork()
 
     context = context_of(network, scales, options)
-    data = _data_scales(context, settings.input_shapes, diagnostics, progress)
+    data = _data_scales(context, settings.input_shapes, diagnostics, progress, where)
     if data is not None:
         data.recalibrate(context, settings.recalibrate)
     decision = decide(network, context, settings, diagnostics, data)
@@ -217,7 +219,11 @@ class _Tried:
 
 
 def _data_scales(
-    context: Context, input_shapes: dict[str, list[int]], diagnostics: Diagnostics, progress: Progress
+    context: Context,
+    input_shapes: dict[str, list[int]],
+    diagnostics: Diagnostics,
+    progress: Progress,
+    where: Optional[Evaluation],
 ) -> Optional[DataScales]:
     """Rules K1 and K2, where data were given: what `infer_scales` asks for scales."""
     if context.options.calibrate is None:
@@ -225,8 +231,9 @@ def _data_scales(
             raise UsageError("--recalibrate needs inputs.", "Name them with --calibrate.")
         return None
     from qdq_translator.calibration.data_scales import DataScales, load_data
+    from qdq_translator.simulate.evaluation import HERE
 
-    return DataScales(load_data(context.graph, context.options, input_shapes), diagnostics, progress)
+    return DataScales(load_data(context.graph, context.options, input_shapes), diagnostics, progress, where or HERE)
 
 
 def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:

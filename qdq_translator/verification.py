@@ -16,7 +16,7 @@ from qdq_translator.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
 from qdq_translator.options import parse_shapes, words_of
-from qdq_translator.progress import Progress
+from qdq_translator.progress import Progress, silent
 from qdq_translator.report.tables import table_of
 from qdq_translator.simulate.compare import (
     EXPLICIT,
@@ -25,9 +25,11 @@ from qdq_translator.simulate.compare import (
     OutputComparison,
     compare_outputs,
 )
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples, random_samples
 from qdq_translator.simulate.per_layer import compare_layers
+from qdq_translator.simulate.places import place
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
 from qdq_translator.simulate.user_metric import load_metric
@@ -84,8 +86,8 @@ class Request(Protocol):
     device_results: Optional[str]
 
 
-def verify(options: Request, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
-    """Everything that was asked for, as JSON types. `failed`: sentences about missed thresholds.
+def verify(options: Request, progress: Progress = silent, where: Evaluation = HERE) -> dict[str, Any]:
+    """Everything that was asked for, as JSON types. `failed`: sentences about missed thresholds. where: who computes.
 
     Raises UserError for files that do not belong together or cannot be run.
     """
@@ -93,7 +95,7 @@ def verify(options: Request, progress: Progress = lambda what, done, total: None
     network = ImplicitNetwork.read(files)
     faults = disagreements(files, Graph.from_model(copy_model(network.model)), network.config, network.report)
     try:
-        return _verified(options, files, network, faults, progress)
+        return _verified(options, files, network, faults, progress, where)
     except UserError as error:
         if not faults:
             raise
@@ -103,7 +105,12 @@ def verify(options: Request, progress: Progress = lambda what, done, total: None
 
 
 def _verified(
-    options: Request, files: TranslationFiles, network: ImplicitNetwork, faults: list[str], progress: Progress
+    options: Request,
+    files: TranslationFiles,
+    network: ImplicitNetwork,
+    faults: list[str],
+    progress: Progress,
+    where: Evaluation,
 ) -> dict[str, Any]:
     """`faults`: what `disagreements` found."""
     if options.layer_arg is not None:
@@ -138,7 +145,7 @@ def _verified(
     unfused = None
     if options.fuse == "both" and placement.open:
         unfused = simulate(network, dataclasses.replace(settings, fuse=False))
-    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused, metric)
+    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused, metric, where)
     progress("expected rounding", 0, 1)
     usual = expected_rounding(network, settings, simulated, samples)
     measured = min(samples.runs, MEASURED_RUNS) * samples.batch
@@ -190,13 +197,22 @@ def _verified(
         notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in layers.rows if row.tensor in network.unary]
     if options.sensitivity:
         results["sensitivity"] = measure_sensitivity(
-            network, settings, samples, float_model, options.time_limit, progress, metric, _enough(options, outputs)
+            network,
+            settings,
+            samples,
+            float_model,
+            options.time_limit,
+            progress,
+            metric,
+            _enough(options, outputs),
+            where,
         ).as_dict()
         results["sensitivity"]["command"] = _translate_again(options, files, network, results["sensitivity"]["layers"])
     if options.audit:
-        results["audit"] = audit_network(network, samples, progress, placement.weights).as_dict()
+        results["audit"] = audit_network(network, samples, progress, placement.weights, where).as_dict()
     if "integrity" not in network.report:
         notes.append("the files were written without a report of what they hold, so changes in the model go unnoticed")
+    samples.check_unchanged()
     stale = [f"{source.file} is not the file that was translated (its SHA-256 differs): translate it again."]
     results["failed"] = (stale if results["stale"] else []) + faults + _failed(options, outputs)
     return results
@@ -207,8 +223,8 @@ def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Sa
     if options.inputs is None:
         return random_samples(specs, network.scales, options.samples, options.seed)
     images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
-    samples = load_samples(Path(options.inputs), specs, options.samples, images)
-    return samples.labelled(Path(options.labels)) if options.labels else samples
+    samples = load_samples(place(options.inputs), specs, options.samples, images)
+    return samples.labelled(place(options.labels)) if options.labels else samples
 
 
 def _metric_drop(outputs: OutputComparison) -> float:

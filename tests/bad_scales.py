@@ -131,12 +131,7 @@ def _calibrated(network: ImplicitNetwork) -> ImplicitNetwork:
 
 
 def _of_the_zoo(stem: str) -> ImplicitNetwork:
-    found = translate(ZOO / "mini" / f"{stem}.onnx", COVERAGE)
-    origins = {name: found.scales[name].origin.as_dict() for name in found.tensor_scales}
-    unary = frozenset(n for n, o in origins.items() if o["rule"] == "S9")
-    precisions = dict.fromkeys(found.fp16_nodes, "fp16")
-    config = {"scale_origins": origins}
-    return _calibrated(ImplicitNetwork(found.model, dict(found.tensor_scales), precisions, unary, config))
+    return _calibrated(ImplicitNetwork.of(translate(ZOO / "mini" / f"{stem}.onnx", COVERAGE)))
 
 
 _SHAPES: dict[str, Callable[[list[Node], Placement], bool]] = {

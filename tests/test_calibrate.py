@@ -13,11 +13,12 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.calibration import observe as observing
 from qdq_translator.cli import main
 from qdq_translator.errors import UserError
+from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.run import Session
 from qdq_translator.translator import Translation
+from qdq_translator.workers.work import InProcess
 from tests.small_models import model, pair
 
 # a trained input, a Conv whose BatchNormalization is folded, SiLU, and a residual Add with a plain operand
@@ -95,9 +96,7 @@ def test_notes_say_method_samples_range_and_share(data: Path) -> None:
     assert origin.note.startswith("percentile of 20 samples, largest ") and origin.note.endswith("% clipped")
 
 
-def test_the_result_does_not_depend_on_threads_or_files(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_result_does_not_depend_on_threads_or_files(data: Path, tmp_path: Path) -> None:
     """One thread or three, one file or many of unequal length: the same bytes."""
     values = np.load(data)
     folder = tmp_path / "parts"
@@ -106,8 +105,8 @@ def test_the_result_does_not_depend_on_threads_or_files(
         np.savez(folder / f"{number}.npz", x=part)
     caches = []
     for threads, source in ((1, data), (3, data), (2, folder)):
-        monkeypatch.setattr(observing, "_processors", lambda n=threads: n)
-        caches.append(calibrated(block(), source).cache.to_text())
+        options = TranslateOptions(calibrate=str(source))
+        caches.append(translate(block(), options, where=Evaluation(InProcess(threads))).cache.to_text())
     assert caches[0] == caches[1] == caches[2]
 
 

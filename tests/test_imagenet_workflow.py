@@ -2,71 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from e2e_workflow.imagenet import run
+from e2e_workflow.imagenet import counting, dry_run, run
+from e2e_workflow.imagenet.dry_run import classifier
 from e2e_workflow.imagenet.preprocessing import NETWORKS, Preprocessing, resize
-
-COLOURS = ((200, 40, 40), (40, 200, 40), (40, 40, 200))
-"""Class 0 is red, 1 green, 2 blue."""
+from qdq_translator.simulate.evaluation import HERE
+from tests.dask_cluster import connected, dask_cluster
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four noisy pictures of each colour, of several sizes, in one folder per class."""
-    image = pytest.importorskip("PIL.Image", reason="LOUDLY: Pillow is missing, no pictures to read")
-    folder, random = tmp_path_factory.mktemp("val"), np.random.default_rng(0)
-    for label, colour in enumerate(COLOURS):
-        for index, (width, height) in enumerate(((500, 375), (375, 500), (256, 256), (80, 60))):
-            pixels = np.clip(random.normal(colour, 12, (height, width, 3)), 0, 255).astype(np.uint8)
-            (folder / f"n{label:08}").mkdir(exist_ok=True)
-            suffix = ".JPEG" if index % 2 else ".png"
-            image.fromarray(pixels).save(folder / f"n{label:08}" / f"val_{label}_{index}{suffix}")
-    return folder
-
-
-def classifier(path: Path, name: str, channels_first: bool = True, batch: object = "N") -> None:
-    """A Q/DQ network: 1x1 Conv, average pool; class k has the weight of colour k in the order the network takes it."""
-    preprocessing = NETWORKS[name].preprocessing
-    weight = np.eye(3, dtype=np.float32)
-    if preprocessing.pixels == "caffe":
-        weight = weight[:, ::-1]
-    scale = {"caffe": 160.0, "tf": 1.0, "raw": 255.0}[preprocessing.pixels] / 127
-    shape = [3, preprocessing.crop, preprocessing.crop]
-    constants = {
-        "s": np.float32(scale),
-        "z": np.int8(0),
-        "w": np.ascontiguousarray(weight).reshape(3, 3, 1, 1),
-        "ws": np.full(3, 1 / 127, np.float32),
-        "wz": np.zeros(3, np.int8),
-    }
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"], "q"),
-        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"], "dq"),
-        helper.make_node("QuantizeLinear", ["w", "ws", "wz"], ["wq"], "wq", axis=0),
-        helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["wd"], "wdq", axis=0),
-        helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"),
-        helper.make_node("GlobalAveragePool", ["c"], ["p"], "pool"),
-        helper.make_node("Flatten", ["p"], ["scores"], "flatten"),
-    ]
-    if not channels_first:
-        shape = [*shape[1:], shape[0]]
-        nodes[0].input[0] = "nchw"
-        nodes.insert(0, helper.make_node("Transpose", ["x"], ["nchw"], "t", perm=[0, 3, 1, 2]))
-    graph = helper.make_graph(
-        nodes,
-        name,
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, *shape])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [batch, 3])],
-        [numpy_helper.from_array(value, key) for key, value in constants.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    pytest.importorskip("PIL.Image", reason="LOUDLY: Pillow is missing, no pictures to read")
+    return dry_run.pictures(tmp_path_factory.mktemp("val"))
 
 
 def test_table(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +55,7 @@ def test_wrong_labels_lower_the_score(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "bare.txt").write_text("".join(f"{y}\n" for y in labels))
     named = run.labelled_images(pictures, tmp_path / "named.txt", first_class=1)
     assert named == run.labelled_images(pictures, tmp_path / "bare.txt") == list(zip(files, labels))
-    found = run.score(tmp_path / "mobilenet_v1.onnx", NETWORKS["mobilenet_v1"], named, tmp_path / "t", batch=5)
+    found = run.score(tmp_path / "mobilenet_v1.onnx", NETWORKS["mobilenet_v1"], named, tmp_path / "t", 5, HERE, {})
     assert (found.images, found.qdq, found.simulated, found.agreement) == (12, 75.0, 75.0, 100.0)
 
 
@@ -161,3 +119,59 @@ def test_what_cannot_be_run_is_said(pictures: Path, tmp_path: Path, capsys: pyte
     (tmp_path / "labels.txt").write_text("1\n2\n")
     assert run.main([*argv, str(pictures), "--labels", str(tmp_path / "labels.txt")]) == 1
     assert "2 classes for 12 images" in capsys.readouterr().err
+
+
+def _table(printed: str) -> list[str]:
+    return [line for line in printed.splitlines() if line[:1] == "|"]
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_same_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The dry run of all seven networks over two Dask workers, of which one is killed under way."""
+    pytest.importorskip("distributed")
+    pytest.importorskip("PIL.Image")
+    assert run.main(["--dry_run", str(tmp_path / "alone"), "--batch", "2"]) == 0
+    alone = _table(capsys.readouterr().out)
+    assert len(alone) == 9 and all(line.count("100.00") == 3 for line in alone[2:])
+    with dask_cluster(2, {"PYTHONPATH": str(Path(run.__file__).resolve().parents[2])}) as (address, running):
+        connected(address)[0].close()
+        journal = tmp_path / "cluster" / "counted.sqlite"
+        killing = threading.Thread(target=_kill_when, args=(running[0], journal, 20))
+        killing.start()
+        assert run.main(["--dry_run", str(tmp_path / "cluster"), "--batch", "2", "--scheduler", address]) == 0
+        killing.join()
+        assert running[0].poll() is not None and running[1].poll() is None
+    assert _table(capsys.readouterr().out) == alone
+
+
+def _kill_when(worker: Any, journal: Path, shards: int) -> None:
+    patient_until = time.monotonic() + 120
+    while time.monotonic() < patient_until and _counted(journal) < shards:
+        time.sleep(0.02)
+    worker.kill()
+
+
+def _counted(journal: Path) -> int:
+    if not journal.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(str(journal))) as file:
+        try:
+            return int(file.execute("SELECT COUNT(*) FROM kept").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0  # not made yet
+
+
+def test_a_run_that_was_ended_counts_only_what_is_left(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier(tmp_path / "mobilenet_v1.onnx", "mobilenet_v1")
+    images = run.labelled_images(pictures, None)
+    kept: dict[str, bytes] = {}
+    given = (tmp_path / "mobilenet_v1.onnx", NETWORKS["mobilenet_v1"], images, tmp_path / "t", 1, HERE, kept)
+    first = run.score(*given)
+    lost = sorted(kept)[:5]
+    for key in lost:
+        del kept[key]
+    ran: list[int] = []
+    original = counting.batch
+    monkeypatch.setattr(counting, "batch", lambda *what: (ran.append(what[-1]), original(*what))[1])
+    assert run.score(*given) == first and len(ran) == 5 and sorted(kept)[:5] == lost

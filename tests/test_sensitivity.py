@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from qdq_translator.graph import Graph
 from qdq_translator.simulate import sensitivity
-from qdq_translator.simulate.implicit import simulate
-from qdq_translator.simulate.sensitivity import measure_sensitivity
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
+from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
+from qdq_translator.simulate.sensitivity import Candidate, Judge, Quality, measure_sensitivity
+from qdq_translator.types import TensorTypes
 from tests import bad_scales
 from tests.bad_scales import BODIES, CASES, OPTIONS, Case
 
@@ -105,15 +107,56 @@ def test_what_a_time_limit_cuts_off_is_counted() -> None:
 def test_the_noisiest_rounding_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     network = bad_scales._built(BODIES["residual"])
     spoilt = dataclasses.replace(network, scales={**network.scales, "hu": network.scales["hu"] / 8})
-    tried: list[set[str]] = []
-    original = sensitivity.simulate
+    monkeypatch.setattr(sensitivity._Alone, "fit", lambda *given: 1)
+    found = measure_sensitivity(spoilt, OPTIONS, bad_scales._samples(network), None, 300)
+    assert [candidate.tensors for candidate, _ in found.ranking] == [("hu",)] and found.left > 0
 
-    def watched(*given: Any) -> Any:
-        simulated = original(*given)
-        tried.append(set(simulated.placement.held))
-        return simulated
 
-    monkeypatch.setattr(sensitivity, "simulate", watched)
-    measure_sensitivity(spoilt, OPTIONS, bad_scales._samples(network), None, 300)
-    base, _, first, *_ = tried
-    assert base - first == {"hu"}
+def _whole(judge: Judge, base: Simulated, candidate: Candidate) -> Quality:
+    """Without segments: a simulation of its own."""
+    held = {name: scale for name, scale in base.placement.held.items() if name not in candidate.tensors}
+    weights = base.placement.weights - set(candidate.weights)
+    return judge.of(judge.simulated({}, dataclasses.replace(base.placement, held=held, weights=weights)))
+
+
+@pytest.mark.parametrize("rounding", ["even", "away"])
+@pytest.mark.parametrize("body", ["residual", "two silus", "gate", "pool", "output"])
+def test_what_is_reused_changes_no_number(body: str, rounding: str) -> None:
+    network = bad_scales._built(BODIES[body])
+    options = SimulationOptions(rounding=rounding, fuse=False, sigmoid_fp16=body == "gate")
+    _hold_each_candidate(network, options, bad_scales._samples(network))
+
+
+def test_what_is_reused_changes_no_number_in_half_precision() -> None:
+    network = bad_scales._built(BODIES["residual"])
+    half = onnx.ModelProto.FromString(network.model.SerializeToString())
+    for tensor in half.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values.astype(np.float16), tensor.name))
+    for value in (*half.graph.input, *half.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    samples = random_samples(input_specs(half, {}), {}, 2, 0)
+    _hold_each_candidate(dataclasses.replace(network, model=half), OPTIONS, samples)
+
+
+def _hold_each_candidate(network: ImplicitNetwork, options: SimulationOptions, samples: Samples) -> None:
+    graph = Graph.from_model(copy_model(network.model))
+    judge = Judge(network, options, samples, None, TensorTypes(graph))
+    base = judge.simulated({})
+    candidates = list(sensitivity._components(graph, base.placement, network))
+    candidates += [Candidate("", (), (n,), ((n, i),)) for n, i in sorted(base.placement.weights)]
+    found = sensitivity._Alone(judge, base, graph).qualities(candidates, few=False)
+    assert len({quality.sqnr_db for quality in found}) > 3
+    for candidate, quality in zip(candidates, found):
+        whole = _whole(judge, base, candidate)
+        assert (quality.sqnr_db, quality.cosine) == (whole.sqnr_db, whole.cosine), candidate
+
+
+def test_most_candidates_are_measured_on_some_of_the_samples() -> None:
+    network = bad_scales._built(BODIES["residual"])
+    spoilt = dataclasses.replace(network, scales={**network.scales, "hu": network.scales["hu"] / 8})
+    samples = random_samples(input_specs(network.model, {}), {}, 40, 0)
+    found = measure_sensitivity(spoilt, OPTIONS, samples, None, 300)
+    measured = {candidate.tensor: quality.samples for candidate, quality in found.ranking}
+    assert found.ranking[0][0].tensor == "hu" and measured["hu"] == 40 and set(measured.values()) == {5, 40}
+    assert found.chosen[0][1].samples == 40

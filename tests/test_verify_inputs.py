@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from qdq_translator.errors import UserError
 from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, random_samples
+from qdq_translator.simulate.places import place
 
 IMAGE = InputSpec("image", (1, 3, 4, 6), np.dtype(np.float32))
 TWO = [InputSpec("a", (None, 4), np.dtype(np.float32)), InputSpec("ids", (None, 2), np.dtype(np.int64))]
@@ -141,3 +143,48 @@ def test_open_sizes_are_asked_for() -> None:
     open_ = InputSpec("image", (None, 3, None, None), np.dtype(np.float32))
     with pytest.raises(UserError, match="--shapes image:1x3xSIZExSIZE"):
         random_samples([open_], {}, 1, 0)
+
+
+# -------------------------------------------------------------------- addresses
+
+
+def test_addresses_hold_what_paths_hold(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    data = np.random.default_rng(0).random((7, 3, 4, 6)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", image=data, labels=np.arange(7))
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for number, part in enumerate(np.split(data, [3, 4])):
+        np.save(parts / f"{number}.npy", part)
+    np.save(tmp_path / "columns.npy", np.asfortranarray(data))
+    np.save(tmp_path / "labels.npy", np.arange(7))
+    address = f"file://{tmp_path}"
+    for name in ("x.npz", "parts", "columns.npy"):
+        there, here = (load_samples(place(f"{where}/{name}"), [IMAGE], 6) for where in (address, tmp_path))
+        assert there.runs == here.runs == 6 and there.digest == here.digest
+        for a, b in zip(there, here):
+            np.testing.assert_array_equal(a["image"], b["image"])
+    labelled = load_samples(place(f"{address}/parts"), [IMAGE], None).labelled(place(f"{address}/labels.npy"))
+    assert labelled.labels is not None and np.asarray(labelled.labels).tolist() == list(range(7))
+    copy = pickle.loads(pickle.dumps(labelled))
+    assert copy.digest == labelled.digest and len(copy) == 7
+
+
+def test_only_the_rows_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec")
+    data = np.random.default_rng(0).random((1000, 3, 4, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", data)
+    samples = load_samples(place(f"file://{tmp_path}/x.npy"), [IMAGE], None)
+    monkeypatch.setattr(np, "load", None)  # what reads it whole
+    np.testing.assert_array_equal(samples.feed(501)["image"], data[501:502])
+
+
+def test_addresses_that_cannot_be_read(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(UserError, match="do not exist"):
+        load_samples(place(f"file://{tmp_path}/none.npz"), [IMAGE], None)
+    with pytest.raises(UserError, match="nonsense://x cannot be read"):
+        load_samples(place("nonsense://x"), [IMAGE], None)
+    (tmp_path / "bad.npy").write_bytes(b"bad")
+    with pytest.raises(UserError, match="not a NumPy array"):
+        load_samples(place(f"file://{tmp_path}/bad.npy"), [IMAGE], None)

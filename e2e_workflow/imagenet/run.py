@@ -10,31 +10,35 @@ in one folder per class (sorted folder names are classes 0, 1, ...), or in one f
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, MutableMapping
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from e2e_workflow.common.results import table
+from e2e_workflow.imagenet import dry_run
+from e2e_workflow.imagenet.counting import Counting, Images, batch, count
 from e2e_workflow.imagenet.preprocessing import NETWORKS, Network
 from qdq_translator import translate
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.io import load_model
+from qdq_translator.simulate.evaluation import Evaluation, evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import InputSpec, input_specs
-from qdq_translator.simulate.metrics import class_scores
-from qdq_translator.simulate.run import ExplicitNetwork, Session
+from qdq_translator.simulate.run import ExplicitNetwork, folded
+from qdq_translator.tune.journal import Journal
 
 SUFFIXES = {".jpeg", ".jpg", ".png"}
-STAGES = ("Q/DQ", "simulated")
 HEADER = ["network", "images", "NVIDIA Q/DQ", "NVIDIA translated", "Q/DQ", "simulated", "same Top-1", "INT8 layers"]
 
 
-def labelled_images(folder: Path, labels: Path | None, first_class: int = 0) -> list[tuple[Path, int]]:
+def labelled_images(folder: Path, labels: Path | None, first_class: int = 0) -> Images:
     """Images and their classes (0 to 999), sorted by path. Raises UserError where they cannot be told."""
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
     if not files:
@@ -65,26 +69,11 @@ def labelled_images(folder: Path, labels: Path | None, first_class: int = 0) -> 
     return found
 
 
-def chosen(images: list[tuple[Path, int]], count: int | None) -> list[tuple[Path, int]]:
+def chosen(images: Images, count: int | None) -> Images:
     """`count` of them, evenly spread over the sorted list (and so over the classes)."""
     if count is None or count >= len(images):
         return images
     return [images[i] for i in np.linspace(0, len(images) - 1, count).round().astype(int)]
-
-
-def batches(
-    images: list[tuple[Path, int]], network: Network, spec: InputSpec, size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Inputs in the model's layout and batch size (the last one filled up) and the labels of the real ones."""
-    size = spec.shape[0] or size
-    channels_first = spec.shape[1] == 3
-    for start in range(0, len(images), size):
-        part = images[start : start + size]
-        values = np.stack([network.preprocessing.load(path) for path, _ in part])
-        values = np.concatenate([values, np.repeat(values[-1:], size - len(part), 0)])
-        if channels_first:
-            values = values.transpose(0, 3, 1, 2)
-        yield np.ascontiguousarray(values, spec.dtype), np.array([label for _, label in part])
 
 
 @dataclass(frozen=True)
@@ -114,33 +103,34 @@ def one_input(model: onnx.ModelProto, network: Network) -> InputSpec:
     return specs[0]
 
 
-def score(model: Path, network: Network, images: list[tuple[Path, int]], folder: Path, batch: int) -> Score:
-    """Translates the model into `folder` and runs it and the simulated engine. Raises UserError."""
+def score(
+    model: Path,
+    network: Network,
+    images: Images,
+    folder: Path,
+    size: int,
+    where: Evaluation,
+    kept: MutableMapping[str, bytes],
+) -> Score:
+    """Translates the model into `folder` and runs it and the simulated engine, `size` pictures at a time where the model leaves
+    that open. kept: what was counted before. Raises UserError."""
     translation = translate(model, network.options)
     translation.save(folder)
     layers = [layer for layer in translation.plan if layer.precision != "none"]
     implicit = ImplicitNetwork.read(TranslationFiles.locate(folder / f"{model.stem}_noqdq.onnx"))
-    explicit = ExplicitNetwork.of(load_model(model)[0])
     spec = one_input(implicit.model, network)
-    sessions = {
-        "Q/DQ": Session(explicit.model, "Q/DQ"),
-        "simulated": Session(simulate(implicit, SimulationOptions(fp16=True)).model, "simulated"),
+    models = {
+        "Q/DQ": folded(ExplicitNetwork.of(load_model(model)[0]).model),
+        "simulated": simulate(implicit, SimulationOptions(fp16=True)).model,
     }
-    right = dict.fromkeys(STAGES, 0)
-    same = done = 0
-    for values, labels in batches(images, network, spec, batch):
-        best = {}
-        for stage, session in sessions.items():
-            scores = class_scores(session.run({spec.name: values})[session.outputs[0]])
-            if scores is None:
-                raise UserError(f"The first output of {model.name} holds no class scores.", "Give a classifier.")
-            best[stage] = scores[: len(labels)].argmax(1)
-            right[stage] += int(np.count_nonzero(best[stage] == labels))
-        same += int(np.count_nonzero(best["Q/DQ"] == best["simulated"]))
-        done += len(labels)
+    work = Counting(models, network, spec, images, spec.shape[0] or size, where.provider)
+
+    def report(done: int) -> None:
         if sys.stderr.isatty():
             print(f"\r{network.title} {done}/{len(images)}", end="", file=sys.stderr, flush=True)
-    percent = [100 * right[stage] / done for stage in STAGES]
+
+    *right, same, done = (int(n) for n in count(work, where, kept, report))
+    percent = [100 * number / done for number in right]
     int8 = f"{sum(layer.precision == 'int8' for layer in layers)}/{len(layers)}"
     return Score(done, percent[0], percent[1], 100 * same / done, int8)
 
@@ -151,9 +141,9 @@ def row(network: Network, found: Score) -> list[str]:
     return [network.title, str(found.images), *(f"{number:.2f}" for number in numbers), found.int8]
 
 
-def save_inputs(path: Path, name: str, network: Network, spec: InputSpec, images: list[tuple[Path, int]]) -> None:
+def save_inputs(path: Path, name: str, network: Network, spec: InputSpec, images: Images) -> None:
     """The .npz that e2e_workflow/on_device and `verify --inputs` take: one array named like the input, and `labels`."""
-    parts = list(batches(images, network, replace(spec, shape=(1, *spec.shape[1:])), 1))
+    parts = [batch(images, network, spec, 1, number) for number in range(len(images))]
     arrays = {spec.name: np.concatenate([v for v, _ in parts]), "labels": np.concatenate([y for _, y in parts])}
     np.savez(path, **arrays)
     print(f"{name}: {len(images)} samples in {path}")
@@ -161,8 +151,8 @@ def save_inputs(path: Path, name: str, network: Network, spec: InputSpec, images
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--models", type=Path, required=True, help=f"folder with any of {', '.join(NETWORKS)} (.onnx)")
-    parser.add_argument("--images", type=Path, required=True, help="folder of the validation set")
+    parser.add_argument("--models", type=Path, help=f"folder with any of {', '.join(NETWORKS)} (.onnx)")
+    parser.add_argument("--images", type=Path, help="folder of the validation set")
     parser.add_argument("--labels", type=Path, help="text file, where the images are not in a folder per class")
     parser.add_argument("--first_class", type=int, default=0, help="number of the first class in --labels (default: 0)")
     parser.add_argument("--count", type=int, help="so many images, evenly spread (default: all)")
@@ -171,7 +161,22 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--save_inputs", type=int, metavar="N", help="no scores: translate, and write N samples as .npz"
     )
-    return parser.parse_args(argv)
+    parser.add_argument("--workers", type=int, default=1, help="processes of this machine (default: 1)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, whose workers see the same paths")
+    parser.add_argument("--provider", default="cpu", help="of ONNX Runtime (default: cpu)")
+    parser.add_argument(
+        "--dry_run", type=Path, metavar="FOLDER", help="make small classifiers and pictures there, and run on them"
+    )
+    options = parser.parse_args(argv)
+    if options.dry_run:
+        options.models, options.images = (
+            dry_run.models(options.dry_run / "models"),
+            dry_run.pictures(options.dry_run / "val", 8),
+        )
+        options.translated = options.dry_run
+    elif not options.models or not options.images:
+        parser.error("--models and --images are required")
+    return options
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -182,19 +187,15 @@ def main(argv: list[str] | None = None) -> int:
         present = {name: path for name, path in models.items() if path.is_file()}
         if not present:
             raise UserError(f"{options.models} holds none of {', '.join(p.name for p in models.values())}.", "Rename.")
-        rows = []
-        for name, path in present.items():
-            network, folder = NETWORKS[name], options.translated / name
-            if options.save_inputs:
+        if options.save_inputs:
+            for name, path in present.items():
+                network, folder = NETWORKS[name], options.translated / name
                 translation = translate(path, network.options)
                 translation.save(folder)
                 spec = one_input(translation.model, network)
                 save_inputs(folder / f"{name}_samples.npz", name, network, spec, chosen(images, options.save_inputs))
-                continue
-            rows.append(row(network, score(path, network, images, folder, options.batch)))
-            print(" | ".join(rows[-1]), flush=True)
-        if rows:
-            print(table(HEADER, rows))
+        else:
+            print(table(HEADER, list(rows(options, images, present))))
         absent = ", ".join(name for name in models if name not in present)
         if absent:
             print(f"Not there, and so not run: {absent}", file=sys.stderr)
@@ -202,6 +203,22 @@ def main(argv: list[str] | None = None) -> int:
         print(f"e2e_workflow.imagenet.run: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def rows(options: argparse.Namespace, images: Images, present: dict[str, Path]) -> Iterator[list[str]]:
+    """Of the table, each printed as soon as it is there."""
+    options.translated.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.translated / "counted.sqlite", {"first": _digest(images[0]), "last": _digest(images[-1])})
+    with closing(journal), evaluation(options.workers, options.scheduler, options.provider) as where:
+        for name, path in present.items():
+            network, folder = NETWORKS[name], options.translated / name
+            found = row(network, score(path, network, images, folder, options.batch, where, journal))
+            print(" | ".join(found), flush=True)
+            yield found
+
+
+def _digest(image: tuple[Path, int]) -> str:
+    return hashlib.sha256(image[0].read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from qdq_translator.placement import graph_tensors
 from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import STATED
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import finite_or_none, noise_to_db
@@ -118,7 +119,11 @@ def audit_scales(scales: Mapping[str, tuple[float, str]], histograms: Mapping[st
 
 
 def audit_network(
-    network: ImplicitNetwork, samples: Samples, progress: Progress, weights: Collection[tuple[str, int]] = ()
+    network: ImplicitNetwork,
+    samples: Samples,
+    progress: Progress,
+    weights: Collection[tuple[str, int]] = (),
+    where: Evaluation = HERE,
 ) -> Audit:
     """Every scale of the cache that is a range of an activation, and the weights (node, input index) that are rounded.
 
@@ -132,7 +137,9 @@ def audit_network(
         if name in network.scales and name not in network.unary and types.is_float(name)
     ]
     stated = {name: network.scales[name] for name in names if not origins or origins.get(name) in STATED}
-    observed = observe(graph, types, stated, names, samples, progress, by_channel=True, remedy="Correct the data.")
+    observed = observe(
+        graph, types, stated, names, samples, progress, by_channel=True, remedy="Correct the data.", where=where
+    )
     audit = audit_scales({name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms)
     return dataclasses.replace(audit, weights=tuple(audit_weights(graph, types, weights)))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
@@ -31,13 +30,15 @@ from qdq_translator.inference import clip, pass_through
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.normalization import inside_normalizations
 from qdq_translator.inference.unify import differing_ranges
-from qdq_translator.options import TranslateOptions
+from qdq_translator.options import TranslateOptions, parse_methods
 from qdq_translator.parsing import did_you_mean
 from qdq_translator.placement import graph_tensors
 from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
+from qdq_translator.simulate.places import place
 from qdq_translator.words import counted
 
 RULE, RECALIBRATED = "K1", "K2"
@@ -53,15 +54,17 @@ def load_data(graph: Graph, options: TranslateOptions, shapes: dict[str, list[in
     inputs.graph.input.extend(graph.inputs.values())
     specs = input_specs(inputs, shapes)
     images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
-    return load_samples(Path(str(options.calibrate)), specs, options.calibrate_samples, images)
+    return load_samples(place(str(options.calibrate)), specs, options.calibrate_samples, images)
 
 
 class DataScales:
     """What `infer_scales` asks for scales from data: the first call observes and gives them, the second one fits the sets
     of a DLA together once the exact rules have handed them on."""
 
-    def __init__(self, samples: Samples, diagnostics: Diagnostics, progress: Progress) -> None:
-        self._samples, self._diagnostics, self._progress = samples, diagnostics, progress
+    def __init__(
+        self, samples: Samples, diagnostics: Diagnostics, progress: Progress, where: Evaluation = HERE
+    ) -> None:
+        self._samples, self._diagnostics, self._progress, self._where = samples, diagnostics, progress, where
         self._histograms: dict[str, Histogram] = {}
         self._used = 0
         self._calls = 0
@@ -168,6 +171,7 @@ class DataScales:
             self._progress,
             options.ignore_nonfinite,
             by_channel=bool(options.recalibrate),
+            where=self._where,
         )
         self._used = len(self._samples) - observed.left_out
         self._histograms.update(observed.histograms)
@@ -178,10 +182,11 @@ class DataScales:
         histogram = self._histograms.get(tensor)
         if histogram is None or not histogram.total:
             return None
-        amax = METHODS[context.options.calibrate_method](histogram) if histogram.amax else 0.0
+        method = self._method_of(tensor, context)
+        amax = METHODS[method](histogram) if histogram.amax else 0.0
         row = {
             "tensor": tensor,
-            "method": context.options.calibrate_method,
+            "method": method,
             "samples": self._used,
             "amax_seen": histogram.amax,
             "amax": amax,
@@ -189,6 +194,11 @@ class DataScales:
             "non_finite": histogram.non_finite,
         }
         return (amax / INT8_MAX if histogram.amax else ZERO_SCALE), row
+
+    def _method_of(self, tensor: str, context: Context) -> str:
+        general, own = parse_methods(context.options.calibrate_method)
+        producer = context.graph.producer.get(tensor)
+        return general if producer is None else own.get(producer.op_type, general)
 
     def _origin(self, tensor: str, context: Context, note: str) -> Origin:
         producer = context.graph.producer.get(tensor)

@@ -4,32 +4,35 @@ What runs is the translated network with the model's own scales applied: the exp
 gets it, so that a tensor behind a folded BatchNormalization, or one that a rewrite made, is there to be observed. A tensor
 that is rounded is observed as its layer makes it, before it is rounded.
 
-Several samples run at a time, each on one thread. Counts are integers and add up to the same in any order, so the result
-does not depend on how many threads there are. Memory holds the fetched tensors of one run for each thread (in groups of at
-most GROUP_BYTES), and a histogram of 32 KiB for each tensor and thread, however many samples there are.
+Several samples run at a time, each on one thread. Counts are integers and add up to the same in any order. Memory holds the
+fetched tensors of one run for each thread (in groups of at most GROUP_BYTES), and a few histograms of 32 KiB for each tensor
+and thread, however many samples there are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import os
-import threading
-from typing import Callable, Iterator, Mapping, Sequence
+from typing import Callable, Dict, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
+import onnx
 
 from qdq_translator.calibration.histogram import Histogram
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import hold
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.run import Session
 from qdq_translator.types import TensorTypes
 from qdq_translator.words import counted
+from qdq_translator.workers.work import Work, shards
 
 GROUP_BYTES = 512 * 2**20
+
+
+_Counted = Tuple[Dict[str, Histogram], int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,7 @@ def observe(
     ignore_nonfinite: bool = False,
     by_channel: bool = False,
     remedy: str = "Correct the data, or leave such samples out with --ignore_nonfinite.",
+    where: Evaluation = HERE,
 ) -> Observed:
     """What `tensors` (float activations of the graph, which is not changed) hold.
 
@@ -68,10 +72,12 @@ def observe(
         def report(done: int, before: int = number * samples.runs) -> None:
             progress("observing data", before + done, len(groups) * samples.runs)
 
-        session = Session(model, "translated", list(names), one_thread=True)
-        counter = _Counter(session, samples, ignore_nonfinite, by_channel, remedy)
-        found.update({names[name]: histogram for name, histogram in counter.run(report).items()})
-        left_out = counter.left_out
+        work = _Counting(model, list(names), samples, ignore_nonfinite, by_channel, where.provider)
+        try:
+            histograms, left_out = where.engine.run(work, shards(samples.runs), report)
+        except _NotFinite:
+            raise _refusal(samples, remedy) from None
+        found.update({names[name]: histogram for name, histogram in histograms.items()})
     return Observed(found, left_out * samples.batch)
 
 
@@ -90,70 +96,40 @@ def _groups(tensors: Sequence[str], types: TensorTypes, batch: int) -> Iterator[
         yield group
 
 
-class _Counter:
-    """One pass over the samples with as many threads as there are processors."""
+@dataclasses.dataclass
+class _Counting(Work):
+    """Tensor -> histogram, and how many runs were left out."""
 
-    def __init__(
-        self, session: Session, samples: Samples, ignore_nonfinite: bool, by_channel: bool, remedy: str
-    ) -> None:
-        self._session, self._samples, self._ignore_nonfinite = session, samples, ignore_nonfinite
-        self._by_channel, self._remedy = by_channel, remedy
-        self.left_out = 0
-        self._next = itertools.count()
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._errors: list[tuple[int, BaseException]] = []
-        self._results: list[dict[str, Histogram]] = []
-        self._done = 0
+    model: onnx.ModelProto
+    tensors: list[str]
+    samples: Samples
+    ignore_nonfinite: bool
+    by_channel: bool
+    provider: str
 
-    def run(self, report: Callable[[int], None]) -> dict[str, Histogram]:
-        threads = [
-            threading.Thread(target=self._work, daemon=True) for _ in range(min(_processors(), self._samples.runs))
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.1)
-                    report(self._done)
-            report(self._done)
-        finally:  # Ctrl-C, for one: nobody goes on computing
-            self._stop.set()
-            for thread in threads:
-                thread.join()
-        if self._errors:
-            error = min(self._errors, key=lambda pair: pair[0])[1]
-            raise _refusal(self._samples, self._remedy) if isinstance(error, _NotFinite) else error
-        total = self._results[0]
-        for other in self._results[1:]:
-            for name, histogram in total.items():
-                histogram.merge(other[name])
-        return total
+    def open(self) -> Callable[[int], _Counted]:
+        session = Session(self.model, "translated", self.tensors, one_thread=True, provider=self.provider)
 
-    def _work(self) -> None:
-        own = {name: Histogram(self._by_channel) for name in self._session.outputs}
-        index = 0
-        try:
-            # whoever has claimed a run finishes it, so that the first error of the data is always the same
-            while not self._stop.is_set() and (index := next(self._next)) < self._samples.runs:
-                feed = self._samples.feed(index)
-                spoilt = any(_not_finite(values) for values in feed.values())
-                if spoilt and not self._ignore_nonfinite:
-                    raise _NotFinite
-                if not spoilt:
-                    for name, values in self._session.run(feed).items():
-                        own[name].add(values)
-                with self._lock:
-                    self._done += 1
-                    self.left_out += spoilt
-        except BaseException as error:
-            self._errors.append((index, error))
-            self._stop.set()
-        self._results.append(own)
+        def count(run: int) -> _Counted:
+            found = {name: Histogram(self.by_channel) for name in session.outputs}
+            feed = self.samples.feed(run)
+            spoilt = any(_not_finite(values) for values in feed.values())
+            if not spoilt:
+                for name, values in session.run(feed).items():
+                    found[name].add(values)
+            elif not self.ignore_nonfinite:
+                raise _NotFinite("An input is not finite.")
+            return found, int(spoilt)
+
+        return count
+
+    def merge(self, total: _Counted, part: _Counted) -> _Counted:
+        for name, histogram in total[0].items():
+            histogram.merge(part[0][name])
+        return total[0], total[1] + part[1]
 
 
-class _NotFinite(Exception):
+class _NotFinite(UserError):
     """An input holds NaN or infinities."""
 
 
@@ -170,18 +146,10 @@ def _refusal(samples: Samples, remedy: str) -> UserError:
         total += sum(bad.values())
         runs += bool(bad)
         if bad and not first:
-            start = index * samples.batch
-            where = f"sample {start}" if samples.batch == 1 else f"samples {start} to {start + samples.batch - 1}"
-            first = f"input '{next(iter(bad))}' in {where}"
+            first = f"input '{next(iter(bad))}' in {samples.words(index)}"
     what = "samples" if samples.batch == 1 else f"batches of {samples.batch} samples"
     return UserError(
         f"{samples.source}: {counted(total, 'value')} in {runs} of {samples.runs} {what} {'is' if total == 1 else 'are'} not "
         f"finite (NaN or infinite), the first of {first}.",
         remedy,
     )
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1

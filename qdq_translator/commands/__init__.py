@@ -7,6 +7,7 @@ COMMANDS = {
     "report": ("report", "coverage and diagnostics of a translation: terminal, JSON, HTML"),
     "plan": ("plan", "any ONNX: what would run where on a DLA, and the estimated time"),
     "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
+    "tune": ("tune", "the least estimated time within an accuracy budget"),
     "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
     "build": ("build", "build the TensorRT engine or DLA loadable"),
     "check-engine": ("check_engine", "hold TensorRT's layer information JSON against the plan"),

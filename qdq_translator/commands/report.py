@@ -30,6 +30,12 @@ class Options:
         metavar="FILE",
         help="results of 'qdq-translator verify --save', to show on the page of --html",
     )
+    tuning: Optional[str] = option(
+        "--tuning",
+        default=None,
+        metavar="FILE",
+        help="NAME_tune.json of 'qdq-translator tune', to show on the page of --html",
+    )
     fix_list: Optional[str] = option(
         "--fix_list",
         default=None,
@@ -51,6 +57,10 @@ def run(options: Options) -> int:
         raise UsageError("--verify shows on a page.", "Name the page with --html FILE.")
     if options.fix_list and (options.html or options.json or options.against):
         raise UsageError("--fix_list prints a list of its own.", "Leave --html, --json and --against out.")
+    if options.tuning and (not options.html or options.against):
+        raise UsageError(
+            "--tuning shows on the page of one translation.", "Name it with --html FILE, without --against."
+        )
     files = locate(options.translation, options.model)
     report = files.read_report()
     if options.fix_list:
@@ -67,14 +77,18 @@ def run(options: Options) -> int:
         comparison = compare(other, report, names)
     if options.html:
         from qdq_translator.disk import refuse_overwriting
-        from qdq_translator.formats.schemas import RESULTS, read_json
+        from qdq_translator.formats.schemas import RESULTS, TUNING, read_json
         from qdq_translator.report.html import write_page
 
-        refuse_overwriting([Path(options.html)], [*files, *([Path(options.verify)] if options.verify else [])])
+        shown = (Path(path) for path in (options.verify, options.tuning) if path)
+        refuse_overwriting([Path(options.html)], [*files, *shown])
         results = None
         if options.verify:
             results = read_json(Path(options.verify), RESULTS, "Name what 'qdq-translator verify --save FILE' wrote.")
-        write_page(report, Path(options.html), other, results, names)
+        tuned = None
+        if options.tuning:
+            tuned = read_json(Path(options.tuning), TUNING, "Name the NAME_tune.json that 'qdq-translator tune' wrote.")
+        write_page(report, Path(options.html), other, results, names, tuned)
     if options.json:
         print(format_report(comparison or report), end="")
     elif options.html:

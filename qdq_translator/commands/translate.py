@@ -132,6 +132,18 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
+@contextlib.contextmanager
+def _workers(options: TranslateCommand) -> Iterator[Any]:
+    """Who observes data; nobody where there are none, so that ONNX Runtime is not needed."""
+    if options.calibrate is None:
+        yield None
+        return
+    from qdq_translator.simulate.evaluation import evaluation
+
+    with evaluation(options.workers, options.scheduler, options.provider) as where:
+        yield where
+
+
 def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
     """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
     from multiprocessing import parent_process
@@ -145,8 +157,8 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
         progress_bar(sys.stderr) if options.calibrate and parent_process() is None else contextlib.nullcontext(silent)
     )
     try:
-        with _without_collector(), shown as progress:
-            translation = translate(model, options, progress=progress)
+        with _without_collector(), shown as progress, _workers(options) as where:
+            translation = translate(model, options, progress=progress, where=where)
             files = translation.save(options.output_dir)
             summary = {"source": model, **summarize(translation, translation.report, files, options)}
         if options.metric:

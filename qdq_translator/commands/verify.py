@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Dict, List, Optional
 
-from qdq_translator.options import option, translation_option
+from qdq_translator.options import option, same_option, translation_option
 
 Real = float
 """`float` is the name of an option below."""
@@ -124,6 +124,9 @@ class Options:
         metavar="FILE",
         help="device_results.json of e2e_workflow/on_device, or what 'polygraphy run --save-outputs' wrote, to compare",
     )
+    workers: int = same_option("workers", group="")
+    scheduler: Optional[str] = same_option("scheduler", group="")
+    provider: str = same_option("provider", group="")
     save: Optional[str] = option(
         "--save", default=None, metavar="FILE", help="write the results as JSON, for report --html"
     )
@@ -141,6 +144,7 @@ def run(options: Options) -> int:
     from qdq_translator.disk import check_place, refuse_overwriting, write_file
     from qdq_translator.formats.files import TranslationFiles
     from qdq_translator.progress import progress_bar
+    from qdq_translator.simulate.evaluation import evaluation
     from qdq_translator.verification import print_results, verify
 
     if options.example:
@@ -156,8 +160,10 @@ def run(options: Options) -> int:
         read = (options.model, options.float, options.inputs, options.labels, options.device_results)
         refuse_overwriting([path], [*files, *(Path(name) for name in read if name)])
         check_place(path)
-    with progress_bar(sys.stderr) as progress:
-        results = verify(options, progress)
+    with progress_bar(sys.stderr) as progress, evaluation(
+        options.workers, options.scheduler, options.provider
+    ) as where:
+        results = verify(options, progress, where)
     if options.save:
         write_file(Path(options.save), (json.dumps(results, indent=2) + "\n").encode())
     if options.save_layers:

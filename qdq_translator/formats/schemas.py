@@ -301,6 +301,29 @@ _AUDIT = _record(
         ),
     }
 )
+_POINT = _record(
+    {
+        "changes": _OBJECT,
+        "kept_fp16": _TEXTS,
+        "cost": _record({"milliseconds": _maybe(_NUMBER), "gpu_layers": _COUNT, "int8_macs": _NUMBER}),
+        "measured": _record({**_row("score drop", _NUMBER), "samples": _COUNT, "complete": _FLAG}),
+    },
+    _row("why"),
+)
+TUNING = _record(
+    {
+        "data": _record({"source": _TEXT, "samples": _COUNT}),
+        "metric": _record({"name": _TEXT, "reference": _NUMBER}),
+        "goal": _record({"max_drop": _maybe(_NUMBER)}),
+        "early_stopping": _TEXT,
+        "evaluations": _COUNT,
+        "best": _POINT,
+        "front": _list(_POINT),
+        "points": _list(_POINT),
+    }
+)
+"""NAME_tune.json."""
+
 RESULTS = _record(
     {},
     {

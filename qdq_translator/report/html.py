@@ -32,6 +32,7 @@ from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH
 from qdq_translator.report.messages import one_a_rule
 from qdq_translator.report.model import KINDS, Network, cost_words
 from qdq_translator.report.picture import draw
+from qdq_translator.report.tuning import tuning
 from qdq_translator.rules import RULES, words
 from qdq_translator.words import amount, counted, milliseconds, percent, size
 
@@ -44,18 +45,24 @@ def write_page(
     against: Optional[dict[str, Any]] = None,
     verify: Optional[dict[str, Any]] = None,
     names: tuple[str, str] = ("A", "B"),
+    tuned: Optional[dict[str, Any]] = None,
 ) -> None:
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
     report, against: objects of NAME_report.json. verify: the object that `verify --save` wrote, for `report`. names: what
-    `against` and `report` are called in a comparison, their folders for example.
+    `against` and `report` are called in a comparison, their folders for example. tuned: the object of NAME_tune.json.
     Raises MissingDependency without jinja2, and UserError where the file cannot be written.
     """
-    text = comparison_page(report, against, verify, names) if against is not None else report_page(report, verify)
+    if against is not None:
+        text = comparison_page(report, against, verify, names)
+    else:
+        text = report_page(report, verify, tuned)
     write_file(path, text.encode("utf-8", errors="replace"))
 
 
-def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None) -> str:
+def report_page(
+    report: dict[str, Any], verify: Optional[dict[str, Any]] = None, tuned: Optional[dict[str, Any]] = None
+) -> str:
     """The page of one translation as HTML."""
     network = Network(report)
     seen = chart(verify, network) if verify else None
@@ -80,6 +87,8 @@ def report_page(report: dict[str, Any], verify: Optional[dict[str, Any]] = None)
         histograms=tensor_histograms(audit),
         weight_plots=weight_channels(audit),
         chart=seen,
+        tuned=tuned,
+        tuning=tuning(tuned) if tuned else None,
         with_db=seen is not None,
         with_device=any(layer.device for layer in network.layers),
         with_cost=any(layer.cost for layer in network.layers),

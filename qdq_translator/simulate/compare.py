@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -18,12 +18,14 @@ from qdq_translator.errors import UserError
 from qdq_translator.formats import polygraphy
 from qdq_translator.formats.schemas import DEVICE_RESULTS, read_json
 from qdq_translator.graph import Graph
-from qdq_translator.progress import Progress
+from qdq_translator.progress import Progress, silent
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_scores
-from qdq_translator.simulate.run import ExplicitNetwork, Session, same_inputs
+from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded, same_inputs
 from qdq_translator.simulate.user_metric import UserMetric
+from qdq_translator.workers.work import Work, shards
 
 EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
 
@@ -49,27 +51,25 @@ class OutputComparison:
         }
 
 
-def compare_outputs(  # noqa: C901 (one pass over the samples for all of the stages that are there)
+def compare_outputs(
     explicit: ExplicitNetwork,
     simulated: Simulated,
     samples: Samples,
     float_model: Optional[onnx.ModelProto] = None,
     device: Optional[DeviceResults] = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
     unfused: Optional[Simulated] = None,
     metric: Optional[UserMetric] = None,
+    where: Evaluation = HERE,
 ) -> OutputComparison:
     """Runs every stage on every sample. `unfused`: the simulation at the other end of what `placement` leaves open. Raises UserError where the models' inputs or outputs do not belong together."""
     names = [v.name for v in simulated.model.graph.output]
-    stages: dict[str, Session] = {
-        EXPLICIT: Session(explicit.model, EXPLICIT),
-        SIMULATED: Session(simulated.model, SIMULATED),
-    }
+    stages = {EXPLICIT: folded(explicit.model), SIMULATED: simulated.model}
     same_inputs([v.name for v in simulated.model.graph.input], explicit.graph.inputs, EXPLICIT)
-    if set(names) != set(stages[EXPLICIT].outputs):
+    given = [v.name for v in explicit.model.graph.output]
+    if set(names) != set(given):
         raise UserError(
-            f"The explicit model has the outputs {', '.join(stages[EXPLICIT].outputs)}; the translation has "
-            f"{', '.join(names)}.",
+            f"The explicit model has the outputs {', '.join(given)}; the translation has {', '.join(names)}.",
             "Give the model that the translation was made from.",
         )
     pairs = [(EXPLICIT, SIMULATED)]
@@ -77,50 +77,111 @@ def compare_outputs(  # noqa: C901 (one pass over the samples for all of the sta
     if float_model is not None:
         graph = Graph.from_model(copy_model(float_model))
         same_inputs([v.name for v in simulated.model.graph.input], graph.inputs, FLOAT)
-        stages[FLOAT] = Session(graph.to_model(), FLOAT)
-        rename = _match_outputs(stages[FLOAT].outputs, names)
+        stages[FLOAT] = graph.to_model()
+        rename = _match_outputs(list(graph.outputs), names)
         pairs += [(FLOAT, EXPLICIT), (FLOAT, SIMULATED)]
     if unfused is not None:
-        stages[UNFUSED] = Session(unfused.model, UNFUSED)
-    engines = list(device.outputs) if device is not None else []
-    for engine in engines:
+        stages[UNFUSED] = unfused.model
+    for engine in device.outputs if device is not None else ():
         pairs += [(stage, f"device {engine}") for stage in stages]
     if unfused is not None:
         pairs.append((EXPLICIT, UNFUSED))
-    result = OutputComparison(names, {p: {n: SlicedComparison(samples.batch) for n in names} for p in pairs}, {})
-    devices = [f"device {engine}" for engine in engines]
-    scores_by_metric = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
-    right: dict[tuple[str, str], int] = {}
-    for run in range(samples.runs):
-        progress("comparing outputs", run, samples.runs)
-        feed = samples.feed(run)
-        values = {
-            stage: session.run(explicit.feed(feed) if stage == EXPLICIT else feed) for stage, session in stages.items()
-        }
-        values[EXPLICIT] = explicit.real(values[EXPLICIT])
-        if FLOAT in values:
-            values[FLOAT] = {rename[n]: v for n, v in values[FLOAT].items() if n in rename}
-        if device is not None:
-            for engine in engines:
-                values[f"device {engine}"] = device.batch(engine, run, values[EXPLICIT])
-        for (a, b), rows in result.pairs.items():
-            for name in names:
-                _add(rows[name], values[a][name], values[b][name], name, a, b)
-        for stage, score in scores_by_metric.items():
-            score.add(values[stage], samples.labels_of(run), samples.batch)
-        labels = samples.classes_of(run)
-        if labels is not None:
-            for stage, outputs in values.items():
-                for name in names:
-                    scores = class_scores(outputs[name])
-                    if scores is not None and len(scores) == len(labels):
-                        key = (stage, name)
-                        right[key] = right.get(key, 0) + int(np.count_nonzero(scores.argmax(axis=1) == labels))
-    progress("comparing outputs", samples.runs, samples.runs)
-    result.metric = {stage: score.result() for stage, score in scores_by_metric.items()}
-    for (stage, name), count in right.items():
+    devices = [f"device {engine}" for engine in (device.outputs if device is not None else ())]
+    scores = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
+    work = _Comparing(stages, explicit.ends, rename, names, pairs, samples, device, where.provider, metric is not None)
+    scored = 0
+
+    def score(part: _Compared) -> None:
+        """Here and in the order of the samples, whoever ran them."""
+        nonlocal scored
+        for values in part.outputs:
+            for stage, one in scores.items():
+                one.add(values[stage], samples.labels_of(scored), samples.batch)
+            scored += 1
+        part.outputs.clear()
+
+    found = where.engine.run(
+        work, shards(samples.runs), lambda done: progress("comparing outputs", done, samples.runs), score
+    )
+    result = OutputComparison(names, found.rows, {})
+    result.metric = {stage: one.result() for stage, one in scores.items()}
+    for (stage, name), count in found.right.items():
         result.accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
     return result
+
+
+@dataclasses.dataclass
+class _Compared:
+    """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output ->
+    values, where a metric wants them."""
+
+    rows: dict[tuple[str, str], dict[str, SlicedComparison]]
+    right: dict[tuple[str, str], int]
+    outputs: list[dict[str, dict[str, np.ndarray]]]
+
+
+@dataclasses.dataclass
+class _Comparing(Work):
+    """All pairs of stages. keep: the outputs too."""
+
+    stages: dict[str, onnx.ModelProto]
+    ends: CodedEnds
+    rename: dict[str, str]
+    names: list[str]
+    pairs: list[tuple[str, str]]
+    samples: Samples
+    device: Optional[DeviceResults]
+    provider: str
+    keep: bool
+
+    def open(self) -> Callable[[int], _Compared]:
+        samples, device = self.samples, self.device
+        sessions = {
+            stage: Session(model, stage, one_thread=True, provider=self.provider)
+            for stage, model in self.stages.items()
+        }
+
+        def compared(run: int) -> _Compared:
+            feed = samples.feed(run)
+            values = {
+                stage: session.run(self.ends.feed(feed) if stage == EXPLICIT else feed)
+                for stage, session in sessions.items()
+            }
+            values[EXPLICIT] = self.ends.real(values[EXPLICIT])
+            if FLOAT in values:
+                values[FLOAT] = {self.rename[n]: v for n, v in values[FLOAT].items() if n in self.rename}
+            if device is not None:
+                for engine in device.outputs:
+                    values[f"device {engine}"] = device.batch(engine, run, values[EXPLICIT])
+            rows: dict[tuple[str, str], dict[str, SlicedComparison]] = {}
+            for a, b in self.pairs:
+                rows[a, b] = {name: SlicedComparison(samples.batch) for name in self.names}
+                for name, row in rows[a, b].items():
+                    _add(row, values[a][name], values[b][name], name, a, b)
+            return _Compared(rows, self._right(run, values), [values] if self.keep else [])
+
+        return compared
+
+    def _right(self, run: int, values: Mapping[str, Mapping[str, np.ndarray]]) -> dict[tuple[str, str], int]:
+        right: dict[tuple[str, str], int] = {}
+        labels = self.samples.classes_of(run)
+        if labels is None:
+            return right
+        for stage, outputs in values.items():
+            for name in self.names:
+                scores = class_scores(outputs[name])
+                if scores is not None and len(scores) == len(labels):
+                    right[stage, name] = int(np.count_nonzero(scores.argmax(axis=1) == labels))
+        return right
+
+    def merge(self, total: _Compared, part: _Compared) -> _Compared:
+        for pair, outputs in part.rows.items():
+            for name, row in outputs.items():
+                total.rows[pair][name].merge(row)
+        for key, count in part.right.items():
+            total.right[key] = total.right.get(key, 0) + count
+        total.outputs += part.outputs
+        return total
 
 
 def _add(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:

@@ -31,9 +31,11 @@ from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
 from qdq_translator.operators import OutputChannels, has_one_scale, output_channels
+from qdq_translator.options import effective
 from qdq_translator.placement import Placement, place
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import MARKERS
+from qdq_translator.translation import Translated
 from qdq_translator.types import TensorTypes
 
 
@@ -83,6 +85,15 @@ class ImplicitNetwork:
             unary = frozenset(n for n, scale in scales.items() if is_unary_marker(graph, n, scale))
         return cls(model, scales, precisions, unary, config, report)
 
+    @classmethod
+    def of(cls, translated: Translated) -> ImplicitNetwork:
+        """Of a translation that was not written: the same as `read` makes of its files."""
+        origins = {name: translated.scales[name].origin.as_dict() for name in translated.tensor_scales}
+        unary = frozenset(n for n, o in origins.items() if o["rule"] in MARKERS and translated.tensor_scales[n] == 1.0)
+        config = {"scale_origins": origins, "options": effective(translated.options)}
+        precisions = dict.fromkeys(translated.fp16_nodes, "fp16")
+        return cls(translated.model, dict(translated.tensor_scales), precisions, unary, config)
+
     @property
     def option(self) -> dict[str, Any]:
         """The options of the translation."""
@@ -91,12 +102,14 @@ class ImplicitNetwork:
 
 @dataclasses.dataclass
 class Simulated:
-    """model: what ONNX Runtime runs. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it."""
+    """model: what ONNX Runtime runs. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it.
+    wide: float16 tensor of the model -> the float32 one that INT8 layers read in its place (rule 8)."""
 
     model: onnx.ModelProto
     made: dict[str, str]
     read: dict[str, str]
     placement: Placement
+    wide: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -124,7 +137,7 @@ def simulate(
     in_half = builder.half_layers()
     builder.tensors(in_half)
     builder.widen()
-    return Simulated(graph.to_model(), builder.made, builder.read, placement)
+    return Simulated(graph.to_model(), builder.made, builder.read, placement, builder._wide)
 
 
 def hold(graph: Graph, types: TensorTypes, scales: Mapping[str, float]) -> dict[str, str]:

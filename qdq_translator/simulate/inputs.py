@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
+import pickle
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TypeVar, cast
 
 import numpy as np
 import onnx
 
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.formats.polygraphy import read_inputs
+from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened
+from qdq_translator.workers.work import shards
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"
@@ -55,6 +60,47 @@ class Samples:
     feed: Callable[[int], dict[str, np.ndarray]]
     labels: Optional[np.ndarray] = None
     notes: list[str] = dataclasses.field(default_factory=list)
+    reopen: Optional[Callable[[], Samples]] = None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of the first and the last shard, and all labels: what shows that somebody changes the data under way."""
+        found = hashlib.sha256(f"{self.runs} {self.batch}".encode())
+        parts = shards(self.runs)
+        for run in dict.fromkeys((*parts[0], *parts[-1])):
+            for name, values in sorted(self.feed(run).items()):
+                found.update(f"{name} {values.dtype} {values.shape}".encode())
+                found.update(np.ascontiguousarray(values).data)
+        if self.labels is not None:
+            found.update(np.ascontiguousarray(self.labels).data)
+        return found.hexdigest()
+
+    def check_unchanged(self) -> None:
+        """Raises UserError where the data are no longer what they were when somebody first asked for `digest`."""
+        if self.reopen is not None and self.reopen().digest != self.digest:
+            raise UserError(
+                f"{self.source} changed while it was read.", "Start again when nobody writes there any more."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Not the data travel to a worker but the way to read them, and what they are known by."""
+        if self.reopen is None:
+            raise TypeError(f"samples of {self.source} cannot be read elsewhere")
+        return _reopened, (pickle.dumps(self.reopen), self.digest)
+
+    def some(self, runs: int) -> Samples:
+        """So many runs, evenly spread; all where there are no more."""
+        if runs >= self.runs:
+            return self
+        chosen = [int(run) for run in np.linspace(0, self.runs - 1, runs).round()]
+        labels = None
+        if self.labels is not None:
+            labels = np.concatenate([self.labels[r * self.batch : (r + 1) * self.batch] for r in chosen])
+        reopen = None if self.reopen is None else functools.partial(_some_again, self.reopen, runs)
+        feed = self.feed
+        return dataclasses.replace(
+            self, runs=runs, feed=lambda index: feed(chosen[index]), labels=labels, reopen=reopen
+        )
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         return (self.feed(i) for i in range(self.runs))
@@ -68,18 +114,59 @@ class Samples:
         labels = self.labels_of(run)
         return labels if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
 
-    def labelled(self, path: Path) -> Samples:
+    def words(self, run: int) -> str:
+        """The samples of one run, for a sentence."""
+        first, last = run * self.batch, (run + 1) * self.batch - 1
+        return f"sample {first}" if first == last else f"samples {first} to {last}"
+
+    def labelled(self, path: Place) -> Samples:
         """With the labels that a .npy, or the array `labels` of an .npz, holds; raises UserError for too few."""
         if path.suffix not in (".npy", ".npz"):
             raise UserError(f"Labels {path} are neither .npy nor .npz.", "The first axis of the array is the samples.")
         values = _read(path) if path.suffix == ".npy" else _read_npz(path).get(LABELS)
         if values is None:
             raise UserError(f"{path} has no array '{LABELS}'.", "Save it with numpy.savez(file, labels=...).")
-        return dataclasses.replace(self, labels=_labels(values, len(self), str(path)))
+        reopen = None if self.reopen is None else functools.partial(_labelled_again, self.reopen, path)
+        return dataclasses.replace(self, labels=_labels(values, len(self), str(path)), reopen=reopen)
 
     def __len__(self) -> int:
         """Samples, not runs."""
         return self.runs * self.batch
+
+
+@functools.lru_cache(maxsize=2)
+def _reopened(how: bytes, digest: str) -> Samples:
+    """On a worker. Raises UserError where it finds other data there."""
+    samples: Samples = pickle.loads(how)()
+    if samples.digest != digest:
+        raise UserError(
+            f"{samples.source} holds other data for a worker than it did at the start.",
+            "It changed, or the path means something else there.",
+        )
+    return samples
+
+
+_Load = TypeVar("_Load", bound=Callable[..., Any])
+
+
+def _can_be_reopened(load: _Load) -> _Load:
+    """What `load` gives knows how it was loaded."""
+
+    @functools.wraps(load)
+    def loaded(*args: Any, **kwargs: Any) -> Samples:
+        samples: Samples = load(*args, **kwargs)
+        samples.reopen = functools.partial(loaded, *args, **kwargs)
+        return samples
+
+    return cast(_Load, loaded)
+
+
+def _some_again(reopen: Callable[[], Samples], runs: int) -> Samples:
+    return reopen().some(runs)
+
+
+def _labelled_again(reopen: Callable[[], Samples], path: Place) -> Samples:
+    return reopen().labelled(path)
 
 
 def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list[InputSpec]:
@@ -107,6 +194,7 @@ def _wants(specs: Sequence[InputSpec]) -> str:
 # -------------------------------------------------------------------- random
 
 
+@_can_be_reopened
 def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], count: Optional[int], seed: int) -> Samples:
     """Normal numbers, three standard deviations to the end of an input's INT8 range where it has a scale, else of
     standard deviation 1; small non-negative integers; coin flips. Raises UserError where sizes other than the batch are open."""
@@ -146,8 +234,9 @@ def _batch(specs: Sequence[InputSpec]) -> int:
 # -------------------------------------------------------------------- files
 
 
+@_can_be_reopened
 def load_samples(
-    path: Path,
+    path: Place,
     specs: Sequence[InputSpec],
     count: Optional[int],
     images: ImageOptions = ImageOptions(),
@@ -159,7 +248,7 @@ def load_samples(
         return _folder(path, specs, count, images)
     if path.suffix == ".npz":
         return _arrays(_read_npz(path), specs, count, str(path))
-    if path.suffix == ".json":
+    if path.suffix == ".json" and isinstance(path, Path):
         return _arrays(read_inputs(path), specs, count, str(path))
     if path.suffix == ".npy":
         return _arrays({_only(specs, path).name: _read(path)}, specs, count, str(path))
@@ -168,7 +257,7 @@ def load_samples(
     raise UserError(f"Inputs {path} are neither .npy, .npz, Polygraphy's .json, an image nor a folder.", _wants(specs))
 
 
-def _only(specs: Sequence[InputSpec], path: Path) -> InputSpec:
+def _only(specs: Sequence[InputSpec], path: Place) -> InputSpec:
     if len(specs) != 1:
         raise UserError(
             f"{path.name} holds one array and the model has {len(specs)} inputs.",
@@ -177,8 +266,10 @@ def _only(specs: Sequence[InputSpec], path: Path) -> InputSpec:
     return specs[0]
 
 
-def _read(path: Path) -> np.ndarray:
+def _read(path: Place) -> np.ndarray:
     try:
+        if isinstance(path, RemotePlace):
+            return cast(np.ndarray, RemoteArray(path))
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, OSError, EOFError) as error:
         raise UserError(
@@ -186,11 +277,11 @@ def _read(path: Path) -> np.ndarray:
         ) from error
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_npz(path: Place) -> dict[str, np.ndarray]:
     import zipfile
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(opened(path), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not an .npz file: {error}.", "Save it with numpy.savez.") from error
@@ -202,7 +293,7 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
         arrays, missing = {specs[0].name: arrays["arr_0"]}, []
     if missing:
         raise UserError(f"{source} has no array '{missing[0]}' (it has {', '.join(arrays) or 'none'}).", _wants(specs))
-    stacked = {s.name: _as_samples(np.asarray(arrays[s.name]), s, source) for s in specs}
+    stacked = {s.name: _as_samples(arrays[s.name], s, source) for s in specs}
     lengths = {name: len(a) for name, a in stacked.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"'{n}' {c}" for n, c in lengths.items())
@@ -276,7 +367,7 @@ def _type_fits(given: np.dtype, wanted: np.dtype) -> bool:
     return wanted.kind in "iu" and given.kind in "iu"
 
 
-def _folder(path: Path, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions) -> Samples:
+def _folder(path: Place, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions) -> Samples:
     files = sorted(p for p in path.iterdir() if p.is_file())
     by_kind = {
         "npz": [p for p in files if p.suffix == ".npz"],
@@ -314,7 +405,7 @@ def _folder(path: Path, specs: Sequence[InputSpec], count: Optional[int], images
 
 
 def _images(
-    files: Sequence[Path], specs: Sequence[InputSpec], count: Optional[int], options: ImageOptions, source: str
+    files: Sequence[Place], specs: Sequence[InputSpec], count: Optional[int], options: ImageOptions, source: str
 ) -> Samples:
     spec = _only(specs, files[0])
     if spec.dtype.kind != "f" and spec.dtype != np.uint8:
@@ -333,7 +424,7 @@ def _images(
     if not runs:
         raise UserError(f"{source} holds {len(files)} images; the model takes {batch} at a time.", "Give more of them.")
 
-    def load(path: Path) -> np.ndarray:
+    def load(path: Place) -> np.ndarray:
         pixels = _open_image(path, channels, height, width)
         if spec.dtype == np.uint8:
             values = pixels
@@ -363,7 +454,7 @@ def _image_layout(spec: InputSpec, layout: str) -> tuple[str, int, Optional[int]
     return layout, channels, height, width
 
 
-def _open_image(path: Path, channels: int, height: int, width: int) -> np.ndarray:
+def _open_image(path: Place, channels: int, height: int, width: int) -> np.ndarray:
     """(height, width, channels) uint8."""
     try:
         from PIL import Image
@@ -372,7 +463,7 @@ def _open_image(path: Path, channels: int, height: int, width: int) -> np.ndarra
             "Reading images needs Pillow, which is not installed.", "pip install 'qdq-translator[verify]'"
         ) from error
     try:
-        with Image.open(path) as image:
+        with Image.open(opened(path)) as image:
             mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
             resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
             return np.asarray(resized, np.uint8).reshape(height, width, channels)

@@ -65,6 +65,15 @@ class Comparison:
         self._dd += _energy(b)
         self.max_abs = max(self.max_abs, float(b.max(initial=0)), -float(b.min(initial=0)))
 
+    def merge(self, other: Comparison) -> None:
+        """Adds all that `other` has compared, behind what is here."""
+        self.count += other.count
+        self.non_finite += other.non_finite
+        self.max_abs, self.peak = max(self.max_abs, other.max_abs), max(self.peak, other.peak)
+        self._aa, self._bb, self._dd = self._aa + other._aa, self._bb + other._bb, self._dd + other._dd
+        self._top1_same += other._top1_same
+        self.top1_samples += other.top1_samples
+
     @property
     def identical(self) -> bool:
         """Equal in every number (0 and -0 count as equal)."""
@@ -165,10 +174,18 @@ class SlicedComparison(Comparison):
             if size < 2 or (axis == 0 and size == self.batch):
                 continue
             others = tuple(other for other in range(reference.ndim) if other != axis)
-            found = np.stack([energy.sum(axis=others) for energy in energies])
-            if axis not in self._energies or self._energies[axis].shape == found.shape:
-                self._energies[axis] = self._energies.get(axis, 0) + found
-                self._values[axis] = self._values.get(axis, 0) + reference.size // size
+            self._weigh(axis, np.stack([energy.sum(axis=others) for energy in energies]), reference.size // size)
+
+    def _weigh(self, axis: int, energies: np.ndarray, values: int) -> None:
+        if axis not in self._energies or self._energies[axis].shape == energies.shape:
+            self._energies[axis] = self._energies.get(axis, 0) + energies
+            self._values[axis] = self._values.get(axis, 0) + values
+
+    def merge(self, other: Comparison) -> None:
+        super().merge(other)
+        if isinstance(other, SlicedComparison):
+            for axis, energies in other._energies.items():
+                self._weigh(axis, energies, other._values[axis])
 
     @property
     def slices(self) -> list[Slice]:

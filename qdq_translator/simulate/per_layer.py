@@ -266,7 +266,7 @@ def _compare_group(
     for run in range(samples.runs):
         progress(run)
         feed = samples.feed(run)
-        a, b = explicit.real(left.run(explicit.feed(feed))), right.run(feed)
+        a, b = explicit.ends.real(left.run(explicit.ends.feed(feed))), right.run(feed)
         for name in group:
             base, aliases = theirs[name]
             raw, seen = b[ours[name][0]], b[ours[name][1]]

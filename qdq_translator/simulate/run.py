@@ -11,9 +11,11 @@ import onnx
 from qdq_translator.constants import Constants, is_quantize
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.graph import Graph
+from qdq_translator.graph import Graph, Node
 from qdq_translator.io import PROTOBUF_LIMIT, write_model
 from qdq_translator.passes import names
+from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
+from qdq_translator.simulate.implicit import copy_model
 
 
 def _onnxruntime() -> Any:
@@ -31,10 +33,16 @@ class Session:
     """A model loaded once. `run` returns the tensors that were asked for when it was made."""
 
     def __init__(
-        self, model: onnx.ModelProto, what: str, fetch: Optional[Sequence[str]] = None, one_thread: bool = False
+        self,
+        model: onnx.ModelProto,
+        what: str,
+        fetch: Optional[Sequence[str]] = None,
+        one_thread: bool = False,
+        provider: str = "cpu",
     ) -> None:
         """`fetch`: tensors of the graph to return instead of its outputs. one_thread: computed by whoever calls `run`, from
-        packed weights, for callers that run several samples at a time. Raises UserError where ONNX Runtime refuses."""
+        packed weights, for callers that run several samples at a time. provider: see `provider_name`. Raises UserError where
+        ONNX Runtime refuses."""
         runtime = _onnxruntime()
         options = runtime.SessionOptions()
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -50,7 +58,9 @@ class Session:
         model = model if fetch is None else _with_outputs(model, fetch)
         self.outputs = [v.name for v in model.graph.output]
         try:
-            self._session = _load(runtime, model, options)
+            self._session = _load(runtime, model, options, provider_name(provider))
+        except UserError:
+            raise
         except Exception as error:  # ONNX Runtime has no exception type of its own that is public
             raise UserError(
                 f"ONNX Runtime cannot load the {what} model: {_first_line(error)}",
@@ -72,8 +82,21 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
 
 
-def _load(runtime: Any, model: onnx.ModelProto, options: Any) -> Any:
-    providers = ["CPUExecutionProvider"]
+def provider_name(wanted: str) -> str:
+    """ONNX Runtime's name of the provider that a user calls 'cpu', 'cuda', ... Raises UserError for one that is not there."""
+    available = {
+        name.replace("ExecutionProvider", "").lower(): name for name in _onnxruntime().get_available_providers()
+    }
+    name = available.get(wanted.replace("ExecutionProvider", "").lower())
+    if name is None:
+        raise UserError(
+            f"ONNX Runtime has no provider '{wanted}' here.", f"It has {', '.join(available)}; see --provider."
+        )
+    return name
+
+
+def _load(runtime: Any, model: onnx.ModelProto, options: Any, provider: str) -> Any:
+    providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
     if sum(len(t.raw_data) for t in model.graph.initializer) < PROTOBUF_LIMIT:
         return runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
     import tempfile
@@ -81,16 +104,13 @@ def _load(runtime: Any, model: onnx.ModelProto, options: Any) -> Any:
 
     with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
         path = Path(folder) / "model.onnx"
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        write_model(copy, path, "model.onnx.data", True)
+        write_model(copy_model(model), path, "model.onnx.data", True)
         return runtime.InferenceSession(str(path), options, providers=providers)
 
 
 def _with_outputs(model: onnx.ModelProto, fetch: Sequence[str]) -> onnx.ModelProto:
     """The same model with other graph outputs (types are left to ONNX Runtime)."""
-    light = onnx.ModelProto()
-    light.CopyFrom(model)
+    light = copy_model(model)
     known = {v.name: v for v in (*light.graph.output, *light.graph.input)}
     wanted = [known.get(n) or onnx.ValueInfoProto(name=n) for n in dict.fromkeys(fetch)]
     kept = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in wanted]
@@ -99,20 +119,86 @@ def _with_outputs(model: onnx.ModelProto, fetch: Sequence[str]) -> onnx.ModelPro
     return light
 
 
+def folded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same function with everything that does not depend on an input computed once, by ONNX Runtime itself: weights
+    behind their Q/DQ pairs become initializers, so that they are not rounded again with every sample."""
+    graph = Graph.from_model(copy_model(model))
+    constant: set[str] = set()
+    for node in graph.nodes:
+        inputs = [name for name in node.reads() if name]
+        is_plain = node.is_standard and not any(True for _ in node.subgraphs()) and not node.is_op(*_RANDOM)
+        if is_plain and all(name in constant or name in graph.initializers for name in inputs):
+            constant.update(name for name in node.outputs if name)
+    wanted = [
+        name
+        for name in graph.producer
+        if name in constant
+        and name not in graph.outputs
+        and any(reader.outputs[0] not in constant for reader in graph.consumers(name))
+    ]
+    if not wanted:
+        return model
+    for name, values in _constants(graph, constant, wanted).items():
+        graph.detach(name)
+        graph.add_initializer(name, values)
+    remove_dead_nodes(graph)
+    remove_unused_initializers(graph)
+    return graph.to_model()
+
+
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+
+
+def _constants(graph: Graph, constant: set[str], wanted: Sequence[str]) -> dict[str, np.ndarray]:
+    """The values of `wanted`, which only nodes that make `constant` tensors lead to."""
+    part = graph.to_model()
+    kept = [node for node in part.graph.node if node.output and any(name in constant for name in node.output)]
+    read = {name for node in kept for name in node.input}
+    tensors = [tensor for tensor in part.graph.initializer if tensor.name in read]
+    slim = onnx.ModelProto(ir_version=part.ir_version)
+    slim.opset_import.extend(part.opset_import)
+    slim.graph.name = "constants"
+    slim.graph.node.extend(kept)
+    slim.graph.initializer.extend(tensors)
+    return Session(slim, "constant part of the", wanted, one_thread=True).run({})
+
+
 # -------------------------------------------------------------------- the explicit model
+
+
+@dataclasses.dataclass(frozen=True)
+class CodedEnds:
+    """Graph ends of an explicit model that hold codes; the stripped model's are float. inputs, outputs: name -> (scale, zero
+    point, type of the codes)."""
+
+    inputs: dict[str, tuple[float, int, np.dtype]]
+    outputs: dict[str, tuple[float, int, np.dtype]]
+
+    def feed(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Float inputs of the stripped model as the explicit one takes them."""
+        result = dict(feed)
+        for name, (scale, zero, dtype) in self.inputs.items():
+            limits = np.iinfo(dtype)
+            codes = np.rint(feed[name].astype(np.float32) / np.float32(scale)) + zero
+            result[name] = np.clip(codes, limits.min, limits.max).astype(dtype)
+        return result
+
+    def real(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs as real numbers."""
+        result = dict(values)
+        for name, (scale, zero, _) in self.outputs.items():
+            if name in result and result[name].dtype in (np.int8, np.uint8):
+                result[name] = (result[name].astype(np.float32) - zero) * np.float32(scale)
+        return result
 
 
 @dataclasses.dataclass
 class ExplicitNetwork:
-    """The Q/DQ model as written, and what ties it to the stripped one.
-
-    int8_inputs, int8_outputs: name -> (scale, zero point) of graph ends that hold codes; the stripped model's are float.
-    """
+    """The Q/DQ model as written, and what ties it to the stripped one."""
 
     model: onnx.ModelProto
     graph: Graph
-    int8_inputs: dict[str, tuple[float, int]]
-    int8_outputs: dict[str, tuple[float, int]]
+    ends: CodedEnds
 
     @classmethod
     def of(cls, model: onnx.ModelProto) -> ExplicitNetwork:
@@ -120,44 +206,32 @@ class ExplicitNetwork:
         graph = Graph.from_model(model)
         names.name_nodes(graph, Diagnostics())
         constants = Constants(graph)
+        types: dict[int, np.dtype] = {
+            onnx.TensorProto.INT8: np.dtype(np.int8),
+            onnx.TensorProto.UINT8: np.dtype(np.uint8),
+        }
 
-        def grid(scale_name: str, zero_name: str) -> tuple[float, int]:
-            scale, zero = constants.value(scale_name), constants.value(zero_name) if zero_name else None
+        def grid(quantizer: Node, dtype: np.dtype) -> tuple[float, int, np.dtype]:
+            zero_name = quantizer.input(2)
+            scale = constants.value(quantizer.inputs[1])
+            zero = constants.value(zero_name) if zero_name else None
             return (
                 float(scale.reshape(-1)[0]) if scale is not None and scale.size == 1 else 1.0,
                 int(zero.reshape(-1)[0]) if zero is not None and zero.size == 1 else 0,
+                dtype,
             )
 
-        int8 = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
         inputs, outputs = {}, {}
         for name, value in graph.inputs.items():
-            if value.type.tensor_type.elem_type in int8:
-                for reader in graph.consumers(name):
-                    if reader.op_type == "DequantizeLinear":
-                        inputs[name] = grid(reader.inputs[1], reader.input(2))
+            dtype = types.get(value.type.tensor_type.elem_type)
+            for reader in graph.consumers(name):
+                if dtype is not None and reader.op_type == "DequantizeLinear":
+                    inputs[name] = grid(reader, dtype)
         for name, value in graph.outputs.items():
-            producer = graph.producer.get(name)
-            if value.type.tensor_type.elem_type in int8 and producer is not None and is_quantize(producer):
-                outputs[name] = grid(producer.inputs[1], producer.input(2))
-        return cls(graph.to_model(), graph, inputs, outputs)
-
-    def feed(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Float inputs of the stripped model as this one takes them."""
-        result = dict(feed)
-        for name, (scale, zero) in self.int8_inputs.items():
-            is_signed = self.graph.inputs[name].type.tensor_type.elem_type == onnx.TensorProto.INT8
-            low, high, dtype = (-128, 127, np.int8) if is_signed else (0, 255, np.uint8)
-            codes = np.rint(feed[name].astype(np.float32) / np.float32(scale)) + zero
-            result[name] = np.clip(codes, low, high).astype(dtype)
-        return result
-
-    def real(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs as real numbers."""
-        result = dict(values)
-        for name, (scale, zero) in self.int8_outputs.items():
-            if name in result and result[name].dtype in (np.int8, np.uint8):
-                result[name] = (result[name].astype(np.float32) - zero) * np.float32(scale)
-        return result
+            dtype, producer = types.get(value.type.tensor_type.elem_type), graph.producer.get(name)
+            if dtype is not None and producer is not None and is_quantize(producer):
+                outputs[name] = grid(producer, dtype)
+        return cls(graph.to_model(), graph, CodedEnds(inputs, outputs))
 
 
 def same_inputs(stripped: Iterable[str], other: Iterable[str], what: str) -> None:

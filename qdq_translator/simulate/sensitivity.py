@@ -16,6 +16,11 @@ The reference is the float model where one is given, else the stripped model run
 
 The order in which candidates are tried is that of the noise that their rounding makes in the tensor itself, so that what a
 time limit cuts off is what matters least; how many were cut off is reported.
+
+A candidate costs what lies behind its tensor: the network is cut there (`segments`), and what comes before is reused. All
+are tried on an eighth of the samples, at least `LEAST_RUNS`, evenly spread; those that gain half of `KEPT_IF_DB` there, at
+most `MOST_KEPT`, on all of them. With a metric, which few samples say little of, all are tried on all. A gain is always
+that over the baseline on the same samples.
 """
 
 from __future__ import annotations
@@ -31,17 +36,21 @@ from qdq_translator.formats.layer_precisions import format_layer_precisions, fp1
 from qdq_translator.graph import Graph
 from qdq_translator.layer_names import is_expressible
 from qdq_translator.placement import COMMUTING, Placement
-from qdq_translator.progress import Progress
+from qdq_translator.progress import Progress, silent
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none
 from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.segments import Change, Segments
 from qdq_translator.simulate.user_metric import UserMetric
 from qdq_translator.types import TensorTypes
+from qdq_translator.workers.work import Work, shards
 
 KEPT_IF_DB = 0.5
 FAMILY_DB = 3.0
 MOST_KEPT = 10
+LEAST_RUNS = 4
 _FETCHED_TOGETHER = 64
 
 
@@ -62,22 +71,32 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """Of the worst output against float. metric: the user's own, where there is one."""
+    """Of the worst output against float. metric: the user's own, where there is one. gain_db, metric_gain: over the baseline on
+    the same samples; samples: how many those are."""
 
     sqnr_db: float
     cosine: float
     metric: Optional[float] = None
+    gain_db: float = 0.0
+    metric_gain: Optional[float] = None
+    samples: int = 0
 
     @property
     def rank(self) -> tuple[float, float]:
         """The higher the better."""
-        return (0.0 if self.metric is None else self.metric, self.sqnr_db)
+        return (self.metric_gain or 0.0, self.gain_db)
 
-    def gains_on(self, other: Quality) -> bool:
+    def over(self, other: Quality) -> Quality:
+        """With its gains over another one."""
+        gain = 0.0 if self.sqnr_db == other.sqnr_db else self.sqnr_db - other.sqnr_db
+        both = self.metric is not None and other.metric is not None
+        metric_gain = self.metric - other.metric if both else None  # type: ignore[operator]
+        return dataclasses.replace(self, gain_db=gain, metric_gain=metric_gain)
+
+    @property
+    def gains(self) -> bool:
         """Worth keeping layers above INT8 for it."""
-        if self.metric is not None and other.metric is not None:
-            return self.metric > other.metric
-        return self.sqnr_db >= other.sqnr_db + KEPT_IF_DB
+        return self.gain_db >= KEPT_IF_DB if self.metric_gain is None else self.metric_gain > 0
 
     def reaches(self, metric: Optional[float]) -> bool:
         return metric is not None and self.metric is not None and self.metric >= metric
@@ -112,7 +131,8 @@ class Sensitivity:
                 "layers": list(candidate.layers),
                 "sqnr_db": finite_or_none(quality.sqnr_db),
                 "cosine": quality.cosine,
-                "gain_db": finite_or_none(quality.sqnr_db - self.baseline.sqnr_db),
+                "gain_db": finite_or_none(quality.gain_db),
+                "samples": quality.samples,
                 "metric": quality.metric,
             }
 
@@ -138,15 +158,16 @@ def measure_sensitivity(
     samples: Samples,
     float_model: Optional[onnx.ModelProto],
     time_limit: float,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
     metric: Optional[UserMetric] = None,
     enough: Optional[float] = None,
+    where: Evaluation = HERE,
 ) -> Sensitivity:
-    """`time_limit` in seconds; the candidate being measured is finished. enough: a value of `metric` beyond which nothing more
-    is kept above INT8. The progress is that of the candidates or of the time limit, whichever is further."""
+    """`time_limit` in seconds; the candidates of one look at the samples are finished. enough: a value of `metric` beyond which
+    nothing more is kept above INT8. The progress is that of the work or of the time limit, whichever is further."""
     start = time.monotonic()
     graph = Graph.from_model(copy_model(network.model))
-    judge = Judge(network, options, samples, float_model, TensorTypes(graph), metric)
+    judge = Judge(network, options, samples, float_model, TensorTypes(graph), metric, where)
     base = judge.simulated({})
     baseline = judge.of(base)
 
@@ -157,15 +178,6 @@ def measure_sensitivity(
         share = max(done / total, min(1.0, (time.monotonic() - start) / time_limit) if time_limit > 0 else 1.0)
         progress(f"{what}, {time_limit:.0f} s at most", round(1000 * share), 1000)
 
-    def float_alone(candidate: Candidate) -> Quality:
-        gone = set(candidate.tensors)
-        placement = dataclasses.replace(
-            base.placement,
-            held={n: s for n, s in base.placement.held.items() if n not in gone},
-            weights=base.placement.weights - set(candidate.weights),
-        )
-        return judge.of(judge.simulated({}, placement))
-
     rounded = dataclasses.replace(base.placement, weights=frozenset())
     weights_matter = judge.of(judge.simulated({}, rounded)).sqnr_db >= baseline.sqnr_db + KEPT_IF_DB
     noise = _own_noise(base, samples)
@@ -173,24 +185,26 @@ def measure_sensitivity(
     if weights_matter:
         found += [Candidate("", (), (node,), ((node, index),)) for node, index in sorted(base.placement.weights)]
     found = [candidate for candidate in found if candidate.layers and all(map(is_expressible, candidate.layers))]
-    total, ranking = len(found) + MOST_KEPT, []
-    for number, candidate in enumerate(found):
-        if is_late():
-            break
-        tell("leaving one tensor float", number, total)
-        ranking.append((candidate, float_alone(candidate)))
-    left = len(found) - len(ranking)
-    alone = {name: quality.sqnr_db for candidate, quality in ranking for name in candidate.tensors}
-    for family in _families(found, network, graph):
-        if is_late():
-            break
-        quality = float_alone(family)
-        if quality.sqnr_db >= max(alone.get(name, baseline.sqnr_db) for name in family.tensors) + FAMILY_DB:
-            ranking.append((family, quality))
+    tell("leaving one tensor float", 0, 1)
+    alone = _Alone(judge, base, graph)
+    fit = found[: alone.fit(found, time_limit - (time.monotonic() - start))]
+    tried = dict(zip(fit, alone.qualities(fit, few=True)))
+    families = list(_families(found, network, graph)) if not is_late() and fit else []
+    tried.update(zip(families, alone.qualities(families, few=True)))
+    promising = sorted(tried, key=lambda c: -tried[c].gain_db)[:MOST_KEPT]
+    promising = [candidate for candidate in promising if tried[candidate].gain_db >= KEPT_IF_DB / 2]
+    if alone.has_more and not is_late():
+        tried.update(zip(promising, alone.qualities(promising, few=False)))
+    gains = {name: tried[candidate].gain_db for candidate in fit for name in candidate.tensors}
+    ranking = [(candidate, tried[candidate]) for candidate in fit] + [
+        (family, tried[family])
+        for family in families
+        if tried[family].gain_db >= max(gains.get(name, 0.0) for name in family.tensors) + FAMILY_DB
+    ]
     ranking.sort(key=lambda pair: (*(-value for value in pair[1].rank), len(pair[0].layers)))
 
     def tell_more(number: int) -> None:
-        tell("keeping the best together", len(found) + number, total)
+        tell("keeping the best together", len(found) + number, len(found) + MOST_KEPT)
 
     chosen = _kept_together(judge, ranking, baseline, enough, is_late, tell_more)
     progress("keeping the best together", 1, 1)
@@ -198,6 +212,7 @@ def measure_sensitivity(
     # what the translation asks for may hold patterns, which format_layer_precisions refuses
     argument = ",".join(f"{name}:{asked}" for name, asked in {**network.precisions, **fp16_layers(layers)}.items())
     kept = network.option.get("keep_fp16", [])
+    left = len(found) - len(fit)
     return Sensitivity(
         baseline, ranking, chosen, left, time.monotonic() - start, argument, kept, baseline.reaches(enough)
     )
@@ -215,21 +230,37 @@ def _kept_together(
     chosen: list[tuple[Candidate, Quality]] = []
     best = baseline
     for number, (candidate, alone_quality) in enumerate(ranking[:MOST_KEPT]):
-        if not alone_quality.gains_on(baseline) or best.reaches(enough) or is_late():
+        if not alone_quality.gains or best.reaches(enough) or is_late():
             break
         tell(number)
         quality = judge.with_layers([*(c for c, _ in chosen), candidate])
-        if quality.gains_on(best):
-            chosen.append((candidate, quality))
+        if quality.over(best).gains:
+            chosen.append((candidate, quality.over(baseline)))
             best = quality
     for row in list(chosen[:-1]):
         others = [pair for pair in chosen if pair is not row]
         if is_late():
             break
         quality = judge.with_layers([c for c, _ in others])
-        if quality.reaches(enough) or not best.gains_on(quality):
+        if quality.reaches(enough) or not best.over(quality).gains:
             chosen = others
     return chosen
+
+
+def rank(
+    network: ImplicitNetwork, options: SimulationOptions, samples: Samples, runs: int, where: Evaluation = HERE
+) -> list[tuple[Candidate, float]]:
+    """Every candidate of one tensor (or some of one scale), and the share (0 to 1) of the noise energy at the worst output that
+    goes with it alone, largest first. Measured on `runs` runs, evenly spread; the float network is the stripped one.
+    """
+    few = samples.some(runs)
+    graph = Graph.from_model(copy_model(network.model))
+    judge = Judge(network, options, few, None, TensorTypes(graph), where=where)
+    base = judge.simulated({})
+    found = [c for c in _components(graph, base.placement, network) if c.layers and all(map(is_expressible, c.layers))]
+    rows = _Alone(judge, base, graph).qualities(found, few=False)
+    shares = [(candidate, max(0.0, 1 - 10 ** (-row.gain_db / 10))) for candidate, row in zip(found, rows)]
+    return sorted(shares, key=lambda pair: -pair[1])
 
 
 class Judge:
@@ -243,14 +274,12 @@ class Judge:
         float_model: Optional[onnx.ModelProto],
         types: TensorTypes,
         metric: Optional[UserMetric] = None,
+        where: Evaluation = HERE,
     ) -> None:
-        self.metric = metric
         self.network, self.options, self.samples, self.types = network, options, samples, types
-        reference = Session(float_model if float_model is not None else network.model, "float")
-        self.expected: list[list[np.ndarray]] = []
-        for feed in samples:
-            values = reference.run(feed)
-            self.expected.append([values[n] for n in reference.outputs])
+        self.metric, self.where = metric, where
+        running = _Running(float_model if float_model is not None else network.model, samples, where.provider)
+        self.expected: list[list[np.ndarray]] = where.engine.run(running, shards(samples.runs))
 
     def simulated(self, precisions: Mapping[str, str], placement: Optional[Placement] = None) -> Simulated:
         asked = {**self.network.precisions, **precisions}
@@ -261,17 +290,140 @@ class Judge:
         return self.of(self.simulated(fp16_layers(layer for c in candidates for layer in c.layers)))
 
     def of(self, simulated: Simulated) -> Quality:
-        session = Session(simulated.model, "simulated")
-        rows = [Comparison() for _ in session.outputs]
-        score = self.metric.start("simulated") if self.metric is not None else None
-        for index, feed in enumerate(self.samples):
-            values = session.run(feed)
-            for row, name, wanted in zip(rows, session.outputs, self.expected[index]):
-                row.add(wanted, values[name])
-            if score is not None:
-                score.add(values, self.samples.labels_of(index), self.samples.batch)
-        metric = None if score is None else score.result()
-        return Quality(min(row.sqnr_db for row in rows), min(row.cosine for row in rows), metric)
+        (quality,) = self.varied(simulated.model, (Change({}),), shards(self.samples.runs))
+        return quality
+
+    def varied(self, model: onnx.ModelProto, changes: tuple[Change, ...], ranges: Sequence[range]) -> list[Quality]:
+        """One for each change of the model, on these runs."""
+        scores = [self.metric.start("simulated") for _ in changes] if self.metric is not None else []
+        runs = iter([run for shard in ranges for run in shard])
+
+        def score(part: _Varied) -> None:
+            """Here and in the order of the samples, whoever ran them."""
+            for outputs in part.outputs:
+                labels = self.samples.labels_of(next(runs))
+                for one, values in zip(scores, outputs):
+                    one.add(values, labels, self.samples.batch)
+            part.outputs.clear()
+
+        work = _Varying(model, changes, self.samples, self.expected, self.where.provider, bool(scores))
+        found = self.where.engine.run(work, ranges, watch=score)
+        count = sum(map(len, ranges)) * self.samples.batch
+        metrics: list[Optional[float]] = [one.result() for one in scores] if scores else [None] * len(changes)
+        return [
+            Quality(min(row.sqnr_db for row in rows), min(row.cosine for row in rows), metric, samples=count)
+            for rows, metric in zip(found.rows, metrics)
+        ]
+
+
+@dataclasses.dataclass
+class _Running(Work):
+    """A list of the outputs of every run."""
+
+    model: onnx.ModelProto
+    samples: Samples
+    provider: str
+
+    def open(self) -> Callable[[int], list[list[np.ndarray]]]:
+        session = Session(self.model, "float", one_thread=True, provider=self.provider)
+        return lambda run: [list(session.run(self.samples.feed(run)).values())]
+
+    def merge(self, total: list[list[np.ndarray]], part: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
+        return total + part
+
+
+@dataclasses.dataclass
+class _Varied:
+    """rows: for every change a comparison of each output. outputs: of each run, for every change, where a metric wants them."""
+
+    rows: list[list[Comparison]]
+    outputs: list[list[dict[str, np.ndarray]]]
+
+
+@dataclasses.dataclass
+class _Varying(Work):
+    """Every change of a model. expected: of every run. keep: the outputs too."""
+
+    model: onnx.ModelProto
+    changes: tuple[Change, ...]
+    samples: Samples
+    expected: list[list[np.ndarray]]
+    provider: str
+    keep: bool
+
+    def open(self) -> Callable[[int], _Varied]:
+        segments = Segments(self.model, self.changes, self.provider)
+
+        def compared(run: int) -> _Varied:
+            base = segments.base(self.samples.feed(run))
+            found = _Varied([], [[]] if self.keep else [])
+            for change in self.changes:
+                values = segments.changed(base, change)
+                rows = [Comparison() for _ in segments.outputs]
+                for row, name, wanted in zip(rows, segments.outputs, self.expected[run]):
+                    row.add(wanted, values[name])
+                found.rows.append(rows)
+                if self.keep:
+                    found.outputs[0].append(values)
+            return found
+
+        return compared
+
+    def merge(self, total: _Varied, part: _Varied) -> _Varied:
+        for rows, others in zip(total.rows, part.rows):
+            for row, other in zip(rows, others):
+                row.merge(other)
+        total.outputs += part.outputs
+        return total
+
+
+class _Alone:
+    """Candidates, each left float by itself while everything else is rounded."""
+
+    def __init__(self, judge: Judge, base: Simulated, graph: Graph) -> None:
+        self._judge, self._base, self._graph = judge, base, graph
+        runs = judge.samples.runs
+        few = runs if judge.metric is not None else min(runs, max(LEAST_RUNS, -(-runs // 8)))
+        self._few = [range(int(i), int(i) + 1) for i in np.linspace(0, runs - 1, few).round()]
+        self.has_more = few < runs
+
+    def fit(self, candidates: Sequence[Candidate], seconds: float) -> int:
+        """How many of them the time allows, by what the first ones take."""
+        if seconds <= 0 or not candidates:
+            return 0
+        begun = time.monotonic()
+        self._measure(candidates[:1], self._few[:1])
+        each = (time.monotonic() - begun) * len(self._few) / 2  # half a pass on the average
+        return max(1, min(len(candidates), int(seconds / max(each, 1e-9))))
+
+    def qualities(self, candidates: Sequence[Candidate], few: bool) -> list[Quality]:
+        """few: on some of the samples."""
+        if not candidates:
+            return []
+        everything = shards(self._judge.samples.runs)
+        baseline, *found = self._measure(candidates, self._few if few and self.has_more else everything)
+        return [quality.over(baseline) for quality in found]
+
+    def _measure(self, candidates: Sequence[Candidate], ranges: Sequence[range]) -> list[Quality]:
+        """Of the baseline, then of each candidate."""
+        changes = (Change({}), *map(self._change, candidates))
+        return self._judge.varied(self._base.model, changes, ranges)
+
+    def _change(self, candidate: Candidate) -> Change:
+        base, tensors = self._base, {}
+        for name in candidate.tensors:
+            made, read = base.made[name], base.read[name]
+            tensors[read] = made
+            if read in base.wide:
+                tensors[base.wide[read]] = made
+        nodes = {node for node, _ in candidate.weights}
+        weights = {
+            (node.name, index): node.inputs[index]
+            for node in (self._graph.nodes if nodes else ())
+            for index in range(len(node.inputs))
+            if (node.name, index) in candidate.weights
+        }
+        return Change(tensors, weights)
 
 
 def _own_noise(base: Simulated, samples: Samples) -> dict[str, float]:

@@ -49,6 +49,8 @@ class UserMetric:
         where, e.g. 'on sample 3 of the explicit stage'."""
         try:
             return function(*arguments)
+        except UserError:  # of `task_metrics`
+            raise
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)[1:][-_SHOWN_FRAMES:]
             where = " > ".join(f"{Path(f.filename).name}, line {f.lineno}, in {f.name}: {f.line}" for f in frames)

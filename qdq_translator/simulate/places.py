@@ -1,0 +1,115 @@
+"""Where data lie: a path, or an address that fsspec knows (`s3://bucket/val`, `memory://x.npz`), behind the same few methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+from pathlib import Path
+from typing import Any, BinaryIO, Iterator, Union, cast
+
+import numpy as np
+
+from qdq_translator.errors import MissingDependency, UserError
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class RemotePlace:
+    """What of `pathlib.Path` reading inputs needs. Raises UserError where the address cannot be reached."""
+
+    address: str
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.address.rstrip("/"))
+
+    @property
+    def stem(self) -> str:
+        return posixpath.splitext(self.name)[0]
+
+    @property
+    def suffix(self) -> str:
+        return posixpath.splitext(self.name)[1]
+
+    def exists(self) -> bool:
+        return bool(self._ask("exists"))
+
+    def is_dir(self) -> bool:
+        return bool(self._ask("isdir"))
+
+    def is_file(self) -> bool:
+        return bool(self._ask("isfile"))
+
+    def iterdir(self) -> Iterator[RemotePlace]:
+        for path in sorted(self._ask("ls", detail=False)):
+            yield RemotePlace(f"{self.address.rstrip('/')}/{posixpath.basename(str(path).rstrip('/'))}")
+
+    def open(self) -> BinaryIO:
+        return cast(BinaryIO, self._ask("open", mode="rb"))
+
+    def _ask(self, method: str, **more: Any) -> Any:
+        try:
+            import fsspec
+        except ImportError as error:
+            raise MissingDependency(
+                f"Reading {self.address} needs fsspec, which is not installed.", "pip install 'qdq-translator[cluster]'"
+            ) from error
+        try:
+            files, path = fsspec.core.url_to_fs(self.address)
+            return getattr(files, method)(path, **more)
+        except (OSError, ValueError, ImportError) as error:  # ImportError: the protocol's own package is not there
+            raise UserError(
+                f"{self.address} cannot be read: {error}.", "Check the address and who may read it."
+            ) from error
+
+
+Place = Union[Path, RemotePlace]
+
+
+def place(text: str) -> Place:
+    """An address where `text` has a protocol, else a path."""
+    return RemotePlace(text) if "://" in text else Path(text)
+
+
+def opened(where: Place) -> Any:
+    """What NumPy and Pillow take: the path itself, or an open file, which whoever reads it closes."""
+    return where if isinstance(where, Path) else where.open()
+
+
+class RemoteArray:
+    """A .npy behind an address: rows are read when they are asked for, and nothing else. Raises ValueError for another file."""
+
+    def __init__(self, where: RemotePlace) -> None:
+        self._where = where
+        with where.open() as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, self._by_column, self.dtype = read(file)
+            self._start = file.tell()
+        if self.dtype.hasobject:
+            raise ValueError("it holds Python objects")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        with self._where.open() as file:
+            values = np.load(file, allow_pickle=False)
+        return np.asarray(values, dtype)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        if self._by_column or not isinstance(rows, slice) or rows.step not in (None, 1):
+            return np.asarray(self)[rows]  # type: ignore[no-any-return]
+        first, last, _ = rows.indices(len(self))
+        count = max(0, last - first)
+        size = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+        with self._where.open() as file:
+            file.seek(self._start + first * size)
+            data = file.read(count * size)
+        return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])

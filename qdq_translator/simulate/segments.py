@@ -1,0 +1,139 @@
+"""A model cut into parts, so that what changes behind a tensor is computed again and the rest reused.
+
+A part is computed by the same kernels as in the whole, so the numbers are the same bit for bit (ONNX Runtime's graph
+optimizations are off). All tensors that pass from one part to another are kept for the run at hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Mapping, Optional, Sequence
+
+import numpy as np
+import onnx
+
+from qdq_translator.graph import Graph, Node
+from qdq_translator.simulate.implicit import copy_model
+from qdq_translator.simulate.run import Session
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What one variant of a model does otherwise. tensors: target -> source: whoever reads the target gets what the source
+    holds, in the target's type. weights: (node, input index) -> the initializer whose values it reads instead, in the type of its own."""
+
+    tensors: Mapping[str, str]
+    weights: Mapping[tuple[str, int], str] = dataclasses.field(default_factory=dict)
+
+
+class _Part:
+    """Nodes in a row. reads: tensors that come from outside; makes: those that others want."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.names = frozenset(node.name for node in nodes)
+        self.reads: list[str] = []
+        self.makes: list[str] = []
+        self.session: Optional[Session] = None
+
+
+class Segments:
+    """`model`, cut behind the targets of `changes`. provider: of ONNX Runtime."""
+
+    def __init__(self, model: onnx.ModelProto, changes: Sequence[Change], provider: str = "cpu") -> None:
+        self._graph = graph = Graph.from_model(copy_model(model))
+        self._provider, self._lock = provider, threading.Lock()
+        self.outputs = list(graph.outputs)
+        targets = {target for change in changes for target in change.tensors}
+        kept = {source for change in changes for source in change.tensors.values()} | targets | {*self.outputs}
+        self._parts: list[_Part] = []
+        self._behind: dict[str, int] = {}
+        """Target -> the part that makes it."""
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            nodes.append(node)
+            made = [name for name in node.outputs if name in targets]
+            if made:
+                self._behind.update(dict.fromkeys(made, len(self._parts)))
+                self._parts.append(_Part(nodes))
+                nodes = []
+        if nodes:
+            self._parts.append(_Part(nodes))
+        self._connect(kept)
+
+    def _connect(self, kept: set[str]) -> None:
+        graph = self._graph
+        for part in self._parts:
+            inside = {name for node in part.nodes for name in node.outputs if name}
+            read = dict.fromkeys(name for node in part.nodes for name in node.reads() if name)
+            part.reads = [name for name in read if name not in inside and name not in graph.initializers]
+            part.makes = [
+                name
+                for name in dict.fromkeys(name for node in part.nodes for name in node.outputs if name)
+                if name in kept or any(reader.name not in part.names for reader in graph.consumers(name))
+            ]
+
+    def base(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Every tensor that passes between parts, the inputs and the outputs, of the model as it is."""
+        values = dict(feed)
+        for part in filter(lambda part: part.makes, self._parts):
+            with self._lock:
+                if part.session is None:
+                    part.session = self._session(part, values, {})
+            values.update(part.session.run({name: values[name] for name in part.reads}))
+        return values
+
+    def changed(self, base: Mapping[str, np.ndarray], change: Change) -> dict[str, np.ndarray]:
+        """The outputs with `change`. base: what `base` gave for the same feed."""
+        new: dict[str, np.ndarray] = {}
+        behind: dict[int, list[str]] = {}
+        for target in change.tensors:
+            behind.setdefault(self._behind[target], []).append(target)
+        for number, part in enumerate(self._parts):
+            session = part.session
+            weights = {place: name for place, name in change.weights.items() if place[0] in part.names}
+            if weights and part.makes:
+                session = self._session(part, base, weights)
+            if part.makes and (weights or any(name in new for name in part.reads)):
+                assert session is not None  # `base` made it
+                made = session.run({name: new.get(name, base[name]) for name in part.reads})
+                new.update((name, values) for name, values in made.items() if not _equal(values, base[name]))
+            for target in behind.get(number, ()):
+                source = change.tensors[target]
+                values = new.get(source, base[source]).astype(base[target].dtype, copy=False)
+                new.pop(target, None)
+                if not _equal(values, base[target]):
+                    new[target] = values
+        return {name: new.get(name, base[name]) for name in self.outputs}
+
+    def _session(
+        self, part: _Part, values: Mapping[str, np.ndarray], weights: Mapping[tuple[str, int], str]
+    ) -> Session:
+        """values: what says of which type the part's inputs are."""
+        graph = self._graph
+        model = onnx.ModelProto(ir_version=graph.ir_version)
+        for domain, version in graph.opsets.items():
+            model.opset_import.add(domain=domain, version=version)
+        model.graph.name = "part"
+        for node in part.nodes:
+            proto = node.to_proto()
+            for index, old in enumerate(proto.input):
+                if (node.name, index) in weights:
+                    values_old, values_new = graph.array(old), graph.array(weights[node.name, index])
+                    assert values_old is not None and values_new is not None  # both are weights
+                    proto.input[index] = f"{old}/{index}/{node.name}"
+                    other = onnx.numpy_helper.from_array(values_new.astype(values_old.dtype), proto.input[index])
+                    model.graph.initializer.append(other)
+            model.graph.node.append(proto)
+        read = {name for node in part.nodes for name in node.reads()}
+        model.graph.initializer.extend(graph.initializers[name] for name in sorted(read & graph.initializers.keys()))
+        for name in part.reads:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(values[name].dtype)
+            model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, None))
+        return Session(model, "simulated", part.makes, one_thread=True, provider=self._provider)
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """In every bit that counts: NaN equals NaN."""
+    return a is b or (a.shape == b.shape and bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f")))

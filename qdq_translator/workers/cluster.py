@@ -1,0 +1,137 @@
+"""`--scheduler ADDRESS`: the workers of a Dask cluster. They read the data where they lie, so paths must mean the same there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import pickle
+import sys
+import time
+from concurrent.futures import CancelledError
+from importlib import metadata
+from typing import Any, Iterator, Sequence
+
+from qdq_translator._version import __version__
+from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.workers.opened import shard_of
+from qdq_translator.workers.work import Engine, Work
+
+PATIENCE = 4.0
+"""Seconds: for the scheduler, and again for a first worker."""
+MOST_LOSSES = 3
+
+
+class Cluster(Engine):
+    """A Dask cluster. Raises UserError within ten seconds where nobody is there, and for workers of another version."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError as error:
+            raise MissingDependency(
+                "--scheduler needs Dask, which is not installed.", "pip install 'qdq-translator[cluster]'"
+            ) from error
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._address = address
+        try:
+            client: Any = distributed.Client
+            self._client = client(address, timeout=PATIENCE, set_as_default=False)
+        except Exception as error:  # OSError, TimeoutError, ValueError for what is no address
+            raise UserError(
+                f"The scheduler at {address} cannot be reached: {error}.".replace("..", "."),
+                "Start it with 'dask scheduler', or name another with --scheduler.",
+            ) from error
+        self._check()
+
+    def _check(self) -> None:
+        patient_until = time.monotonic() + PATIENCE
+        while not self._client.nthreads():
+            if time.monotonic() > patient_until:
+                self.close()
+                raise UserError(f"The scheduler at {self._address} has no workers.", "Start some with 'dask worker'.")
+            time.sleep(0.1)
+        try:
+            versions = self._client.run(version)
+        except Exception as error:
+            self.close()
+            raise UserError(
+                f"A worker of {self._address} cannot load qdq-translator: {error}.",
+                f"Install {_words(version())} on every worker.",
+            ) from error
+        for worker, found in versions.items():
+            try:
+                _same(found, worker)
+            except UserError:
+                self.close()
+                raise
+
+    def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
+        data = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
+        digest = hashlib.sha256(data).hexdigest()
+        done = losses = 0
+        while done < len(ranges):
+            sent = self._client.scatter(data, broadcast=True)
+            futures: list[Any] = [
+                self._client.submit(_shard, sent, digest, shard.start, shard.stop, version(), pure=False)
+                for shard in ranges[done:]
+            ]
+            try:
+                for index, future in enumerate(futures):
+                    part = future.result()
+                    futures[index] = None  # what is merged is not kept on a worker
+                    yield part
+                    done, losses = done + 1, 0
+            except UserError:
+                raise
+            except Exception as error:
+                # the work went with the last worker that had it, or a shard has ended several workers
+                lost = isinstance(error, CancelledError) or type(error).__name__ in _LOST
+                losses += 1
+                if not lost or losses >= MOST_LOSSES:
+                    raise UserError(
+                        f"The cluster failed at runs {ranges[done].start} to {ranges[done].stop - 1} of the data: {error}.",
+                        "See the logs of its workers; they may lack memory.",
+                    ) from error
+            finally:
+                self._client.cancel([future for future in futures if future is not None])
+
+    def close(self) -> None:
+        self._client.close()
+
+
+_LOST = ("FutureCancelledError", "FuturesCancelledError", "KilledWorker")
+
+
+def version() -> tuple[str, ...]:
+    """What must be equal everywhere for equal numbers."""
+    return (__version__, _runtime(), metadata.version("numpy"), ".".join(map(str, sys.version_info[:2])))
+
+
+def _runtime() -> str:
+    """ONNX Runtime's version, whichever of its packages is installed."""
+    for name in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return "none"
+
+
+def _words(found: Sequence[str]) -> str:
+    names = ("qdq-translator", "onnxruntime", "numpy", "Python")
+    return ", ".join(f"{name} {number}" for name, number in zip(names, found))
+
+
+def _same(found: Sequence[str], where: str) -> None:
+    if tuple(found) != version():
+        raise UserError(
+            f"Worker {where} has {_words(found)}; here is {_words(version())}.", "Install the same versions everywhere."
+        )
+
+
+def _shard(data: bytes, digest: str, first: int, last: int, asked: tuple[str, ...]) -> Any:
+    """On a worker, which may have joined after the first look at versions."""
+    if tuple(asked) != version():
+        raise UserError(
+            f"A worker has {_words(version())}; {_words(asked)} is needed.", "Install the same versions everywhere."
+        )
+    return shard_of(digest, lambda: data, range(first, last), 1)

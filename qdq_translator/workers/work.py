@@ -1,0 +1,112 @@
+"""What an engine does: a piece of work, its shards, and the sum of their parts in a fixed order."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Iterator, Optional, Sequence
+
+LARGEST_SHARD = 32
+"""Runs: what a worker that dies loses, and what is read twice to see whether data have changed."""
+FEWEST_SHARDS = 16
+
+
+class Work(ABC):
+    """Something to be done with every run of some samples. It is pickled to reach a worker, which opens it once."""
+
+    @abstractmethod
+    def open(self) -> Callable[[int], Any]:
+        """What gives the part of one run; called by several threads at a time. Raises UserError."""
+
+    @abstractmethod
+    def merge(self, total: Any, part: Any) -> Any:
+        """Both together; `part` comes behind `total`, and both are used up."""
+
+
+def shards(runs: int) -> list[range]:
+    """Of all runs, in order. The bounds depend on the number of runs alone: they shape the sums."""
+    size = max(1, min(LARGEST_SHARD, runs // FEWEST_SHARDS))
+    return [range(first, min(first + size, runs)) for first in range(0, runs, size)]
+
+
+def fold(work: Work, parts: Iterator[Any]) -> Any:
+    """The parts merged one after the other."""
+    total = next(parts)
+    for part in parts:
+        total = work.merge(total, part)
+    return total
+
+
+def in_order(function: Callable[[int], Any], runs: Sequence[int], threads: int) -> Iterator[Any]:
+    """`function` of every run on so many threads: results, and the first error, come in the order of the runs."""
+    if threads < 2 or len(runs) < 2:
+        yield from map(function, runs)
+        return
+    waiting: collections.deque[Future[Any]] = collections.deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for run in runs:
+                waiting.append(pool.submit(function, run))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # nobody goes on computing behind an error or Ctrl-C
+            for future in waiting:
+                future.cancel()
+
+
+def processors() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+class Engine(ABC):
+    """Who computes. `close` when done with it, or use `contextlib.closing`."""
+
+    @abstractmethod
+    def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
+        """The folded part of each shard, in order. Raises UserError, the first in the order of the shards."""
+
+    def run(
+        self,
+        work: Work,
+        ranges: Sequence[range],
+        progress: Callable[[int], None] = lambda done: None,
+        watch: Callable[[Any], None] = lambda part: None,
+    ) -> Any:
+        """All shards folded. progress: told how many runs are done. watch: shown the part of each shard, in order, before it
+        is merged."""
+        done = 0
+
+        def counted() -> Iterator[Any]:
+            nonlocal done
+            with contextlib.closing(self.parts(work, ranges)) as parts:  # type: ignore[type-var]
+                for shard, part in zip(ranges, parts):
+                    done += len(shard)
+                    progress(done)
+                    watch(part)
+                    yield part
+
+        return fold(work, counted())
+
+    def close(self) -> None:  # noqa: B027 (an engine may have nothing to end)
+        """Nothing is left running."""
+
+
+class InProcess(Engine):
+    """Threads of this process, one for each processor: nothing is pickled."""
+
+    def __init__(self, threads: Optional[int] = None) -> None:
+        self._threads = threads or processors()
+
+    def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
+        runs = [run for shard in ranges for run in shard]
+        with contextlib.closing(in_order(work.open(), runs, self._threads)) as results:  # type: ignore[type-var]
+            for shard in ranges:
+                yield fold(work, (next(results) for _ in shard))

@@ -1,0 +1,120 @@
+"""The search on made-up networks, where the best set of layers can be found by trying all."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Optional
+
+import numpy as np
+import pytest
+
+from qdq_translator.simulate.sensitivity import Candidate
+from qdq_translator.tune.bench import Cost
+from qdq_translator.tune.meter import Measured
+from qdq_translator.tune.points import Point
+from qdq_translator.tune.search import Evaluated, Goal, Search, pareto
+
+LAYERS = 10
+
+
+class Made:
+    """Each layer adds noise in INT8 and milliseconds in FP16; the drop is the sum of what is left. The option `good` takes a
+    tenth of all noise away, `bad` cannot be."""
+
+    def __init__(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self.noise = {f"l{i}": float(v) for i, v in enumerate(random.lognormal(0, 1.5, LAYERS))}
+        self.time = {f"l{i}": float(v) for i, v in enumerate(random.uniform(0.1, 1.0, LAYERS))}
+        self.measured = 0
+
+    def cost(self, point: Point) -> Optional[Cost]:
+        if "bad" in dict(point.changes):
+            return None
+        time = 5.0 + sum(self.time[name] for name in point.kept)
+        return Cost(round(time, 6), 0, 1 - len(point.kept) / LAYERS, len(point.kept))
+
+    def drop(self, point: Point) -> float:
+        left = sum(noise for name, noise in self.noise.items() if name not in point.kept)
+        return left * (0.9 if dict(point.changes).get("good") else 1.0)
+
+    def measure(self, point: Point, most: float) -> Measured:
+        self.measured += 1
+        drop = self.drop(point)
+        return Measured(100 - drop, 100, True, drop, None)
+
+    def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
+        total = sum(self.noise.values())
+        rows = [
+            (Candidate(name, (name,), (name,)), noise / total)
+            for name, noise in self.noise.items()
+            if name in self.time
+        ]
+        return sorted(rows, key=lambda row: -row[1])
+
+    def optimum(self, most: float) -> float:
+        """Least time of all sets whose drop holds."""
+        best = float("inf")
+        for size in range(LAYERS + 1):
+            for kept in itertools.combinations(self.noise, size):
+                point = Point.of({"good": True}, kept)
+                cost = self.cost(point)
+                if cost is not None and cost.milliseconds is not None and self.drop(point) <= most:
+                    best = min(best, cost.milliseconds)
+        return best
+
+
+MOVES = [{"good": True}, {"good": False}, {"bad": True}]
+
+
+def searched(made: Made, goal: Goal, seed: int = 0, limit: int = 120) -> Search:
+    search = Search(made, goal, MOVES, lambda point: "", seed, limit)
+    search.run([Point(), Point.of({"bad": True})])
+    return search
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_comes_near_the_optimum(seed: int) -> None:
+    made = Made(seed)
+    most = 0.3 * sum(made.noise.values())
+    search = searched(made, Goal(most, None))
+    best = search.best
+    assert best is not None and best.measured.drop <= most and best.cost.milliseconds is not None
+    assert best.cost.milliseconds <= 5.0 + 1.15 * (made.optimum(most) - 5.0) + 1e-9
+    assert len(search.found) == made.measured <= 120
+
+
+def test_it_depends_on_the_seed_alone() -> None:
+    goal = Goal(0.3 * sum(Made(3).noise.values()), None)
+    first, again, other = (searched(Made(3), goal, seed) for seed in (1, 1, 2))
+    assert list(first.found) == list(again.found) and list(first.found) != list(other.found)
+
+
+def test_a_limit_of_evaluations_holds() -> None:
+    search = searched(Made(0), Goal(0.1, None), limit=5)
+    assert len(search.found) == 5
+
+
+def test_a_budget_of_milliseconds() -> None:
+    made = Made(5)
+    search = searched(made, Goal(None, 6.0))
+    best = search.best
+    assert best is not None and best.cost.milliseconds is not None and best.cost.milliseconds <= 6.0
+    assert best.measured.drop < search.found[Point()].measured.drop
+    assert all(
+        found.measured.drop >= best.measured.drop for found in search.found.values() if Goal(None, 6.0).holds(found)
+    )
+
+
+def test_what_cannot_be_reached_is_not_said_to_hold() -> None:
+    made = Made(2)
+    made.noise["floor"] = 7.0  # no layer to keep it
+    search = searched(made, Goal(1.0, None))
+    assert search.best is None and search.found
+
+
+def test_the_front() -> None:
+    def point(ms: float, drop: float, complete: bool = True) -> Evaluated:
+        return Evaluated(Point(), Cost(ms, 0, 1.0, 0), Measured(0, 1, complete, drop, None), "")
+
+    rows = [point(1, 5), point(2, 3), point(2, 4), point(3, 3), point(4, 0), point(0.5, 1, complete=False)]
+    assert pareto(rows) == [rows[0], rows[1], rows[4]]

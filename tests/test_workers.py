@@ -1,0 +1,226 @@
+"""The engine of evaluations: the same bytes from threads, processes and a Dask cluster; workers that die; data that change."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from qdq_translator import workers
+from qdq_translator.cli import main
+from qdq_translator.errors import UsageError, UserError
+from qdq_translator.simulate.evaluation import evaluation
+from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
+from qdq_translator.workers.local import MOST_DEATHS, Processes
+from qdq_translator.workers.work import InProcess, Work, shards
+from tests.dask_cluster import connected, dask_cluster, free_port
+
+pytest.importorskip("onnxruntime")
+PACKAGE = Path(workers.__file__).parents[1]
+MODEL, DATA = PACKAGE / "models" / "digits_resnet_qat.onnx", PACKAGE / "models" / "digits_samples.npz"
+SPEC = InputSpec("x", (1, 4), np.dtype(np.float32))
+
+
+class Floats(Work):
+    """A sum that depends on the order of its parts, and who computed them. die: the run at which a worker ends itself, once
+    for each line that `deaths` may still get."""
+
+    def __init__(self, die: int = -1, deaths: str = "", times: int = 0) -> None:
+        self.die, self.deaths, self.times = die, deaths, times
+
+    def open(self) -> Callable[[int], Any]:
+        def part(run: int) -> tuple[float, set[int], int]:
+            if run == self.die:
+                file = Path(self.deaths)
+                if len(file.read_text().splitlines()) < self.times:
+                    with file.open("a") as written:
+                        written.write("dead\n")
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return float(np.random.default_rng(run).normal() * 10.0 ** (run % 17)), {os.getpid()}, 1
+
+        return part
+
+    def merge(self, total: Any, part: Any) -> Any:
+        return total[0] + part[0], total[1] | part[1], total[2] + part[2]
+
+
+class Refusing(Work):
+    def open(self) -> Callable[[int], Any]:
+        def part(run: int) -> int:
+            if run in (40, 90):
+                raise UserError(f"Run {run} is bad.", "Mend it.")
+            return run
+
+        return part
+
+    def merge(self, total: int, part: int) -> int:
+        return total + part
+
+
+def test_shards_depend_on_the_number_of_runs_alone() -> None:
+    for runs in (1, 2, 15, 16, 17, 100, 511, 512, 5000):
+        found = shards(runs)
+        assert [run for shard in found for run in shard] == list(range(runs))
+        assert max(map(len, found)) <= 32 and (len(found) >= 16 or len(found) == runs)
+
+
+def test_threads_and_processes_add_up_to_the_same_bits() -> None:
+    ranges = shards(200)
+    expected, _, count = InProcess(1).run(Floats(), ranges)
+    assert count == 200 and expected != sum(sorted(Floats().open()(run)[0] for run in range(200)))
+    assert InProcess(3).run(Floats(), ranges)[0] == expected
+    for number in (1, 2, 3):
+        with contextlib.closing(Processes(number)) as engine:
+            total, pids, _ = engine.run(Floats(), ranges)
+        assert total == expected and os.getpid() not in pids and len(pids) <= number
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    deaths = tmp_path / "deaths"
+    deaths.touch()
+    done: list[int] = []
+    with contextlib.closing(Processes(2)) as engine:
+        total, pids, count = engine.run(Floats(100, str(deaths), 1), shards(200), done.append)
+    assert deaths.read_text() == "dead\n" and count == 200 and done[-1] == 200
+    assert total == InProcess(1).run(Floats(), shards(200))[0] and len(pids) > 1
+
+
+def test_work_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
+    deaths = tmp_path / "deaths"
+    deaths.touch()
+    with contextlib.closing(Processes(2)) as engine, pytest.raises(UserError, match="died 3 times") as error:
+        engine.run(Floats(100, str(deaths), 99), shards(200))
+    assert len(deaths.read_text().splitlines()) >= MOST_DEATHS and "fewer --workers" in str(error.value)
+
+
+def test_the_first_error_in_the_order_of_the_data_is_told() -> None:
+    with contextlib.closing(Processes(2)) as processes:
+        for engine in (InProcess(1), InProcess(4), processes):
+            with pytest.raises(UserError, match="Run 40 is bad") as error:
+                engine.run(Refusing(), shards(200))
+            assert error.value.hint == "Mend it."
+
+
+def _samples(path: Path, count: int = 40) -> Samples:
+    np.savez(path, x=np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32))
+    return load_samples(path, [SPEC], None)
+
+
+class Sum(Work):
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+    def open(self) -> Callable[[int], float]:
+        return lambda run: float(self.samples.feed(run)["x"].sum())
+
+    def merge(self, total: float, part: float) -> float:
+        return total + part
+
+
+def test_data_that_change_under_way_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    samples = _samples(path)
+    with contextlib.closing(Processes(2)) as engine:
+        assert engine.run(Sum(samples), shards(40)) == InProcess(2).run(Sum(samples), shards(40))
+        samples.check_unchanged()
+        values = dict(np.load(path))
+        values["x"][-1, 0] += 1
+        np.savez(path, **values)
+        with pytest.raises(UserError, match="changed"):
+            samples.check_unchanged()
+    with contextlib.closing(Processes(2)) as fresh, pytest.raises(UserError, match="other data"):
+        fresh.run(Sum(samples), shards(40))
+
+
+@pytest.fixture(scope="module")
+def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("translated")
+    assert (
+        main(["translate", str(MODEL), "--preset", "dla", "--platform", "jetpack-6.0", "-o", str(folder), "--quiet"])
+        == 0
+    )
+    return folder
+
+
+def _verified(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    asked = ["verify", "-i", str(MODEL), "-t", str(folder), "--inputs", str(DATA), "--samples", "40", "--json"]
+    assert main([*asked, "--audit", "--sensitivity", *flags]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    del found["sensitivity"]["seconds"]
+    return found
+
+
+def test_verify_is_the_same_with_one_and_two_workers(translated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _verified(translated, capsys) == _verified(translated, capsys, "--workers", "2")
+
+
+def test_calibration_is_the_same_with_one_and_two_workers(tmp_path: Path) -> None:
+    for number in (1, 2):
+        asked = ["translate", str(MODEL), "--calibrate", str(DATA), "--calibrate_samples", "40", "--quiet"]
+        assert (
+            main([*asked, "--platform", "jetpack-6.2", "--workers", str(number), "-o", str(tmp_path / str(number))])
+            == 0
+        )
+    for path in sorted((tmp_path / "1").iterdir()):
+        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name
+
+
+def test_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="not a number of processes"), evaluation(0):
+        pass
+    with pytest.raises(UsageError, match="exclude each other"), evaluation(2, "tcp://localhost:1"):
+        pass
+    with pytest.raises(UserError, match="no provider 'gpux'"), evaluation(1, None, "gpux"):
+        pass
+
+
+# -------------------------------------------------------------------- a Dask cluster
+
+
+def test_a_scheduler_that_is_not_there_is_told_soon() -> None:
+    pytest.importorskip("distributed")
+    begun = time.monotonic()
+    with pytest.raises(UserError, match="cannot be reached"), evaluation(scheduler=f"tcp://127.0.0.1:{free_port()}"):
+        pass
+    with pytest.raises(UserError, match="cannot be reached"), evaluation(scheduler="no address"):
+        pass
+    assert time.monotonic() - begun < 20
+
+
+def test_a_cluster_gives_the_same_and_survives_a_worker(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    samples = _samples(tmp_path / "x.npz", 200)
+    expected = InProcess(1).run(Sum(samples), shards(200))
+    path = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    with dask_cluster(2, path) as (address, running):
+        stack, where = connected(address)
+        with stack:
+            assert where.engine.run(Sum(samples), shards(200)) == expected
+            killed: list[int] = []
+
+            def kill(done: int) -> None:
+                if done > 50 and not killed:
+                    running[0].kill()
+                    killed.append(done)
+
+            assert where.engine.run(Sum(samples), shards(200), kill) == expected and killed
+            with pytest.raises(UserError, match="Run 40 is bad"):
+                where.engine.run(Refusing(), shards(200))
+
+
+def test_workers_of_another_version_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    other = tmp_path / "other" / "qdq_translator"
+    shutil.copytree(PACKAGE, other, ignore=shutil.ignore_patterns("__pycache__"))
+    (other / "_version.py").write_text('__version__ = "0.0.7"\n')
+    with dask_cluster(1, {"PYTHONPATH": str(other.parent)}) as (address, _), pytest.raises(UserError) as error:
+        connected(address)
+    assert "qdq-translator 0.0.7" in str(error.value) and "same versions" in str(error.value)
