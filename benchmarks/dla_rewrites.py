@@ -1,8 +1,10 @@
 """What `--dla_rewrites` does for networks: the rule list and the table of `docs/dla_rewrites.md`.
 
     python -m benchmarks.dla_rewrites ZOO [--write]
+    python -m benchmarks.dla_rewrites --full FOLDER [--write]
 
-ZOO is a folder with Q/DQ models called ARCHITECTURE__DIALECT.onnx. Every figure is the rule table's prediction.
+ZOO is a folder with Q/DQ models called ARCHITECTURE__DIALECT.onnx, FOLDER what `benchmarks.full_networks` wrote. Every figure is
+the rule table's prediction, but for differences and codes: of one random input, in ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -11,11 +13,19 @@ import argparse
 import dataclasses
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
+from benchmarks.full_networks import NETWORKS as NETWORKS_OF_FULL_SIZE
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.cost.summary import headline
 from qdq_translator.passes.dla import RULES
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.run import Session
 from qdq_translator.translator import Translation
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "dla_rewrites.md"
@@ -79,6 +89,87 @@ def table(models: list[tuple[str, str, Path]]) -> str:
     return rows
 
 
+FULL = dataclasses.replace(OPTIONS, platform="jetpack-6.2", infer_average_pool_scales=False)
+FULL_HEAD = (
+    "| network | layers for the GPU | DLA subgraphs | DLA/GPU transitions | estimated ms | largest difference in float | "
+    "equal codes | the GPU keeps |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+)
+
+
+def full_row(name: str, path: Path) -> str:
+    """One network before and after, with --dla_output 4d after."""
+    before, after = (
+        translate(path, dataclasses.replace(FULL, dla_rewrites=rewrite, dla_output="4d" if rewrite else "same"))
+        for rewrite in (False, True)
+    )
+    cells = []
+    for done in (before, after):
+        assert done.dla is not None and done.costs is not None
+        crossing = headline(done.graph, done.types, done.plan, done.dla, done.costs).as_dict()["transitions"]
+        time = done.costs.milliseconds
+        cells.append(
+            (
+                str(len(done.dla.fallbacks)),
+                str(done.dla.subgraphs),
+                str(crossing["dla_gpu"]["tensors"]),
+                "?" if time is None else f"{time:.2f}",
+            )
+        )
+    pairs = [f"{a} → {b}" for a, b in zip(*cells)]
+    kept = Counter(verdict.op for verdict in (after.dla.fallbacks if after.dla is not None else ()))
+    left = ", ".join(f"{count} {op}" for op, count in kept.most_common(4))
+    return (
+        f"| {name} | {' | '.join(pairs)} | {difference(before, after):.1e} | {equal_codes(before, after)} | {left} |\n"
+    )
+
+
+def feed_of(done: Translation) -> dict[str, np.ndarray]:
+    return random_samples(input_specs(done.model, {}), dict(done.tensor_scales), 1, 0).feed(0)
+
+
+def difference(before: Translation, after: Translation) -> float:
+    """Of all outputs, as a share of the largest value."""
+    feed = feed_of(before)
+    runs = [Session(done.model, "stripped").run(feed) for done in (before, after)]
+    worst = 0.0
+    for name, want in runs[0].items():
+        got = runs[1][name].reshape(want.shape)
+        worst = max(worst, float(np.abs(want - got).max() / max(float(np.abs(want).max()), 1e-12)))
+    return worst
+
+
+def equal_codes(before: Translation, after: Translation) -> str:
+    """Of the tensors that the simulated engine holds as codes in both."""
+    feed = feed_of(before)
+    engines = []
+    for done in (before, after):
+        precisions = dict.fromkeys(done.fp16_nodes, "fp16")
+        engines.append(simulate(ImplicitNetwork(done.model, dict(done.cache.scales), precisions, frozenset())))
+    shared = [n for n in engines[0].placement.held if n in engines[1].placement.held and n not in before.graph.inputs]
+    gone = after.rewrites.tensors
+    shared = [n for n in shared if n not in gone and before.tensor_scales.get(n) == after.tensor_scales.get(n)]
+    if not shared:
+        return "none in both"
+    runs = [Session(e.model, "engine", [e.read[n] for n in shared]).run(feed) for e in engines]
+    equal = total = 0
+    for name in shared:
+        one, other = (run[e.read[name]].reshape(-1) for run, e in zip(runs, engines))
+        if one.size == other.size:
+            equal, total = equal + int((one == other).sum()), total + one.size
+    return f"{100 * equal / total:.2f}% in {len(shared)} tensors"
+
+
+def full_table(folder: Path) -> str:
+    rows = FULL_HEAD
+    for stem, (name, _, _) in NETWORKS_OF_FULL_SIZE.items():
+        path = folder / f"{stem}__ort.onnx"
+        if path.exists():
+            rows += full_row(name, path)
+            print(rows.splitlines()[-1], flush=True)
+    return rows
+
+
 def models_of(zoo: Path) -> list[tuple[str, str, Path]]:
     found = [(name, dialect, zoo / f"{stem}__{ending}.onnx") for name, stem in NETWORKS for dialect, ending in DIALECTS]
     example = ("digits_resnet_qat (ships with the package)", "PyTorch", EXAMPLE_MODEL)
@@ -93,9 +184,17 @@ def page(text: str, part: str, content: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What --dla_rewrites does for networks.")
-    parser.add_argument("zoo", type=Path)
+    parser.add_argument("zoo", type=Path, nargs="?")
+    parser.add_argument("--full", type=Path, help="networks of full size, instead of ZOO")
     parser.add_argument("--write", action="store_true", help="write rules and table into docs/dla_rewrites.md")
     arguments = parser.parse_args()
+    if arguments.full is not None:
+        rows = full_table(arguments.full)
+        if arguments.write:
+            PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), "full", rows), encoding="utf-8")
+        return 0
+    if arguments.zoo is None:
+        parser.error("a folder is missing: ZOO, or --full FOLDER")
     rows = table(models_of(arguments.zoo))
     print(rows, end="")
     if arguments.write:

@@ -39,9 +39,14 @@ def _timm(name: str) -> Callable[[], Any]:
 
 def _ultralytics(name: str) -> Callable[[], Any]:
     def make() -> Any:
+        import torch
         from ultralytics import YOLO
 
-        network = YOLO(f"{name}.yaml").model.fuse().eval()
+        network = YOLO(f"{name}.yaml").model
+        with torch.no_grad():
+            for _ in range(10):  # normalizations that know what they normalize
+                network.train()(torch.randn(2, 3, 160, 160))
+        network = network.fuse().eval()
         for module in network.modules():
             if hasattr(module, "export"):
                 module.export, module.format, module.dynamic = True, "onnx", False

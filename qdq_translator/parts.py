@@ -33,6 +33,7 @@ from qdq_translator.types import TensorTypes
 
 SCHEMA_VERSION = 1
 ROLES = ("before", "dla", "after")
+_LARGE = 0.01
 _AGAIN = "Name other tensors with --begin and --end."
 
 
@@ -106,6 +107,26 @@ def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[st
     return [
         _part(graph, types, role, nodes[role], constant, home, read_in, [*begin, *end]) for role in ROLES if nodes[role]
     ]
+
+
+def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
+    """The layers that no DLA subgraph with at least 1% of the multiply-accumulates waits for: a decode tail, which a quantizer
+    should leave alone.
+
+    planned: the network that `report` is about, with the tensors of `graph` that are still in it.
+    """
+    if report["dla"] is None:
+        return []
+    subgraph = {row["name"]: row["subgraph"] for row in report["dla"]["layers"] if row["subgraph"] >= 0}
+    macs: dict[int, int] = {}
+    for row in report["plan"]:
+        if row["name"] in subgraph:
+            macs[subgraph[row["name"]]] = macs.get(subgraph[row["name"]], 0) + (row["macs"] or 0)
+    large = {number for number, count in macs.items() if count >= _LARGE * sum(macs.values())}
+    there = {name for name, number in subgraph.items() if number in large}
+    made = [name for node in planned.nodes if node.name in there for name in node.outputs if name in graph.producer]
+    needed = _needed(graph, (_behind_pair(graph, name) for name in made)) | _constant(graph)
+    return [node.name or f"node_of_{node.outputs[0]}" for node in graph.nodes if id(node) not in needed]
 
 
 def _needed(graph: Graph, tensors: Iterable[str]) -> set[int]:
@@ -239,7 +260,8 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
             {**_row(part, types, scales, target.model.name), **_planned(translation)}
             for part, translation, target in zip(parts, made, targets)
         ]
-        manifest = _manifest(report["source"], rows, runs)
+        behind = tail(graph, graph, report)
+        manifest = _manifest(report["source"], rows, behind, runs)
         _write_manifest(scratch, files.name, manifest)
     return manifest
 
@@ -264,7 +286,8 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     name = model_name(str(path))
     targets = [f"{name}_{part.role}.onnx" for part in parts]
     rows = [_row(part, types, {}, target) for part, target in zip(parts, targets)]
-    manifest = _manifest({"file": source.file, "sha256": source.sha256}, rows, runs)
+    behind = tail(graph, planned.graph, planned.report)
+    manifest = _manifest({"file": source.file, "sha256": source.sha256}, rows, behind, runs)
     with appear_together(request.output) as scratch:
         for part, target in zip(parts, targets):
             write_model(part.model, scratch / target, f"{target}.data", source.external_data)
@@ -347,13 +370,14 @@ def _planned(translation: Translation) -> dict[str, Any]:
     return {"gpu_layers": len(dla.fallbacks), "subgraphs": dla.subgraphs, "milliseconds": costs.milliseconds}
 
 
-def _manifest(source: Mapping[str, Any], rows: list[dict[str, Any]], runs: int) -> dict[str, Any]:
+def _manifest(source: Mapping[str, Any], rows: list[dict[str, Any]], behind: list[str], runs: int) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "qdq-translator split",
         "generator": f"qdq-translator {__version__}",
         "source": dict(source),
         "parts": rows,
+        "tail": behind,
         "proof": {"runs": runs, "equal_bits": True},
     }
 

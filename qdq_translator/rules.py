@@ -285,6 +285,13 @@ _ROWS = (
         "In implicit mode one scale holds for all consumers; check with `verify --per_layer` if that float branch was meant to "
         "be precise.",
     ),
+    Rule(
+        "C3",
+        "a Concat's range that leaves nothing of an input",
+        "the model quantizes a Concat with a step of more than twice all that one of its inputs holds, so that this input is 0 from "
+        "there on (`W-C3`): scores beside box coordinates, where a decode tail was quantized too",
+        "Quantize without the tail (`qdq-translator split -i` finds its nodes).",
+    ),
     # ---------------------------------------------------------------- annotations
     Rule(
         "A1",

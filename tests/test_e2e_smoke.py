@@ -161,3 +161,42 @@ def test_smoke_mode(workflow: str) -> None:
         assert all(counts)
         covered = [int(c[1]) for c in counts if c]
         assert covered == sorted(covered) and covered[-1] > 0, f"options only add scales: {row}"
+
+
+def test_yolo_without_ultralytics(tmp_path: Path) -> None:
+    """A detector's shape: scores and box coordinates in one Concat. Everything in INT8 makes the scores 0 there, which W-C3
+    names; without the tail it does not, and the DLA's part needs no GPU."""
+    import onnx
+
+    from e2e_workflow.yolo import run as yolo
+    from tests.small_models import model
+
+    random = np.random.default_rng(0)
+    weights = {
+        name: (random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        for name, shape in {"w": (8, 3, 3, 3), "wb": (4, 8, 1, 1), "ws": (5, 8, 1, 1)}.items()
+    }
+    text = """g (float[1,3,32,32] images) => (float[1,9,n] output0) {
+        c = Conv<pads=[1,1,1,1]>(images, w)  r = Relu(c)  b = Conv(r, wb)  s = Conv(r, ws)  fb = Reshape(b, boxes)
+        fs = Reshape(s, scores)  p = Sigmoid(fs)  m = Mul(fb, stride)  output0 = Concat<axis=1>(m, p) }"""
+    shapes = {"boxes": np.array([1, 4, -1], np.int64), "scores": np.array([1, 5, -1], np.int64)}
+    network = model(text, opset=17, stride=np.float32(640), **weights, **shapes)
+    for node in network.graph.node:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    onnx.save(network, str(tmp_path / "net.onnx"))
+    found = yolo.run(tmp_path, tmp_path / "net.onnx", None, "jetpack-6.2")
+    rows = {row["what"]: row for row in found["rows"]}
+    assert ["'p'" in "".join(row["swallowed"]) for row in rows.values()] == [True, True, False, False, False]
+    own = rows["net_without_tail_dla, cut out of it"]
+    assert own["gpu"] == 0 and own["subgraphs"] == 1 and own["dla-int8"] == 4
+    assert [part["role"] for part in found["manifest"]["parts"]] == ["dla", "after"]
+    assert "--buildDLAStandalone" in Path(found["script"]).read_text() and "| 4 |" in yolo.table(found["rows"])
+
+
+def test_yolo(tmp_path: Path) -> None:
+    """An architecture of ultralytics with random weights."""
+    pytest.importorskip("ultralytics", reason="LOUDLY: ultralytics is missing, no YOLO to export")
+    run("-m", "e2e_workflow.yolo.run", str(tmp_path), "--model", "yolov8n", "--size", "64", seconds=900)
+    found = json.loads((tmp_path / "results.json").read_text())
+    own = found["rows"][-1]
+    assert own["gpu"] == 0 and own["subgraphs"] == 1 and own["dla-int8"] > 80

@@ -101,6 +101,9 @@ def test_a_model_is_cut_as_it_is(tmp_path: Path, quantized: bool) -> None:
     assert [row["role"] for row in manifest["parts"]] == ["before", "dla", "after"]
     ends = [row["name"] for row in manifest["parts"][1]["outputs"]]
     assert ends == (["q2"] if quantized else ["c2"])
+    tail = ["f", "t", "o", "y"]
+    made = {node.name or f"node_of_{node.output[0]}": node.output[0] for node in explicit.graph.node}
+    assert [made[name] for name in manifest["tail"]] == tail
     feed = random_inputs(explicit, 3)
     names = [v.name for v in explicit.graph.output]
     known = chained(tmp_path / "parts", manifest, feed)

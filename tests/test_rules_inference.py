@@ -817,3 +817,22 @@ def test_s3_an_operator_that_the_model_does_not_have_is_told() -> None:
 def test_s8_the_gate_of_a_large_value() -> None:
     """No exponential overflows, of either sign."""
     assert [SIGMOID.value(x) for x in (-1000.0, 0.0, 1000.0)] == [0.0, 0.5, 1.0]
+
+
+# ------------------------------------------------------------------ C3
+
+
+def scores_beside_boxes(scale: float) -> Translation:
+    text = f"""g (float[2,3] x, float[2,4] b) => (float[2,7] y) {{ d = Sigmoid(x) {pair("d", "q", scale="one")}
+        c = Concat<axis=1>(b, q) {pair("c", "y", scale="u")} }}"""
+    numbers = {"one": np.float32(1 / 127), "u": np.float32(scale), "z": np.int8(0)}
+    return translate(model(text, **numbers))
+
+
+def test_c3_scores_that_a_concat_of_boxes_makes_0() -> None:
+    told = scores_beside_boxes(640 / 127).diagnostics.of_rule("C3")
+    assert [(d.severity, d.tensor, d.data) for d in told] == [("warning", "d", {"tensors": {"d": "y"}})]
+    for scale in (1 / 127, 1.9):  # a half and more is not 0
+        assert not scores_beside_boxes(scale).diagnostics.of_rule("C3")
+    codes = np.round(np.linspace(-1, 1, 1001) / np.float32(640 / 127))
+    assert not codes.any()

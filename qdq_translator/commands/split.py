@@ -88,5 +88,9 @@ def run(options: Options) -> int:
                 sizes = "x".join(str(size) for size in row["shape"]) if row["shape"] is not None else "?"
                 scale = "" if row["scale"] is None else f", scale {row['scale']:.6g}"
                 print(f"  {what[:-1]:<6} {row['name']} {sizes}{scale}")
+    if manifest["tail"]:
+        print(
+            f"{len(manifest['tail'])} layers stand behind the DLA's last one; a quantizer should leave them out ('tail' in the manifest)."
+        )
     print(f"The parts, one after the other, gave the bits of the whole in {manifest['proof']['runs']} runs.")
     return 0

@@ -20,6 +20,7 @@ def report_inferred(context: Context, unary: list[str], diagnostics: Diagnostics
     _report_unary(unary, context, diagnostics)
     _report_clipped(context, diagnostics)
     _report_lifted(context, diagnostics)
+    _report_swallowed(context, diagnostics)
 
 
 def _named(tensors: Iterable[str]) -> str:
@@ -99,4 +100,30 @@ def _report_lifted(context: Context, diagnostics: Diagnostics) -> None:
             node=origin.node,
             hint="Quantize the activation's input in the model if that matters.",
             data={"tensors": lifted},
+        )
+
+
+def _report_swallowed(context: Context, diagnostics: Diagnostics) -> None:
+    """Inputs of a Concat all of whose values the model's own scale behind it rounds to 0 (rule C3)."""
+    lost: dict[str, str] = {}
+    for node in context.graph.nodes:
+        behind = context.scales.get(node.outputs[0]) if node.is_op("Concat") else None
+        if behind is None or not behind.explicit:
+            continue
+        for name in node.inputs:
+            amax = context.amax(name)
+            if amax is not None and amax < behind.value / 2:
+                lost[name] = node.outputs[0]
+    if lost:
+        first, concat = next(iter(lost.items()))
+        more = f" ({len(lost) - 1} more like that)" if len(lost) > 1 else ""
+        diagnostics.warning(
+            "C3",
+            f"Every value of '{first}' becomes 0: the model quantizes '{concat}', a Concat of it, with a step of "
+            f"{context.scales[concat].value:.3g}, and '{first}' is at most {context.amax(first):.3g}{more}.",
+            tensor=first,
+            node=context.graph.producer[concat].name,
+            hint="Quantize without the layers behind the network's last convolutions, a decode tail ('qdq-translator split -i' finds "
+            "them), or leave the Concat unquantized.",
+            data={"tensors": lost},
         )

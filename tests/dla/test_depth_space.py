@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dla.check import BATCHES, graph, pair, same
+from tests.dla.check import BATCHES, graph, pair, same, weights
 
 END = pair("m", "p") + "y = Relu (p)"
 
@@ -40,3 +40,13 @@ def test_not_above_a_stride_of_8() -> None:
     found = same(graph("float[1,1,18,9] x", "float[b,c,h,w] y", body), bits=True)
     assert "SpaceToDepth" in found.ops
     assert "block size 9" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+def test_d0_more_than_twice_the_weights_are_told() -> None:
+    body = pair("x", "q") + "m = DepthToSpace <blocksize = 2> (q)\nc = Conv (m, w)\ny = Relu (c)"
+    for channels, told in ((512, 1), (16, 0)):
+        w = weights(1, 2, channels // 4, 1, 1)
+        found = same(graph(f"float[1,{channels},2,2] x", "float[b,c,h,w] y", body, w=w))
+        grown = [d for d in found.rewritten.diagnostics.of_rule("D0") if "before" in d.data]
+        assert len(grown) == told
+        assert not told or grown[0].data == {"before": w.size, "after": w.size + channels * channels}

@@ -11,6 +11,7 @@ where it follows from the model's own scales, else while scales are inferred, as
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Mapping, Optional, Sequence
 
 from qdq_translator.diagnostics import Diagnostics
@@ -61,6 +62,9 @@ RULES = (
     tails,
 )
 """In the order in which they are applied, each once."""
+
+_SMALL = 2**16
+"""Weights that nobody minds, whatever they were before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,17 +135,34 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
         )
         return
     rewriter = Rewriter(network, settings, generation or "orin")
+    before = _weights(network.graph)
     for module in RULES:
-        before = len(network.applied)
+        known = len(network.applied)
         module.apply(rewriter)
-        if len(network.applied) > before:
+        if len(network.applied) > known:
             network.end_of_pass()
-            _report(network.applied[before:], network.diagnostics)
+            _report(network.applied[known:], network.diagnostics)
     if network.applied:
         cleanup.remove_dead_nodes(network.graph)
         cleanup.remove_unused_initializers(network.graph)
         if settings.input_shapes:
             _fix_shapes(network.graph, settings.input_shapes)
+        _report_growth(before, _weights(network.graph), network.diagnostics)
+
+
+def _weights(graph: Graph) -> int:
+    """Values in the initializers."""
+    return sum(math.prod(tensor.dims) for tensor in graph.initializers.values())
+
+
+def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
+    if after > 2 * before and after > _SMALL:
+        diagnostics.warning(
+            "D0",
+            f"The rewrites make {after:,} weights of {before:,}: Convs that copy have many, and the DLA reads them all.",
+            hint="'qdq-translator report' names what they replace; a network without it is faster.",
+            data={"before": before, "after": after},
+        )
 
 
 def _report(applied: Sequence[Applied], diagnostics: Diagnostics) -> None:
