@@ -8,7 +8,7 @@ from typing import Any, Optional
 from qdq_translator.options import PRESETS, TranslateOptions, effective
 from qdq_translator.report.charts import Bar, shares
 from qdq_translator.report.model import Layer, Network
-from qdq_translator.words import milliseconds
+from qdq_translator.words import counted, milliseconds
 
 COMPARISON_SCHEMA_VERSION = 1
 
@@ -70,6 +70,7 @@ def _side(report: dict[str, Any], network: Network, name: str) -> dict[str, Any]
         "macs_share": first_share(macs),
         "layers_share": first_share(layers),
         "milliseconds": (report.get("cost") or {}).get("milliseconds"),
+        "gpu_layers": sum(layer.kind == "gpu" for layer in network.layers),
         "scales": sum(t.scale is not None for t in network.tensors),
     }
 
@@ -91,7 +92,11 @@ def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
     key, what = ("macs_share", "MACs") if None not in (a["macs_share"], b["macs_share"]) else ("layers_share", "layers")
     if None not in (a[key], b[key]) and b[key] < a[key]:
         said.append(f"{b[key]:.1f}% of the {what} are in INT8, {a[key]:.1f}% were")
-    if None not in (a["milliseconds"], b["milliseconds"]) and b["milliseconds"] > a["milliseconds"]:
+    if b["gpu_layers"] > a["gpu_layers"]:
+        said.append(f"{counted(b['gpu_layers'], 'layer')} on the GPU, {a['gpu_layers']} before")
+    # nobody estimates the GPU's layers: with fewer of them the DLA takes longer, and that is no loss
+    timed = None not in (a["milliseconds"], b["milliseconds"]) and b["gpu_layers"] >= a["gpu_layers"]
+    if timed and b["milliseconds"] > a["milliseconds"]:
         said.append(f"{milliseconds(b['milliseconds'])} (estimate), {milliseconds(a['milliseconds'])} before")
     return "; ".join(said)
 

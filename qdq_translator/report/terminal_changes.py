@@ -27,6 +27,8 @@ def print_comparison(comparison: dict[str, Any], everything: bool = False) -> No
         table.add_row(f"{what} in INT8{on_dla}", _share(a[key]), _share(b[key]))
     if None not in (a["milliseconds"], b["milliseconds"]):
         table.add_row("estimated time", milliseconds(a["milliseconds"]), milliseconds(b["milliseconds"]))
+    if a["gpu_layers"] or b["gpu_layers"]:
+        table.add_row("layers on the GPU", str(a["gpu_layers"]), str(b["gpu_layers"]))
     table.add_row("tensors with a scale", str(a["scales"]), str(b["scales"]))
     console.print(table)
     only = (
