@@ -45,7 +45,7 @@ echo "== The script for the board"
 write_script() {
     "$qdq" trtexec -t "$stripped" --target orin-dla --dla_standalone --platform "$platform" \
         --input_io_formats "$input_formats" --output_io_formats "$output_formats" \
-        "$@" --script "$folder/build_loadable.sh"
+        --save_engine "$folder/$name.loadable" "$@" --script "$folder/build_loadable.sh"
 }
 # the rewrites fix the shapes where they change anything; trtexec wants shapes only where they are open
 if said=$(write_script 2>&1); then
