@@ -140,6 +140,8 @@ class Node:
 
     def reads(self) -> list[str]:
         """Tensors of this graph that the node depends on: inputs, and what its subgraphs capture."""
+        if not self.captured and "" not in self.inputs:
+            return self.inputs[:]
         return [name for name in self.inputs if name] + list(self.captured)
 
     def __repr__(self) -> str:
@@ -613,7 +615,7 @@ def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
     """Topological order; the given order wherever it allows. Raises ModelError for cycles and missing producers."""
     seen = set(known)
     for node in nodes:
-        if any(name not in seen for name in node.reads()):
+        if not seen.issuperset(node.reads()):
             break
         seen.update(node.outputs)
     else:

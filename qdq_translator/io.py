@@ -70,39 +70,46 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
 
 def check_text(model: onnx.ModelProto) -> None:
     """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name."""
-    for text in _texts(model):
-        if type(text) is bytes:
-            raise ModelError(f"The name {text[:60]!r} in the model is not UTF-8 text.", "Export the model again.")
+    texts = _texts(model)
+    if bytes in set(map(type, texts)):
+        text = next(text for text in texts if isinstance(text, bytes))
+        raise ModelError(f"The name {text[:60]!r} in the model is not UTF-8 text.", "Export the model again.")
 
 
-def _texts(model: onnx.ModelProto) -> Iterator[Union[str, bytes]]:
-    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[Union[str, bytes]]:
+def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
+    found: list[Union[str, bytes]] = []
+
+    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
         for node in nodes:
-            yield from (node.name, node.op_type, node.domain, node.doc_string, *node.input, *node.output)
-            yield from of_metadata(node)
+            found.extend((node.name, node.op_type, node.domain, node.doc_string))
+            found.extend(node.input)
+            found.extend(node.output)
+            of_metadata(node)
             for attribute in node.attribute:
-                yield attribute.name
+                found.append(attribute.name)
                 for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-                    yield from of_graph(graph)
+                    of_graph(graph)
 
-    def of_graph(graph: onnx.GraphProto) -> Iterator[Union[str, bytes]]:
-        yield from (graph.name, graph.doc_string)
+    def of_graph(graph: onnx.GraphProto) -> None:
+        found.extend((graph.name, graph.doc_string))
         for value in (*graph.input, *graph.output, *graph.value_info):
-            yield from (value.name, value.doc_string, *(dim.dim_param for dim in value.type.tensor_type.shape.dim))
-            yield from of_metadata(value)
-        yield from (tensor.name for tensor in graph.initializer)
-        yield from of_nodes(graph.node)
+            found.extend((value.name, value.doc_string))
+            found.extend(dim.dim_param for dim in value.type.tensor_type.shape.dim)
+            of_metadata(value)
+        found.extend([tensor.name for tensor in graph.initializer])
+        of_nodes(graph.node)
 
-    def of_metadata(owner: Any) -> Iterator[Union[str, bytes]]:
+    def of_metadata(owner: Any) -> None:
         for entry in getattr(owner, "metadata_props", ()):
-            yield from (entry.key, entry.value)
+            found.extend((entry.key, entry.value))
 
-    yield from of_metadata(model)
-    yield from (entry.domain for entry in model.opset_import)
-    yield from of_graph(model.graph)
+    of_metadata(model)
+    found.extend(entry.domain for entry in model.opset_import)
+    of_graph(model.graph)
     for function in model.functions:
-        yield from (function.name, function.domain, *function.input, *function.output)
-        yield from of_nodes(function.node)
+        found.extend((function.name, function.domain, *function.input, *function.output))
+        of_nodes(function.node)
+    return found
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

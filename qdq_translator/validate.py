@@ -137,11 +137,10 @@ def _bytes(tensor: TensorProto) -> Optional[int]:
 
 
 def _check_shape(tensor: TensorProto, what: str) -> None:
-    if not tensor.dims:
-        return
-    if len(tensor.dims) > MOST_DIMENSIONS:
+    dims = tuple(tensor.dims)
+    if len(dims) > MOST_DIMENSIONS:
         raise ModelError(f"{what} has more than {MOST_DIMENSIONS} dimensions.", _MEND)
-    if any(dim < 0 for dim in tensor.dims) or math.prod(dim or 1 for dim in tensor.dims) > _MOST_ELEMENTS:
+    if dims and (min(dims) < 0 or math.prod(dims if 0 not in dims else [d or 1 for d in dims]) > _MOST_ELEMENTS):
         raise ModelError(f"{what} has the shape {list(tensor.dims)}.", _MEND)
 
 

@@ -103,6 +103,10 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
         n=np.array([0, 0, 1, 1, 0, 0, 1, 1]),
         k=np.ones(4, np.float32),
     ),
+    "a Transpose with an axis too many before a Reshape": lambda: image(
+        f"{pair('x', 'a')} t = Transpose <perm = [0, 2, 3, 1, -1]> (a) r = Reshape(t, n) y = HardSwish(r)",
+        n=np.array([1, 8, 8, 4]),
+    ),
     "a Conv with one entry in its kernel": lambda: conv(4, kernel_shape=[3]),
     "a Conv with a bias of no dimension before a Split": lambda: image(
         f"{pair('x', 'a')} c = Conv(a, w, k) d, e = Split <axis = 1> (c) y = Relu(d)",

@@ -106,7 +106,7 @@ _Result = Tuple[Optional[Dict[str, Any]], str]
 
 def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
     """One result a model, in the order of `models`, each as soon as it and those before it are there."""
-    tasks = [(model, options) for model in models]
+    tasks = [(model, options, len(models) > 1) for model in models]
     workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(tasks))
     if workers == 1:
         yield from map(_translate_one, tasks)
@@ -121,9 +121,8 @@ def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
     """The collector of cycles would walk a large graph again and again, a quarter of the time of 10,000 convolutions, and find
-    nothing: a graph is alive until its files are written. What the model before left is collected first."""
+    nothing: a graph is alive until its files are written."""
     was_on = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
@@ -144,7 +143,7 @@ def _workers(options: TranslateCommand) -> Iterator[Any]:
         yield where
 
 
-def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
+def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
     """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
     from multiprocessing import parent_process
 
@@ -152,7 +151,9 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
     from qdq_translator.progress import progress_bar, silent
     from qdq_translator.translator import translate
 
-    model, options = task
+    model, options, one_of_many = task
+    if one_of_many:  # what the model before left in this process
+        gc.collect()
     shown = (
         progress_bar(sys.stderr) if options.calibrate and parent_process() is None else contextlib.nullcontext(silent)
     )

@@ -113,7 +113,10 @@ def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndar
     values = start
     for node in chain:
         if node.is_op("Transpose"):
-            values = values.transpose(operators.permutation(node))
+            order = operators.permutation(node)
+            if order is not None and sorted(order) != list(range(values.ndim)):
+                return None
+            values = values.transpose(order)
             continue
         after = [size if isinstance(size, int) else -1 for size in rewriter.types.shape(node.outputs[0]) or ()]
         if after.count(-1) > 1 or (-1 not in after and int(np.prod(after)) != values.size):
