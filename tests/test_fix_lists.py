@@ -139,6 +139,23 @@ def test_the_lists_of_every_tool(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert set(fix_list(covered, "onnxruntime", capsys)) == {"nodes_to_exclude"}
 
 
+@pytest.mark.parametrize("tool", TOOLS)
+def test_names_of_a_model_are_never_code(
+    tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor, a node and an operator whose names hold line ends and quotes stay names in what is pasted."""
+    from qdq_translator.commands.translate import EXAMPLE_MODEL
+
+    files = translate(EXAMPLE_MODEL, TranslateOptions()).save(tmp_path / "t")
+    report = json.loads(files.report.read_text())
+    evil = "x\nraise SystemExit(3)\n'\"\\"
+    report["root_causes"]["causes"][0]["tensor"] = evil
+    report["plan"][-1]["name"] = evil
+    report["plan"].append({**report["plan"][5], "op": f"Op{evil}", "inputs": [evil]})
+    files.report.write_text(json.dumps(report))
+    fix_list(files, tool, capsys)  # runs it
+
+
 def test_wrong_usage(tmp_path: Path) -> None:
     assert main(["report", "-t", str(tmp_path), "--fix-list", "onnxruntime", "--json"]) == 2
     assert main(["report", "-t", str(tmp_path), "--fix-list", "tensorrt"]) == 2

@@ -61,7 +61,7 @@ def module_of(name: str) -> str:
 def _onnx(lists: FixLists, call: str, name: Callable[[str], str]) -> list[str]:
     lines = [f"# arguments of {call}"]
     if lists.more:
-        lines.append(f"# quantize these too: {', '.join(lists.more)}")
+        lines.append(f"# quantize these too: {', '.join(map(_in_comment, lists.more))}")
     if lists.more or lists.tensors:
         lines += _assignment("op_types_to_quantize", lists.ops)
     if lists.leave:
@@ -112,7 +112,12 @@ def _pytorch_quantization(lists: FixLists) -> list[str]:
 
 
 def _loose(names: Iterable[str]) -> list[str]:
-    return [f"# belongs to no module; quantize it in forward(): {name}" for name in names]
+    return [f"# belongs to no module; quantize it in forward(): {_in_comment(name)}" for name in names]
+
+
+def _in_comment(name: str) -> str:
+    """A name of the model, which may hold line ends: what comes behind one would be run."""
+    return name if name.isprintable() else repr(name)
 
 
 def _assignment(name: str, values: Iterable[str]) -> list[str]:
