@@ -19,6 +19,7 @@ import contextlib
 import hashlib
 import os
 import resource
+import socket
 import statistics
 import subprocess
 import sys
@@ -95,8 +96,9 @@ def peak(pids: list[int]) -> int:
 def dask(workers: int) -> Iterator[str]:
     """A scheduler and so many workers of one thread on this machine."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        port = 18_786
-        address = f"tcp://127.0.0.1:{port}"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
 
         def start(*argv: str) -> None:

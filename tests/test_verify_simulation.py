@@ -24,8 +24,9 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions,
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.per_layer import LayerComparison, compare_layers
-from qdq_translator.simulate.run import ExplicitNetwork, Session
+from qdq_translator.simulate.run import ExplicitNetwork, Session, folded
 from qdq_translator.verification import verify
+from tests.conftest import ZOO, need_shared
 from tests.small_models import rounded_at_inputs
 
 pytest.importorskip("onnxruntime")
@@ -260,3 +261,26 @@ def test_a_restored_model_is_its_own_simulation(tmp_path: Path) -> None:
     translate(tmp_path / "explicit.onnx", TranslateOptions()).save(tmp_path / "t")
     rows, _ = with_every_scale(tmp_path / "explicit.onnx", tmp_path / "t", 8)
     assert rows["logits"].identical and rows["logits"].as_dict()["sqnr_db"] is None
+
+
+@pytest.mark.parametrize(
+    "stem",
+    ["unet__ort_s8", "unet__mo_dla_fp32", "tfdw__tf_pertensor", "brevnet_int8__brevitas", "resnet18__mo_dla_fp16"],
+)
+def test_constants_computed_once_change_no_output(stem: str) -> None:
+    explicit = ExplicitNetwork.of(load_model(need_shared(ZOO / "mini" / f"{stem}.onnx"))[0])
+    once = folded(explicit.model)
+    dtypes = {v.name: onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in once.graph.input}
+    random = np.random.default_rng(0)
+    feed = {
+        v.name: random.standard_normal([d.dim_value or 1 for d in v.type.tensor_type.shape.dim]).astype(dtypes[v.name])
+        for v in once.graph.input
+    }
+    expected = Session(explicit.model, "explicit", one_thread=True).run(feed)
+    found = Session(once, "explicit", one_thread=True).run(feed)
+    constants = {t.name for t in once.graph.initializer}
+    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in once.graph.initializer)
+    left = [n for n in once.graph.node if n.op_type == "DequantizeLinear" and set(n.input) <= constants]
+    assert half or not left
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5 * float(np.abs(values).max()))
