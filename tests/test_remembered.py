@@ -174,3 +174,35 @@ def test_an_engine_of_the_other_device_is_refused(tmp_path: Path, capsys: pytest
         assert main(["check-engine", *where, "--layer_info", own]) == 0
         assert main(["check-engine", *where, "--layer_info", other]) == 1
         assert f"translated for {target}" in capsys.readouterr().err
+
+
+def test_the_kit_for_the_board_refuses_what_contradicts_the_translation(tmp_path: Path) -> None:
+    """Before anything is built: target, and a TensorRT that is not the platform's."""
+    import importlib.util
+    import sys
+    from types import SimpleNamespace
+
+    path = Path(__file__).resolve().parents[1] / "e2e_workflow" / "on_device" / "run_on_device.py"
+    spec = importlib.util.spec_from_file_location("run_on_device", path)
+    assert spec is not None and spec.loader is not None
+    kit = importlib.util.module_from_spec(spec)
+    sys.modules["run_on_device"] = kit  # dataclasses look their module up
+    spec.loader.exec_module(kit)
+    where = translated_for(tmp_path, target="orin-dla", platform="jetpack-6.2")
+
+    def refusal(version: tuple[int, int, int], *more: str) -> str:
+        api = SimpleNamespace(version=version, dotted=".".join(map(str, version)))
+        with pytest.raises(UserError) as caught:
+            kit.run(kit.parse([*where, "--inputs", "none.npz", *more]), api, None)
+        return str(caught.value)
+
+    assert "--target gpu" in refusal((10, 3, 0), "--target", "gpu") and "orin-dla" in refusal(
+        (10, 3, 0), "--target", "gpu"
+    )
+    assert "8.6.1" in refusal((8, 6, 1)) and "jetpack-6.2" in refusal((8, 6, 1))
+    assert "none.npz" in refusal((10, 3, 0))  # agreed so far, and on to the inputs
+    made = translated_for(tmp_path / "open", DYNAMIC, target="orin-dla", shapes=["x:2x4x8x8"])
+    options = kit.parse([*made, "--inputs", "none.npz"])
+    files = kit.TranslationFiles.locate(options.translation)
+    options.target = "orin-dla"
+    assert kit.jobs(files, options)["implicit"].request.opt_shapes == {"x": [2, 4, 8, 8]}

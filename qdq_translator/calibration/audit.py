@@ -26,6 +26,7 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import finite_or_none, noise_to_db
 from qdq_translator.types import TensorTypes
+from qdq_translator.words import counted
 
 CLIPPED = 0.01
 UNUSED_BITS = 1.5
@@ -236,7 +237,7 @@ def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
             f"Scales held against these inputs, {'all' if verbose else 'the worst'} {len(shown)} of {len(rows)}:"
         )
     elif rows:
-        console.print(f"All {len(rows)} scales fit these inputs.")
+        console.print(f"{counted(len(rows), 'scale')} held against these inputs: no misfit.")
     for row in shown:
         best = "" if row["gain_db"] == 0 else f", {_db(row['best_sqnr_db'])} with the best range"
         console.print(f"  [bold]{escape(row['tensor'])}[/]: SQNR {_db(row['sqnr_db'])} dB{best}")
@@ -249,7 +250,7 @@ def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
     if shown:
         console.print(f"Weights by their worst channel, {len(shown)} of {len(weights)}:")
     elif weights:
-        console.print(f"All {len(weights)} weights have enough codes in every channel.")
+        console.print(f"{counted(len(weights), 'weight')} by channel: every one has enough codes.")
     for row in shown:
         console.print(
             f"  [bold]{escape(row['weight'])}[/] of '{escape(row['node'])}': SQNR {_db(row['worst_sqnr_db'])} dB in "
