@@ -215,6 +215,7 @@ def test_f8_one_dimensional_layers(call: str, out: str, opset: int) -> None:
     layer = t.graph.producer[t.graph.producer["o"].inputs[0]]
     assert layer.name == "c" and t.types.rank(layer.outputs[0]) == 4
     assert scales_of(t)[layer.outputs[0]] == SCALE == scales_of(t)[layer.inputs[0]] and all(int8(t).values())
+    assert t.rewrites.applied == ()  # F8 is no rewrite for the DLA
 
 
 def test_f8_a_row_of_one_dimensional_layers_keeps_one_pair() -> None:

@@ -296,6 +296,15 @@ def test_zero_points_that_do_not_fit_the_scales(count: tuple[int, ...], zeros: i
 # ------------------------------------------------------------------ Q6, Q7: graph inputs and outputs
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_q6_without_a_zero_point_the_input_says_its_type(kind: str) -> None:
+    explicit = model(f"g ({kind}[2,3] x) => (float[2,3] y) {{ d = DequantizeLinear(x, s)  y = Exp(d) }}", s=S["s"])
+    if kind == "int8":
+        assert scales_of(translated(explicit)) == {"x": f32(0.05)}
+    else:
+        assert "uint8" in refusal(explicit)
+
+
 def test_q6_int8_graph_input() -> None:
     explicit = model("g (int8[2,3] x) => (float[2,3] y) { d = DequantizeLinear(x, s, z)  y = Exp(d) }", **S)
     t = translated(explicit)

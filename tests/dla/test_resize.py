@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qdq_translator import TranslateOptions, translate
 from tests.dla.check import BATCHES, graph, ints, pair, same
 
 NEAREST = 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
@@ -59,3 +60,11 @@ def test_not(attributes: str, h: int, w: int, why: str) -> None:
     found = same(resized(attributes, h, w, opset=18 if "axes" in attributes else 17, batch="1"), platform="jetpack-6.2")
     assert "D12" not in found.rules
     assert why in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+def test_not_with_unknown_sizes() -> None:
+    body = pair("x", "q") + f"m = Resize <{NEAREST}> (q, , , sizes)\n" + END
+    explicit = graph("float[1,2,h,w] x", "float[1,2,a,b] y", body, sizes=ints(1, 2, 6, 8))
+    made = translate(explicit, TranslateOptions(target="orin-dla", platform="jetpack-6.2", dla_rewrites=True))
+    left = {row["op"]: row["why"] for row in made.rewrites.left(made.dla)}
+    assert made.rewrites.applied == () and left["Resize"] == "its sizes are not known"

@@ -1,0 +1,433 @@
+"""A random sample of the mutants of inference/, quantizers/, qparams, passes/ and targets/: how many do the tests notice?
+
+    python -m tests.mutants --state mutants.json --map          which test runs which line (the tests of `_TESTS`, once)
+    python -m tests.mutants --state mutants.json --sample 250 --seed 2026 [--processes 2]
+    python -m tests.mutants --state mutants.json --anew         the survivors once more, imported instead of put in
+    python -m tests.mutants --state mutants.json --show         share and interval, and every survivor as a diff
+
+Needs `pip install mutmut coverage` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests
+that run its line, the closest first, in a process of its own, until one fails, `_MOST_SECONDS` of processor time are over, or
+there are none left. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
+tests/data/messages.txt holds the wording), and those outside functions. A run goes on where `--state` ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import functools
+import importlib.abc
+import importlib.machinery
+import inspect
+import json
+import math
+import os
+import random
+import resource
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator, Optional
+
+ROOT = Path(__file__).resolve().parents[1]
+_NOT_HERE = ("onnxoptimizer_backend.py",)
+"""Runs on Python 3.9 alone, and is tested there (.ci/run)."""
+ROOMS = ("inference", "quantizers", "qparams.py", "passes", "targets")
+_TESTS = [
+    "dla",
+    "test_annotate.py",
+    "test_budget.py",
+    "test_cli.py",
+    "test_damage.py",
+    "test_dla.py",
+    "test_graph.py",
+    "test_inference_flags.py",
+    "test_keep_fp16.py",
+    "test_names.py",
+    "test_operators.py",
+    "test_parser_names.py",
+    "test_parsed_network.py",
+    "test_pipeline.py",
+    "test_placement.py",
+    "test_plan.py",
+    "test_plan_command.py",
+    "test_properties.py",
+    "test_qparams.py",
+    "test_reference_agreement.py",
+    "test_report.py",
+    "test_restore.py",
+    "test_root_causes.py",
+    "test_rules.py",
+    "test_rules_folding.py",
+    "test_rules_inference.py",
+    "test_rules_matmul.py",
+    "test_rules_no_ops.py",
+    "test_rules_normal_forms.py",
+    "test_rules_quantizers.py",
+    "test_silent_faults.py",
+    "test_unify.py",
+    "test_users_names.py",
+    "test_what_if.py",
+]
+_MOST_SECONDS = 20
+_MOST_TESTS = 300
+"""Tests that one mutant meets at most, the closest ones."""
+
+
+def files() -> list[Path]:
+    package = ROOT / "qdq_translator"
+    return sorted(
+        p for room in ROOMS for p in ((package / room).rglob("*.py") if "." not in room else [package / room])
+    )
+
+
+# ---------------------------------------------------------------- which test runs which line
+
+
+def make_map() -> dict[str, Any]:
+    """tests, seconds: of every test that passes. lines: file -> line -> the tests (their numbers) that run it."""
+    import coverage
+    import pytest
+
+    cover = coverage.Coverage(data_file=None, include=[str(path) for path in files()])
+
+    class Plugin:
+        def __init__(self) -> None:
+            self.passed: list[str] = []
+            self.seconds: list[float] = []
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
+            cover.switch_context(item.nodeid)
+            return (yield)
+
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            if report.when == "call" and report.passed:
+                self.passed.append(report.nodeid)
+                self.seconds.append(round(report.duration, 3))
+
+    plugin = Plugin()
+    cover.start()
+    found = [str(ROOT / "tests" / name) for name in _TESTS if (ROOT / "tests" / name).exists()]
+    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *found], plugins=[plugin])
+    cover.stop()
+    number = {name: index for index, name in enumerate(plugin.passed)}
+    lines: dict[str, dict[str, list[int]]] = {}
+    data = cover.get_data()
+    for path in files():
+        by_line = data.contexts_by_lineno(str(path))
+        name = path.relative_to(ROOT).as_posix()
+        lines[name] = {str(line): [number[c] for c in sorted(by) if c in number] for line, by in by_line.items()}
+    return {"tests": plugin.passed, "seconds": plugin.seconds, "lines": lines}
+
+
+# ---------------------------------------------------------------- mutants
+
+
+@functools.lru_cache(maxsize=None)
+def mutants(path: Path) -> list[Any]:
+    """(module, mutation) of every mutant of a file that is drawn from."""
+    import libcst as cst
+    from libcst import matchers
+    from mutmut.mutation.file_mutation import create_mutations
+
+    module, found, _, _ = create_mutations(str(path), path.read_text(encoding="utf-8"))
+    sentences = {
+        id(part)
+        for whole in matchers.findall(module, matchers.FormattedString() | matchers.ConcatenatedString())
+        for part in matchers.findall(whole, matchers.SimpleString())
+    }
+    return [
+        (module, m)
+        for m in found
+        if isinstance(m.contained_by_top_level_function, cst.FunctionDef)
+        and id(m.original_node) not in sentences
+        and not (isinstance(m.original_node, cst.SimpleString) and " " in m.original_node.value)
+    ]
+
+
+def mutated(module: Any, mutation: Any) -> tuple[str, int]:
+    """The file with the mutation, and the first line that differs."""
+    before, after = module.code, module.deep_replace(mutation.original_node, mutation.mutated_node).code
+    pairs = enumerate(zip(before.splitlines(), after.splitlines()), 1)
+    return after, next((line for line, (a, b) in pairs if a != b), 0)
+
+
+def draw(size: int, seed: int) -> list[tuple[str, int]]:
+    """(file, which of its mutants) of the sample, in random order: a larger sample begins with the smaller one."""
+    population = [(p.relative_to(ROOT).as_posix(), k) for p in files() for k in range(len(mutants(p)))]
+    print(f"{len(population)} mutants in {len(files())} files", flush=True)
+    order = sorted(population)
+    random.Random(seed).shuffle(order)
+    return [task for task in order if not task[0].endswith(_NOT_HERE)][:size]
+
+
+class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Gives one module of the package another source."""
+
+    def __init__(self, module: str, path: Path, source: str) -> None:
+        self.module, self.path, self.source = module, path, source
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
+        if name != self.module:
+            return None
+        spec = importlib.machinery.ModuleSpec(
+            name, self, origin=str(self.path), is_package=self.path.stem == "__init__"
+        )
+        spec.has_location = True
+        if self.path.stem == "__init__":
+            spec.submodule_search_locations = [str(self.path.parent)]
+        return spec
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self.path)
+
+    def get_data(self, path: Any) -> bytes:
+        return self.source.encode()
+
+    def path_stats(self, path: Any) -> Any:
+        raise OSError  # no bytecode
+
+
+def module_of(name: str) -> str:
+    parts = Path(name).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _function(space: dict[str, Any], source: str, line: int) -> Any:
+    """The function or method of a module's namespace that `line` of its source is in, without its decorators."""
+    found: Any = space
+    body: list[Any] = ast.parse(source).body
+    while True:
+        around = (
+            n
+            for n in body
+            if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.lineno <= line <= (n.end_lineno or 0)
+        )
+        node = next(around)
+        found = found[node.name] if isinstance(found, dict) else inspect.getattr_static(found, node.name)
+        if isinstance(node, ast.FunctionDef):
+            break
+        body = node.body
+    while not inspect.isfunction(found):
+        inner = ("__wrapped__", "fget", "func", "__func__")
+        found = next(getattr(found, key) for key in inner if getattr(found, key, None) is not None)
+    return found
+
+
+def put_in(name: str, source: str, line: int) -> None:
+    """Gives the loaded function the mutant's code: what was imported stays, whoever imported it."""
+    module = sys.modules[module_of(name)]
+    old = _function(vars(module), (ROOT / name).read_text(encoding="utf-8"), line)
+    space = {**vars(module)}
+    exec(compile(source, str(ROOT / name), "exec"), space)
+    new = _function(space, source, line)
+    old.__code__, old.__defaults__, old.__kwdefaults__ = new.__code__, new.__defaults__, new.__kwdefaults__
+
+
+def in_a_child(work: Callable[[Callable[[str], None]], None]) -> tuple[int, int]:
+    """(process, pipe) of a process that does `work` and says what it finds into the pipe."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (3 * _MOST_SECONDS, 4 * _MOST_SECONDS))  # it may run for ever
+        work(lambda text: os.write(writer, f"{text}\n".encode()) and None)
+    finally:
+        os._exit(0)
+
+
+def outcome_of(child: int, pipe: int) -> str:
+    with os.fdopen(pipe, "rb") as stream:
+        said = stream.read().decode().split("\n")[0]
+    _, status = os.waitpid(child, 0)
+    if said:
+        return said
+    if os.WIFSIGNALED(status):
+        return "the time" if os.WTERMSIG(status) == signal.SIGXCPU else f"signal {os.WTERMSIG(status)}"
+    return "survived"
+
+
+class Fast:
+    """Within one session of pytest, which has collected all tests: a fork of it for each mutant."""
+
+    def __init__(
+        self, todo: list[tuple[str, int]], known: dict[str, Any], processes: int, done: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.todo, self.known, self.processes, self.done = todo, known, processes, done
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        running: dict[int, tuple[int, dict[str, Any], float]] = {}
+        for name, index in [*self.todo, *[("", 0)] * self.processes]:
+            while len(running) >= self.processes or (not name and running):
+                ready = select.select([pipe for pipe, _, _ in running.values()], [], [])[0]
+                child = next(child for child, (pipe, _, _) in running.items() if pipe in ready)
+                pipe, row, began = running.pop(child)
+                row["outcome"], row["seconds"] = outcome_of(child, pipe), round(time.monotonic() - began, 1)
+                self.done(row)
+            if not name:
+                continue
+            source, row = prepare(name, index, self.known)
+            if not row["tests"]:
+                self.done(row)
+                continue
+            wanted = [items[test] for test in row["tests"] if test in items]
+            began = time.monotonic()
+            child, pipe = in_a_child(functools.partial(self.meet, name, source, row["line"], wanted))
+            running[child] = pipe, row, began
+        return True
+
+    def meet(self, name: str, source: str, line: int, items: list[Any], say: Callable[[str], None]) -> None:
+        try:
+            put_in(name, source, line)
+        except Exception as error:  # it may well run while its module is imported
+            say(f"does not load: {type(error).__name__}")
+            return
+        failed: list[str] = []
+
+        class Watch:
+            def pytest_runtest_logreport(self, report: Any) -> None:
+                if report.failed:
+                    failed.append(report.nodeid)
+
+        items[0].config.pluginmanager.register(Watch())
+        for item, following in zip(items, [*items[1:], None]):
+            if time.process_time() > _MOST_SECONDS:
+                return
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if failed:
+                say(failed[0])
+                return
+
+
+def meet_anew(name: str, source: str, tests: list[str]) -> str:
+    """The same with the mutant imported: for functions that run while their module is imported."""
+
+    def work(say: Callable[[str], None]) -> None:
+        import pytest
+
+        sys.meta_path.insert(0, _Mutated(module_of(name), ROOT / name, source))
+
+        class Watch:
+            def pytest_runtest_logreport(self, report: Any) -> None:
+                if report.failed:
+                    say(report.nodeid)
+
+        status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *tests], plugins=[Watch()])
+        if status not in (0, 1):
+            say(f"the import (pytest {int(status)})")
+
+    return outcome_of(*in_a_child(work))
+
+
+def _closeness(name: str, line: int, known: dict[str, Any]) -> Callable[[int], tuple[int, float]]:
+    """Sorts tests: first those that go where few others go in the function, then the quick ones."""
+    tree = ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
+    around = [n for n in tree if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or 0)]
+    rarest: dict[int, int] = {}
+    for node in around:
+        for each in range(node.body[0].lineno, (node.end_lineno or 0) + 1):
+            tests = known["lines"].get(name, {}).get(str(each), [])
+            for number in tests:
+                rarest[number] = min(rarest.get(number, len(tests)), len(tests))
+    return lambda number: (rarest.get(number, len(known["tests"])), known["seconds"][number])
+
+
+def prepare(name: str, index: int, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    module, mutation = mutants(ROOT / name)[index]
+    source, line = mutated(module, mutation)
+    pairs = difflib.unified_diff(module.code.splitlines(), source.splitlines(), n=0, lineterm="")
+    covering = known["lines"].get(name, {}).get(str(line), [])
+    closest = sorted(covering, key=_closeness(name, line, known))[:_MOST_TESTS]
+    return source, {
+        "file": name,
+        "mutant": index,
+        "line": line,
+        "outcome": "not run",
+        "tests": [known["tests"][number] for number in closest],
+        "diff": [text for text in pairs if text[:3] not in ("---", "+++") and text[:2] != "@@"],
+    }
+
+
+def interval(killed: int, total: int) -> tuple[float, float]:
+    """Of a share, at 95% (Wilson)."""
+    z, share = 1.959964, killed / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return middle - half, middle + half
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    left = [row for row in rows if row["outcome"] in _ALIVE]
+    for row in left:
+        print(f"--- {row['file']}:{row['line']} mutant {row['mutant']}: {row['outcome']}")
+        print("\n".join(row["diff"]))
+    killed = len(rows) - len(left)
+    low, high = interval(killed, len(rows))
+    print(
+        f"{killed} of {len(rows)} killed: {100 * killed / len(rows):.1f}% (95%: {100 * low:.1f} to {100 * high:.1f}%)"
+    )
+
+
+_ALIVE = ("survived", "not run")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--map", action="store_true", help="run the tests once and note which lines each runs")
+    parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--anew", action="store_true", help="those that survived once more, with the mutant imported")
+    parser.add_argument("--show", action="store_true")
+    options = parser.parse_args()
+    map_file = options.state.with_suffix(".map.json")
+    if options.map:
+        map_file.write_text(json.dumps(make_map()), encoding="utf-8")
+        return 0
+    rows: list[dict[str, Any]] = json.loads(options.state.read_text(encoding="utf-8")) if options.state.exists() else []
+
+    def done(row: dict[str, Any]) -> None:
+        row["tests"] = len(row["tests"])
+        rows.append(row)
+        options.state.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        print(f"{len(rows)} {row['file']}:{row['line']} {row['outcome']} {row.get('seconds', 0)} s", flush=True)
+
+    if options.sample:
+        known = json.loads(map_file.read_text(encoding="utf-8"))
+        before = {(row["file"], row["mutant"]) for row in rows}
+        todo = [task for task in draw(options.sample, options.seed) if task not in before]
+        import pytest
+
+        found = sorted({name.partition("::")[0] for name in known["tests"]})
+        pytest.main(
+            ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *found],
+            plugins=[Fast(todo, known, options.processes, done)],
+        )
+    if options.anew:
+        known = json.loads(map_file.read_text(encoding="utf-8"))
+        for module in ("numpy", "onnx", "onnxruntime", "pytest", "hypothesis", "rich", "jsonschema"):
+            __import__(module)  # before the forks, so that each has them
+        for row in rows:
+            if row["outcome"] == "survived" or row["outcome"].startswith("does not load"):
+                source, fresh = prepare(row["file"], row["mutant"], known)
+                row["outcome"] = meet_anew(row["file"], source, fresh["tests"])
+                options.state.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+                print(f"{row['file']}:{row['line']} {row['outcome']}", flush=True)
+    if rows:
+        show(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
