@@ -13,6 +13,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import PROTOBUF_LIMIT, write_model
+from qdq_translator.operators import RANDOM
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
 from qdq_translator.simulate.implicit import copy_model
@@ -127,7 +128,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     constant: set[str] = set()
     for node in graph.nodes:
         inputs = [name for name in node.reads() if name]
-        is_plain = node.is_standard and not any(True for _ in node.subgraphs()) and not node.is_op(*_RANDOM)
+        is_plain = node.is_standard and not any(True for _ in node.subgraphs()) and not node.is_op(*RANDOM)
         if is_plain and all(name in constant or name in graph.initializers for name in inputs):
             constant.update(name for name in node.outputs if name)
     wanted = [
@@ -146,9 +147,6 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     remove_dead_nodes(graph)
     remove_unused_initializers(graph)
     return graph.to_model()
-
-
-_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
 def _constants(graph: Graph, constant: set[str], wanted: Sequence[str]) -> dict[str, np.ndarray]:
