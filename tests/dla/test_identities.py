@@ -26,15 +26,22 @@ def test_case_1(batch: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body, outputs, why",
+    "body, outputs",
     [
-        ("c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"), "float[1,4,3,3] y, float[1,4,3,3] z2", "graph output"),
-        ("c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)", "float[1,4,3,3] y", "different scales"),
-        ("c = Conv (q, w)\ny, m = Dropout (c)", "float[1,4,3,3] y, bool[1,4,3,3] m", "mask"),
+        ("c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"), "float[1,4,3,3] y, float[1,4,3,3] z2"),
+        ("c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)", "float[1,4,3,3] y"),
     ],
+    ids=["a graph output", "between different scales"],
 )  # fmt: skip
-def test_not(body: str, outputs: str, why: str) -> None:
+def test_what_f7_leaves_becomes_a_scale_by_rule_d9(body: str, outputs: str) -> None:
     found = same(graph("float[1,2,3,3] x", outputs, pair("x", "q") + body, **CONV, s2=np.float32(0.07)))
-    node = next(n for n in found.rewritten.graph.nodes if n.op_type in ("Identity", "Dropout"))
-    assert why in found.reason(node.name)
+    assert "BatchNormalization" in found.ops and "Identity" not in found.ops and found.gpu() == (["Identity"], [])
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+
+
+def test_not_with_a_mask_in_use() -> None:
+    body = "c = Conv (q, w)\ny, m = Dropout (c)"
+    found = same(graph("float[1,2,3,3] x", "float[1,4,3,3] y, bool[1,4,3,3] m", pair("x", "q") + body, **CONV))
+    node = next(n for n in found.rewritten.graph.nodes if n.op_type == "Dropout")
+    assert "mask" in found.reason(node.name)
     assert found.rewritten.tensor_scales == found.plain.tensor_scales

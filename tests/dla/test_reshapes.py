@@ -15,11 +15,16 @@ from tests.dla.check import BATCHES, both, graph, ints, pair, same
         ("Flatten (r)", [0, 24], "a,b"),
         ("Flatten <axis = 2> (r)", None, "a,b"),
         ("Unsqueeze (r, two)", [0, 2, 1, 3, 4], "a,b,c,d,e"),
-        ("Squeeze (u, two)", [0, 2, 3, 4], "a,b,c,d"),
+        ("Squeeze (v, two)", [0, 2, 3, 4], "a,b,c,d"),
     ],
 )
 def test_case_1(op: str, sizes: list[int], out: str, batch: str) -> None:
-    body = pair("x", "q") + f"r = Relu (q)\nu = Reshape (r, five)\nm = {op}\n" + pair("m", "p") + "y = Relu (p)"
+    body = (
+        pair("x", "q")
+        + f"r = Relu (q)\nu = Reshape (r, five)\nv = Relu (u)\nm = {op}\n"
+        + pair("m", "p")
+        + "y = Relu (p)"
+    )
     arrays = {"two": ints(2), "five": ints(0, 2, 1, 3, 4)}
     found = same(graph("float[{N},2,3,4] x", f"float[{out}] y", body, batch, **arrays), batch, bits=True)
     reshape = next(n for n in found.rewritten.graph.nodes if n.outputs[0] == "m")

@@ -63,6 +63,18 @@ RULES = (
 )
 """In the order in which they are applied, each once."""
 
+_ROOT = "it divides by a square root, and the DLA has neither root nor power (limit O1)"
+_RECURRENT = "recurrent networks are not rewritten"
+NO_REWRITE = {
+    "MatMul": "a product of two activations: the DLA multiplies by constant weights only",
+    **dict.fromkeys(
+        ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization", "ReduceL2"), _ROOT
+    ),
+    **dict.fromkeys(("Erf", "Gelu"), "no layer of the DLA computes the error function exactly"),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
+    **dict.fromkeys(("TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "NonZero"), "it sorts or searches"),
+}
+"""Operator -> why no rule takes it."""
 _SMALL = 2**16
 """Weights that nobody minds, whatever they were before."""
 
@@ -91,7 +103,7 @@ class Rewrites:
                 "node": layer.name,
                 "op": layer.op,
                 "limit": "; ".join(f"{f.limit.id} {f.limit.text}" for f in layer.findings if f.limit.effect == "gpu"),
-                "why": self.reasons.get(layer.name, ""),
+                "why": self.reasons.get(layer.name) or NO_REWRITE.get(layer.op, ""),
             }
             for layer in (dla.fallbacks if dla is not None else [])
         ]
@@ -194,7 +206,7 @@ def report_left(
         message = (
             f"After rewriting, {what} still go{'' if more else 'es'} to the GPU: {first['why'] or first['limit']}."
         )
-        hint = ""
+        hint = "'qdq-translator split' cuts a part for the DLA out that has none of them."
     else:
         message = f"{what} go{'' if more else 'es'} to the GPU: {first['limit']}."
         hint = f"--dla_rewrites would apply {', '.join(would)}." if would else ""

@@ -12,8 +12,8 @@ is: a kernel of K + a + b, padding `begin + a` and `end + b`. The smallest a and
 
 With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (code 0); channels keep their largest
 weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors but in case
-4: the padded one has the scale of the Conv's input, which it copies. Whether limit C4 means the dilated kernel no public source says;
-as it is written, it does not.
+4: the padded one has the scale of the Conv's input, which it copies. Whether limit C4 means the dilated kernel no public source says
+(fact 6.3d); as it is written, it does not.
 Not: more than 31 rows or columns in case 4; auto_pad with unknown sizes; weights that are not constant; an input whose
 channels are not known in case 4.
 """
