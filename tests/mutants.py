@@ -2,13 +2,13 @@
 
     python -m tests.mutants --state mutants.json --map          which test runs which line (the tests of `_TESTS`, once)
     python -m tests.mutants --state mutants.json --sample 250 --seed 2026 [--processes 2]
-    python -m tests.mutants --state mutants.json --anew         the survivors once more, imported instead of put in
+    python -m tests.mutants --state mutants.json --anew         the survivors once more: imported, and before all tests of their line
     python -m tests.mutants --state mutants.json --show         share and interval, and every survivor as a diff
 
 Needs `pip install mutmut coverage` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests
 that run its line, the closest first, in a process of its own, until one fails, `_MOST_SECONDS` of processor time are over, or
 there are none left. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
-tests/data/messages.txt holds the wording), and those outside functions. A run goes on where `--state` ends.
+tests/data/sentences.txt holds the wording), and those outside functions. A run goes on where `--state` ends.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def put_in(name: str, source: str, line: int) -> None:
     old.__code__, old.__defaults__, old.__kwdefaults__ = new.__code__, new.__defaults__, new.__kwdefaults__
 
 
-def in_a_child(work: Callable[[Callable[[str], None]], None]) -> tuple[int, int]:
+def in_a_child(work: Callable[[Callable[[str], None]], None], seconds: int) -> tuple[int, int]:
     """(process, pipe) of a process that does `work` and says what it finds into the pipe."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -239,7 +239,7 @@ def in_a_child(work: Callable[[Callable[[str], None]], None]) -> tuple[int, int]
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (3 * _MOST_SECONDS, 4 * _MOST_SECONDS))  # it may run for ever
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))  # it may run for ever
         work(lambda text: os.write(writer, f"{text}\n".encode()) and None)
     finally:
         os._exit(0)
@@ -282,7 +282,7 @@ class Fast:
                 continue
             wanted = [items[test] for test in row["tests"] if test in items]
             began = time.monotonic()
-            child, pipe = in_a_child(functools.partial(self.meet, name, source, row["line"], wanted))
+            child, pipe = in_a_child(functools.partial(self.meet, name, source, row["line"], wanted), 3 * _MOST_SECONDS)
             running[child] = pipe, row, began
         return True
 
@@ -326,7 +326,7 @@ def meet_anew(name: str, source: str, tests: list[str]) -> str:
         if status not in (0, 1):
             say(f"the import (pytest {int(status)})")
 
-    return outcome_of(*in_a_child(work))
+    return outcome_of(*in_a_child(work, 30 * _MOST_SECONDS))
 
 
 def _closeness(name: str, line: int, known: dict[str, Any]) -> Callable[[int], tuple[int, float]]:
@@ -342,12 +342,14 @@ def _closeness(name: str, line: int, known: dict[str, Any]) -> Callable[[int], t
     return lambda number: (rarest.get(number, len(known["tests"])), known["seconds"][number])
 
 
-def prepare(name: str, index: int, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def prepare(
+    name: str, index: int, known: dict[str, Any], most: Optional[int] = _MOST_TESTS
+) -> tuple[str, dict[str, Any]]:
     module, mutation = mutants(ROOT / name)[index]
     source, line = mutated(module, mutation)
     pairs = difflib.unified_diff(module.code.splitlines(), source.splitlines(), n=0, lineterm="")
     covering = known["lines"].get(name, {}).get(str(line), [])
-    closest = sorted(covering, key=_closeness(name, line, known))[:_MOST_TESTS]
+    closest = sorted(covering, key=_closeness(name, line, known))[:most]
     return source, {
         "file": name,
         "mutant": index,
@@ -420,7 +422,7 @@ def main() -> int:
             __import__(module)  # before the forks, so that each has them
         for row in rows:
             if row["outcome"] == "survived" or row["outcome"].startswith("does not load"):
-                source, fresh = prepare(row["file"], row["mutant"], known)
+                source, fresh = prepare(row["file"], row["mutant"], known, None)
                 row["outcome"] = meet_anew(row["file"], source, fresh["tests"])
                 options.state.write_text(json.dumps(rows, indent=1), encoding="utf-8")
                 print(f"{row['file']}:{row['line']} {row['outcome']}", flush=True)

@@ -309,3 +309,11 @@ def test_f9_a_half_precision_initializer_as_graph_output() -> None:
     outputs = run(t.model, {"x": np.ones((2, 3), np.float32)}, ["k"])
     assert outputs[0].dtype == np.float16
     np.testing.assert_array_equal(outputs[0], (np.arange(3) / 3).astype(np.float16))
+
+
+def test_f7_a_slice_of_a_tensor_whose_shape_nobody_knows_stays() -> None:
+    text = "g (float[2,3] x) => (float[a,b] y) { q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) "
+    text += "u = my.Odd(d) v = Slice(u, zero, five, zero) y = Relu(v) }"
+    arrays = {"s": np.float32(0.1), "z": np.int8(0), "zero": np.array([0]), "five": np.array([5])}
+    made = translated(model(text, domains=("my",), **arrays))
+    assert "Slice" in [node.op_type for node in made.graph.nodes]

@@ -162,3 +162,14 @@ def test_f6_uneven_split(size: int, parts: int, sizes: list[int]) -> None:
     assert list(initializer(t, node.input[1])) == sizes
     x = np.arange(2 * size, dtype=np.float32).reshape(2, size)
     np.testing.assert_array_equal(np.concatenate(run(t.model, {"x": x}), axis=1), x)
+
+
+def test_f6_a_body_keeps_its_opset() -> None:
+    """What stands in the branch of an If is not rewritten, so that the opset cannot be lowered around it."""
+    branch = "float[2,3] {0}) {{ {0} = Neg(d) }}"
+    body = f"y = If (c) <then_branch = t () => ({branch.format('a')}, else_branch = e () => ({branch.format('b')}>"
+    explicit = model(
+        f"g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair('x', 'd')} {body} }}", 18, s=np.float32(0.1), z=np.int8(0)
+    )
+    with pytest.raises(UserError, match="its body"):
+        translate(explicit, TranslateOptions(platform="jetpack-5.1.1"))
