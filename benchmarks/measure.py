@@ -16,28 +16,45 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """seconds: wall time; peak: largest resident memory in bytes."""
+    """seconds: wall time; peak: largest resident memory in bytes; cpu: seconds of user and system."""
 
     seconds: float
     peak: int
+    cpu: float
 
 
 def run(argv: list[str], repeats: int = 3) -> Run:
     """The median of `repeats` runs after a warm-up. Raises RuntimeError where the command fails."""
-    runs = []
-    for index in range(repeats + 1):
-        start = time.perf_counter()
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT)
-        assert process.stderr is not None
-        error = process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        process.stderr.close()
-        if process.returncode:
-            raise RuntimeError(f"{argv} failed: {error.decode(errors='replace')}")
-        if index:
-            runs.append(Run(time.perf_counter() - start, usage.ru_maxrss * 1024))
-    return Run(statistics.median(r.seconds for r in runs), max(r.peak for r in runs))
+    runs = [_once(argv) for _ in range(repeats + 1)][1:]
+    return Run(
+        statistics.median(r.seconds for r in runs),
+        max(r.peak for r in runs),
+        statistics.median(r.cpu for r in runs),
+    )
+
+
+def least(commands: list[list[str]], repeats: int) -> list[Run]:
+    """The least that each command took, the commands in turns after a warm-up: other work on the machine adds, and adds to
+    all alike."""
+    rounds = [[_once(argv) for argv in commands] for _ in range(repeats + 1)][1:]
+    return [
+        Run(min(r.seconds for r in runs), max(r.peak for r in runs), min(r.cpu for r in runs)) for runs in zip(*rounds)
+    ]
+
+
+def _once(argv: list[str]) -> Run:
+    # modules are compiled once for all runs, as they are where somebody installs the program
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    start = time.perf_counter()
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT, env=environment)
+    assert process.stderr is not None
+    error = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    if process.returncode:
+        raise RuntimeError(f"{argv} failed: {error.decode(errors='replace')}")
+    return Run(time.perf_counter() - start, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime)
 
 
 def machine() -> str:

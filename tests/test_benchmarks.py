@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import readme
+from benchmarks import growth, readme
+from benchmarks.measure import Run
 from benchmarks.translate import Result, made, measure
 
 
@@ -33,3 +35,29 @@ def test_table_goes_into_the_readme() -> None:
 def test_the_readme_has_the_table() -> None:
     text = (readme.ROOT / "README.md").read_text(encoding="utf-8")
     assert readme.with_table(text, "HERE\n").count("HERE") == 1
+
+
+def test_growth_is_a_slope_in_logarithms() -> None:
+    sizes = [100.0, 300.0, 1000.0]
+    assert growth.slope(sizes, [7 * x for x in sizes]) == pytest.approx(1)
+    assert growth.slope(sizes, [x**2 / 9 for x in sizes]) == pytest.approx(2)
+    runs = [Run(1.0, int(2**20 * x), x / 50) for x in sizes]
+    drawn = ElementTree.fromstring(growth.picture([700, 2100, 7000], runs, runs))
+    words = [e.text for e in drawn.iter() if e.tag.endswith("text")]
+    assert (
+        words.count("translate: slope 1.00") == 2 and len([e for e in drawn.iter() if e.tag.endswith("circle")]) == 12
+    )
+
+
+def test_the_page_has_a_place_for_every_table() -> None:
+    text = growth.PAGE.read_text(encoding="utf-8")
+    for mark in ("growth", "profile of 1,000 Convs", "profile of ResNet-50"):
+        once = growth.replaced(text, mark, "| HERE |\n")
+        assert once.count("HERE") == 1 and growth.replaced(once, mark, "| HERE |\n") == once
+    with pytest.raises(ValueError, match="no place"):
+        growth.replaced(text, "gone", "")
+
+
+def test_profile_names_the_passes(tmp_path: Path) -> None:
+    parts = growth.profile(made("chain", tmp_path, "5"), tmp_path / "out")
+    assert parts["imports"] > 0 and any(name.startswith("pass: ") for name in parts)

@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Optional
 
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.formats.sets import refuse_mixture
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
@@ -19,6 +18,8 @@ def locate(path: str, model: str) -> TranslationFiles:
 
     Raises UserError where its files do not belong together.
     """
+    from qdq_translator.formats.sets import refuse_mixture  # needs hashlib; `translate --help` does not
+
     files = TranslationFiles.locate(path, model)
     if not model and Path(path).is_dir():
         number = len(TranslationFiles.names_in(files.folder))

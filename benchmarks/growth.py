@@ -1,0 +1,198 @@
+"""How time and memory of `translate` grow with the network, and where the time goes: the table, the plot and the profile of
+docs/performance.md.
+
+    python -m benchmarks.growth                         # prints the tables
+    python -m benchmarks.growth --write                 # and replaces them in docs/performance.md, and the plot in assets/
+    python -m benchmarks.growth --sizes 100 1000 10000 30000
+
+Whole processes, imports included, against `onnx.load` + `onnx.save` of the same file in the same run, one after the other.
+Time is what the processor did for the process (user and system), which other work on the machine disturbs least; the least of
+the repeats counts. The profile is of one process, pass by pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from html import escape
+from pathlib import Path
+
+from benchmarks.measure import ROOT, Run, least, load_and_save, machine, translate
+from benchmarks.translate import made, nodes
+
+PAGE, PLOT = ROOT / "docs" / "performance.md", ROOT / "assets" / "growth.svg"
+_PROFILE = """
+import collections, json, sys, time
+import onnx
+start = time.process_time()
+from qdq_translator import emit, pipeline, translator
+from qdq_translator.emit import write
+imported = time.process_time() - start
+parts = collections.Counter()
+open_parts = []
+
+def timed(name, function):
+    def run(*arguments, **named):
+        began = time.process_time()
+        open_parts.append(0.0)
+        try:
+            return function(*arguments, **named)
+        finally:
+            spent = time.process_time() - began
+            parts[name] += spent - open_parts.pop()
+            if open_parts:
+                open_parts[-1] += spent
+    return run
+
+import dataclasses
+import gc
+gc.disable()
+pipeline.PIPELINE = tuple(dataclasses.replace(p, run=timed("pass: " + p.name, p.run)) for p in pipeline.PIPELINE)
+for module, function, name in (
+    (translator, "load_model", "reading"), (translator, "validate", "validation"), (translator, "decide", "scales and plan"),
+    (translator, "find_root_causes", "causes"), (translator, "check_weights", "check of the weights"),
+    (translator, "make_report", "report"), (write, "write_graph", "writing the model"),
+    (write.integrity, "contents", "digests"), (write, "format_report", "report as text"),
+    (write, "precision_config", "precision config"),
+):
+    setattr(module, function, timed(name, getattr(module, function)))
+translator.Graph.from_model = timed("index", translator.Graph.from_model)
+began = time.process_time()
+translator.translate(sys.argv[1]).save(sys.argv[2])
+total = time.process_time() - began
+parts["the rest"] = total - sum(parts.values())
+print(json.dumps({"imports": imported, **parts}))
+"""
+
+
+def profile(model: Path, folder: Path) -> dict[str, float]:
+    """Part -> seconds of CPU, without what is below a hundredth of the whole."""
+    argv = [sys.executable, "-c", _PROFILE, str(model), str(folder)]
+    parts = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+    shown = {name: seconds for name, seconds in parts.items() if seconds >= 0.01 * sum(parts.values())}
+    shown["the rest"] = sum(parts.values()) - sum(s for name, s in shown.items() if name != "the rest")
+    return dict(sorted(shown.items(), key=lambda item: -item[1]))
+
+
+def slope(xs: list[float], ys: list[float]) -> float:
+    """Of the straight line through the logarithms, by least squares: 1 is linear."""
+    a, b = [math.log(x) for x in xs], [math.log(y) for y in ys]
+    middle, height = sum(a) / len(a), sum(b) / len(b)
+    return sum((x - middle) * (y - height) for x, y in zip(a, b)) / sum((x - middle) ** 2 for x in a)
+
+
+def plot(xs: list[int], series: dict[str, list[float]], unit: str, left: int) -> str:
+    """One panel: logarithmic axes, a line a series, named with its slope."""
+    width, height, top = 300, 220, 40
+    flat = [y for ys in series.values() for y in ys]
+    x0, x1 = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)))
+    y0, y1 = math.floor(math.log10(min(flat))), math.ceil(math.log10(max(flat)))
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (
+            left + width * (math.log10(x) - x0) / (x1 - x0),
+            top + height * (y1 - math.log10(y)) / (y1 - y0),
+        )
+
+    parts = []
+    for power in range(x0, x1 + 1):
+        x, y = at(10**power, 10**y0)
+        parts.append(
+            f'<path class="g" d="M{x:.0f} {top}V{y:.0f}"/><text x="{x:.0f}" y="{y + 16:.0f}">{10**power:,}</text>'
+        )
+    for power in range(y0, y1 + 1):
+        x, y = at(10**x0, 10**power)
+        parts.append(
+            f'<path class="g" d="M{x:.0f} {y:.0f}h{width}"/><text class="e" x="{x - 6:.0f}" y="{y + 4:.0f}">{10.0**power:g}</text>'
+        )
+    for index, (name, ys) in enumerate(series.items()):
+        points = [at(x, y) for x, y in zip(xs, ys)]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline class="s{index}" points="{line}"/>')
+        parts += [f'<circle class="s{index}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points]
+        label = f"{name}: slope {slope([float(x) for x in xs], ys):.2f}"
+        parts.append(f'<text class="l s{index}" x="{left + 8}" y="{top + 16 + 16 * index}">{escape(label)}</text>')
+    parts.append(f'<text class="l" x="{left}" y="{top - 12}">{escape(unit)}, against nodes</text>')
+    return "".join(parts)
+
+
+STYLE = (
+    "text{font:12px sans-serif;fill:#6b7785;text-anchor:middle}.e{text-anchor:end}.l{text-anchor:start;fill:#1f2933}"
+    ".g{stroke:#d5dbe1}polyline{fill:none;stroke-width:2}.s0{stroke:#2f8f4e}.s1{stroke:#8592a0}"
+    "circle.s0{fill:#2f8f4e}circle.s1{fill:#8592a0}text.s0,text.s1{stroke:none}text.s0{fill:#2f8f4e}"
+)
+
+
+def picture(counts: list[int], ours: list[Run], yardstick: list[Run]) -> str:
+    time = {"translate": [r.cpu for r in ours], "load + save": [r.cpu for r in yardstick]}
+    memory = {"translate": [r.peak / 2**20 for r in ours], "load + save": [r.peak / 2**20 for r in yardstick]}
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 300" role="img" aria-label="Time and memory against nodes">'
+        f'<style>{STYLE}</style><rect width="760" height="300" fill="#fff"/>'
+        f"{plot(counts, time, 'Seconds of CPU', 50)}{plot(counts, memory, 'Peak memory in MiB', 430)}</svg>\n"
+    )
+
+
+def replaced(text: str, mark: str, table: str) -> str:
+    """`text` with the table below `<!-- mark -->` replaced. Raises ValueError where there is none."""
+    made, count = re.subn(rf"(<!-- {mark} -->\n\n)(?:\|.*\n)*\n*", lambda found: f"{found[1]}{table}\n", text)
+    if count != 1:
+        raise ValueError(f"docs/performance.md has no place for {mark}")
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000, 3000, 10000], help="numbers of Convs")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    print(machine(), file=sys.stderr)
+    rows = "| network | nodes | file | CPU | load + save | ratio | peak memory | x file |\n"
+    rows += "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    counts: list[int] = []
+    ours: list[Run] = []
+    yardstick: list[Run] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        networks = [("chain", str(size), f"chain of {size:,} Convs") for size in options.sizes]
+        for network, size, title in [*networks, ("resnet50", "", "ResNet-50")]:
+            path = made(network, folder, size)
+            mine, theirs = least(
+                [translate(path, folder / "out"), load_and_save(path, folder / "copy.onnx")], options.repeats
+            )
+            number, length = nodes(path), path.stat().st_size
+            rows += (
+                f"| {title} | {number:,} | {length / 2**20:.1f} MiB | {mine.cpu:.2f} s | {theirs.cpu:.2f} s | "
+                f"{mine.cpu / theirs.cpu:.1f} | {mine.peak / 2**20:.0f} MiB | {mine.peak / length:.1f} |\n"
+            )
+            if size:
+                counts.append(number)
+                ours.append(mine)
+                yardstick.append(theirs)
+            if size in ("1000", ""):
+                parts = profile(path, folder / "out")
+                whole = sum(parts.values())
+                table = "| part | CPU | share |\n| --- | ---: | ---: |\n" + "".join(
+                    f"| {part} | {1000 * seconds:.0f} ms | {100 * seconds / whole:.0f}% |\n"
+                    for part, seconds in parts.items()
+                )
+                print(f"{title}\n{table}")
+                if options.write:
+                    mark = "profile of ResNet-50" if not size else "profile of 1,000 Convs"
+                    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), mark, table), encoding="utf-8")
+            path.unlink()
+    print(rows, end="")
+    if options.write:
+        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), "growth", rows), encoding="utf-8")
+        PLOT.write_text(picture(counts, ours, yardstick), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
