@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
-from e2e_workflow.common import evaluate, glyphs, results, translation
-from e2e_workflow.onnxruntime_ptq.quantizers import VARIANTS
+from e2e_workflow.common import glyphs, results, translation
+from e2e_workflow.common.lazy import later
 from qdq_translator import TranslateOptions
 
+evaluate, quantizers = later("e2e_workflow.common.evaluate"), later("e2e_workflow.onnxruntime_ptq.quantizers")
+onnxruntime = later("onnxruntime")
 COMMAND = "python -m e2e_workflow.glyphs.sensitive"
 PACKAGES = ["onnx", "onnxruntime", "numpy", "pillow"]
 FLOAT_MODEL = Path(__file__).with_name("model") / "glyphs_float.onnx"
@@ -83,7 +84,7 @@ def run(folder: Path, smoke: bool) -> str:
     """Both tables. Raises AssertionError where the float network is not what it was, or data do not bring the loss back."""
     data = glyphs.load(False)
     validation, test = parts(data, smoke)
-    wanted = {variant.name: variant.quantize for variant in VARIANTS}
+    wanted = {variant.name: variant.quantize for variant in quantizers.VARIANTS}
 
     def quantized(name: str, images: np.ndarray) -> Path:
         path = folder / f"{name}.onnx"
@@ -122,7 +123,7 @@ def _test_table(
     rows = []
     for name in VARIANT_NAMES:
         model = quantized(name, images)
-        asymmetric = next(variant.asymmetric for variant in VARIANTS if variant.name == name)
+        asymmetric = next(variant.asymmetric for variant in quantizers.VARIANTS if variant.name == name)
         found = translation.outcomes(model, test.score, asymmetric, choices)
         rows.append(
             ["Q/DQ", name, f"{float_score:.2f}", f"{test.score(model):.2f}", *(f"{o.score:.2f}" for o in found)]

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from e2e_workflow.common import results, tasks
+from e2e_workflow.common import results
+from e2e_workflow.common.average_precision import MeanAveragePrecision
+from e2e_workflow.common.lazy import later
 from e2e_workflow.common.ptq import PACKAGES
-from e2e_workflow.tuning.metrics import DetectorMAP
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as command
 from qdq_translator.io import load_model
@@ -33,9 +34,11 @@ from qdq_translator.simulate.user_metric import UserMetric
 from qdq_translator.tune.meter import Meter
 from qdq_translator.tune.points import Point
 
+tasks = later("e2e_workflow.common.tasks")
 NAMES = ("detector", "glyphs")
 TARGET = ("--target", "orin-dla", "--platform", "jetpack-6.2")
 MAX_DROP = 0.3
+WORK = Path(__file__).resolve().parents[1] / "work"
 HEADER = [
     "network", "ranges", "metric", "as given", "best by hand", "ms", "MACs in INT8", "tuned", "ms", "MACs in INT8", "FP16 layers",
     "measured",
@@ -67,7 +70,7 @@ def run(name: str, model: Path, folder: Path, evaluations: int) -> list[str]:
     """A row of the table. Raises AssertionError where the result is worse than the best point by hand."""
     seen, held, calibration = samples(name, folder)
     out = folder / model.stem
-    spec = "top1" if name == "glyphs" else f"{Path(__file__).with_name('metrics.py')}:DetectorMAP"
+    spec = "top1" if name == "glyphs" else "e2e_workflow.common.average_precision:MeanAveragePrecision"
     image = "x".join(map(str, (1, *np.load(seen)["input"].shape[1:])))
     asked = ["tune", "-i", str(model), "--data", str(seen), "--calibrate", str(calibration), "--metric", spec, *TARGET]
     asked += ["--max_drop", str(MAX_DROP), "--shapes", f"input:{image}", "-o", str(out)]
@@ -82,7 +85,7 @@ def run(name: str, model: Path, folder: Path, evaluations: int) -> list[str]:
         order = [(row["cost"]["gpu_layers"], row["cost"]["milliseconds"]) for row in (best, by_hand)]
         assert order[0] <= order[1], f"{model.name}: tuned {order[0]}, by hand {order[1]}"
     base = TranslateOptions(target=TARGET[1], platform=TARGET[3], calibrate=str(calibration), shapes=[f"input:{image}"])
-    metric = metric_of(spec) if name == "glyphs" else UserMetric("mAP 50-95 %", DetectorMAP)
+    metric = metric_of(spec) if name == "glyphs" else UserMetric("mAP 50-95 %", MeanAveragePrecision)
     given = score(model, None, base, metric, held)
     scores = [score(model, row, base, metric, held) for row in (by_hand, best)]
     row = [name, model.stem.partition("_")[2], "Top-1 %" if name == "glyphs" else metric.name, f"{given:.2f}"]
@@ -109,11 +112,11 @@ def score(model: Path, row: Any, base: TranslateOptions, metric: UserMetric, hel
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", type=Path, default=tasks.WORK / "calibration", help="folder with NAME_RANGES.onnx")
+    parser.add_argument("--models", type=Path, default=WORK / "calibration", help="folder with NAME_RANGES.onnx")
     parser.add_argument("--only", choices=NAMES, help="one network")
     parser.add_argument("--evaluations", type=int, default=60)
     arguments = parser.parse_args()
-    folder = tasks.WORK / "tuning"
+    folder = WORK / "tuning"
     folder.mkdir(parents=True, exist_ok=True)
     names = (arguments.only,) if arguments.only else NAMES
     models = [(name, path) for name in names for path in sorted(arguments.models.glob(f"{name}_*.onnx"))]
