@@ -315,7 +315,6 @@ def summed_size(node: Node, first: Sequence[int]) -> int:
 
 WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
 """Inputs whose constants TensorRT quantizes per output channel (fact 5.2)."""
-BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
 
 @dataclasses.dataclass(frozen=True)

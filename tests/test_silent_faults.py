@@ -173,3 +173,13 @@ def test_f6_a_body_keeps_its_opset() -> None:
     )
     with pytest.raises(UserError, match="its body"):
         translate(explicit, TranslateOptions(platform="jetpack-5.1.1"))
+
+
+def test_q7_codes_of_a_constant_behind_a_cast() -> None:
+    """Only data movement may stand between a constant's codes and the graph output that they are."""
+    text = "g (float[2,3] x) => (float[2,3] y, int32[3] v) { q = QuantizeLinear(k, s, z) v = Cast<to=6>(q) "
+    explicit = model(
+        text + f"{pair('x', 'd')} y = Exp(d) }}", k=np.ones(3, np.float32), s=np.float32(0.1), z=np.int8(0)
+    )
+    with pytest.raises(UserError, match="integer arithmetic on the codes"):
+        translate(explicit, TranslateOptions())

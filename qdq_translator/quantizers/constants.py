@@ -14,7 +14,7 @@ import numpy as np
 from qdq_translator.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
-from qdq_translator.operators import BIAS_INPUT, WEIGHT_INPUTS
+from qdq_translator.operators import WEIGHT_INPUTS
 from qdq_translator.qparams import QuantParams, along, dequantize, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 
@@ -48,16 +48,12 @@ class BakedConstant:
 
 
 def kind_of(graph: Graph, tensor: str) -> str:
-    """'weight' or 'bias' where some consumer takes the tensor as such, else 'constant'."""
-    kinds = set()
+    """'weight' where some consumer takes the tensor as such, else 'constant' (a bias too)."""
     for node in graph.consumers(tensor):
-        for index, name in enumerate(node.inputs):
-            if name == tensor and node.is_standard:
-                if index in WEIGHT_INPUTS.get(node.op_type, ()):
-                    kinds.add("weight")
-                elif index == BIAS_INPUT.get(node.op_type):
-                    kinds.add("bias")
-    return "weight" if "weight" in kinds else "bias" if "bias" in kinds else "constant"
+        taken = WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard else ()
+        if any(node.input(index) == tensor for index in taken):
+            return "weight"
+    return "constant"
 
 
 def find_constant_quantizers(
