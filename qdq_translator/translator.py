@@ -63,12 +63,14 @@ def translate(
     progress: Progress = silent,
     assume_scales: bool = False,
     where: Optional[Evaluation] = None,
+    try_more: bool = True,
 ) -> Translation:
     """Translates one model.
 
     model: a path, or a ModelProto (copied, not changed). name: what the files are called (default: the file's stem,
     else the graph's name). progress: told how far the calibration is (`--calibrate`). assume_scales: plan as if every tensor
-    had one and the same scale (`qdq-translator plan`). where: who observes data (default: this process). Raises UserError, always with a way to mend it.
+    had one and the same scale (`qdq-translator plan`). where: who observes data (default: this process). try_more: say
+    what further options would do. Raises UserError, always with a way to mend it.
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
@@ -85,7 +87,9 @@ def translate(
         data.recalibrate(context, settings.recalibrate)
     decision = decide(network, context, settings, diagnostics, data)
     tried = _Tried(model, network, given, settings)
-    return _conclude(network, decision, settings, diagnostics, source, name or own_name, tried, data is None)
+    return _conclude(
+        network, decision, settings, diagnostics, source, name or own_name, tried, try_more and data is None
+    )
 
 
 def translate_part(

@@ -307,6 +307,9 @@ def test_starts_hold_what_people_choose() -> None:
     gpu, dla = starts(TranslateOptions()), starts(TranslateOptions(target="orin-dla"))
     assert gpu[0] == Point() and len(gpu) == 4 and len(dla) == 11 and len(set(dla)) == 11
     assert starts(TranslateOptions(target="orin-dla"))[4].changes == (("dla_rewrites", True),)
+    base = TranslateOptions(infer_bounds=True)
+    changes = {"infer_bounds": True, "infer_concat_scales": False, "recalibrate": (), "calibrate_method": "max"}
+    assert Point.of(changes, ["l"]).plain(base) == Point((("calibrate_method", "max"),), ("l",))
     assert Point.of({"b": 1, "a": 2}, ["y", "x", "y"]) == Point((("a", 2), ("b", 1)), ("x", "y"))
 
 

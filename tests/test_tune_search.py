@@ -27,6 +27,9 @@ class Made:
         self.time = {f"l{i}": float(v) for i, v in enumerate(random.uniform(0.1, 1.0, LAYERS))}
         self.measured = 0
 
+    def plain(self, point: Point) -> Point:
+        return Point.of({name: value for name, value in point.changes if value}, point.kept)
+
     def cost(self, point: Point) -> Optional[Cost]:
         if "bad" in dict(point.changes):
             return None

@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, List, Tuple
 
 import numpy as np
 import onnx
@@ -22,7 +22,7 @@ from qdq_translator.simulate.run import Session
 from qdq_translator.workers.work import Work, shards
 
 STAGES = ("Q/DQ", "simulated")
-Images = list[tuple[Path, int]]
+Images = List[Tuple[Path, int]]
 
 
 def batch(images: Images, network: Network, spec: InputSpec, size: int, number: int) -> tuple[np.ndarray, np.ndarray]:

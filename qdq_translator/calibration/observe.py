@@ -78,6 +78,7 @@ def observe(
         except _NotFinite:
             raise _refusal(samples, remedy) from None
         found.update({names[name]: histogram for name, histogram in histograms.items()})
+    samples.check_unchanged()
     return Observed(found, left_out * samples.batch)
 
 

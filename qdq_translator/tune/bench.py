@@ -74,8 +74,8 @@ class Bench:
         self._costs: dict[Point, Optional[Cost]] = {}
         self._networks: dict[Point, ImplicitNetwork] = {}
 
-    def translation(self, point: Point) -> Translation:
-        return translate(self.model, point.options(self.base), where=self._where)
+    def translation(self, point: Point, try_more: bool = False) -> Translation:
+        return translate(self.model, point.options(self.base), where=self._where, try_more=try_more)
 
     def cost(self, point: Point) -> Optional[Cost]:
         """None for a point that cannot be: what it names is not there, or contradicts itself."""

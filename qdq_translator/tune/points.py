@@ -38,6 +38,14 @@ class Point:
         }
         return dataclasses.replace(base, **changes, keep_fp16=list(dict.fromkeys([*base.keep_fp16, *self.kept])))
 
+    def plain(self, base: TranslateOptions) -> Point:
+        """Without changes that change nothing, so that one translation is one point."""
+
+        def same(name: str, value: Any) -> bool:
+            return bool(getattr(base, name) == (list(value) if isinstance(value, tuple) else value))
+
+        return Point.of({name: value for name, value in self.changes if not same(name, value)}, self.kept)
+
     def moved(self, **changes: Any) -> Point:
         """With other options."""
         return Point.of({**dict(self.changes), **changes}, self.kept)
@@ -65,8 +73,7 @@ def starts(base: TranslateOptions) -> list[Point]:
     if base.target != "gpu":
         chosen += [{**row, "dla_rewrites": True} for row in chosen]
         chosen += [{**row, "unify_scales": "max"} for row in chosen[-3:]]
-    points = [Point.of({name: v for name, v in row.items() if getattr(base, name) != v}) for row in chosen]
-    return list(dict.fromkeys(points))
+    return list(dict.fromkeys(Point.of(row).plain(base) for row in chosen))
 
 
 def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:

@@ -107,7 +107,7 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
         samples.check_unchanged()
         evaluated = list(search.found.values())
         chosen = search.best or min(evaluated, key=goal.rank)
-        translation = bench.translation(chosen.point)
+        translation = bench.translation(chosen.point, try_more=True)
     results: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -187,6 +187,9 @@ class _Judge:
         cost = found.cost.milliseconds
         time_ = "" if cost is None else f", {cost:.3f} ms"
         self._progress(f"evaluation {self._count}: {drop}{time_}", self._count, self._limit)
+
+    def plain(self, point: Point) -> Point:
+        return point.plain(self._bench.base)
 
     def cost(self, point: Point) -> Optional[Cost]:
         return self._bench.cost(point)

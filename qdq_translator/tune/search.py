@@ -91,6 +91,9 @@ class Evaluated:
 class Judge(Protocol):
     """What the search asks; `run.py` answers, with the journal between."""
 
+    def plain(self, point: Point) -> Point:
+        """The same without changes that change nothing."""
+
     def cost(self, point: Point) -> Optional[Cost]:
         """None for a point that cannot be."""
 
@@ -234,12 +237,13 @@ class Search:
             current = self.best or min(self.found.values(), key=self._goal.rank)
             proposal = self._proposal(current)
             idle += 1
-            if proposal is None or proposal[0] in self.found:
+            if proposal is None:
                 continue
-            cost = self._judge.cost(proposal[0])
+            point, why = self._judge.plain(proposal[0]), proposal[1]
+            cost = self._judge.cost(point) if point not in self.found else None
             if cost is None or not self._promising(cost, current):
                 continue
-            if self._evaluate(*proposal) is not None:
+            if self._evaluate(point, why) is not None:
                 idle = 0
 
     def _promising(self, cost: Cost, current: Evaluated) -> bool:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import tempfile
 import threading
 from concurrent.futures import ProcessPoolExecutor
@@ -76,7 +77,8 @@ class Processes(Engine):
 
 
 def _watch(folder: str) -> None:
-    """A worker leaves when its parent is gone, whatever ended that, and takes its files along."""
+    """A worker leaves when its parent is gone, whatever ended that, and takes its files along. Ctrl-C is the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
