@@ -134,7 +134,9 @@ def test_the_lists_of_every_tool(tmp_path: Path, capsys: pytest.CaptureFixture[s
         {"quantizer_name": "*fc.*quantizer", "enable": False},
     ]
     assert "Add" in found["modelopt"]["op_types_to_quantize"] == found["onnxruntime"]["op_types_to_quantize"]
-    assert found["modelopt"]["nodes_to_exclude"][0] == "^/fc/Gemm$"
+    assert found["onnxruntime"]["nodes_to_exclude"][0] == "/fc/Gemm"
+    assert found["modelopt"]["op_types_to_exclude"] == ["Gemm"]
+    assert "^/fc/Gemm$" not in found["modelopt"].get("nodes_to_exclude", [])
     covered = translate(EXAMPLE_MODEL, TranslateOptions(infer_add_scales=True)).save(tmp_path / "c")
     assert set(fix_list(covered, "onnxruntime", capsys)) == {"nodes_to_exclude"}
 

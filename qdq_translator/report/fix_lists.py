@@ -18,12 +18,14 @@ from qdq_translator.operators import VIEWS
 @dataclasses.dataclass(frozen=True)
 class FixLists:
     """ops: every operator that is or should be quantized; more: those of them that nothing in INT8 has so far.
-    tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8."""
+    tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with their
+    operators; leave_ops: operators that have no other nodes."""
 
     ops: list[str]
     more: list[str]
     tensors: list[str]
-    leave: list[str]
+    leave: dict[str, str]
+    leave_ops: list[str]
 
 
 def fix_lists(report: dict[str, Any]) -> FixLists:
@@ -31,7 +33,8 @@ def fix_lists(report: dict[str, Any]) -> FixLists:
     ops_of = {row["node"]: row["op"] for applied in report["dla_rewrites"]["applied"] for row in applied["before"]}
     quantized: dict[str, None] = {}
     wanted: dict[str, None] = {}
-    leave: dict[str, None] = {}
+    leave: dict[str, str] = {}
+    others: set[str] = set()
     causes = [cause["tensor"] for cause in report["root_causes"]["causes"]]
     missing = {tensor for cause in report["root_causes"]["causes"] for tensor in (cause["tensor"], *cause["follows"])}
     for row in report["plan"]:
@@ -42,9 +45,13 @@ def fix_lists(report: dict[str, Any]) -> FixLists:
         elif missing.intersection(row["inputs"]):
             wanted[op] = None  # a quantizer works on what a node reads
         if row["precision"] == "fp16" and row["by_design"] and op not in VIEWS:
-            leave[name] = None
+            leave[name] = op
+        else:
+            others.add(op)
     more = [op for op in wanted if op not in quantized]
-    return FixLists(sorted({*quantized, *wanted}), sorted(more), causes, list(leave))
+    return FixLists(
+        sorted({*quantized, *wanted}), sorted(more), causes, leave, sorted(set(leave.values()).difference(others))
+    )
 
 
 def module_of(name: str) -> str:
@@ -58,7 +65,7 @@ def module_of(name: str) -> str:
     return ".".join(parts)
 
 
-def _onnx(lists: FixLists, call: str, name: Callable[[str], str]) -> list[str]:
+def _quantize_too(lists: FixLists, call: str) -> list[str]:
     lines = [f"# arguments of {call}"]
     if lists.more:
         lines.append(f"# quantize these too: {', '.join(map(_in_comment, lists.more))}")
@@ -66,7 +73,21 @@ def _onnx(lists: FixLists, call: str, name: Callable[[str], str]) -> list[str]:
         lines += _assignment("op_types_to_quantize", lists.ops)
     if lists.leave:
         lines.append("# leave these out: they run above INT8 anyway")
-        lines += _assignment("nodes_to_exclude", map(name, lists.leave))
+    return lines
+
+
+def _onnxruntime(lists: FixLists) -> list[str]:
+    lines = _quantize_too(lists, "onnxruntime.quantization.quantize_static")
+    return lines + (_assignment("nodes_to_exclude", lists.leave) if lists.leave else [])
+
+
+def _modelopt(lists: FixLists) -> list[str]:
+    lines = _quantize_too(lists, "modelopt.onnx.quantization.quantize")
+    if lists.leave_ops:
+        lines += _assignment("op_types_to_exclude", lists.leave_ops)
+    nodes = [name for name, op in lists.leave.items() if op not in lists.leave_ops]
+    if nodes:
+        lines += _assignment("nodes_to_exclude", (f"^{re.escape(name)}$" for name in nodes))  # it takes patterns
     return lines
 
 
@@ -125,12 +146,8 @@ def _assignment(name: str, values: Iterable[str]) -> list[str]:
 
 
 _WRITERS: dict[str, Callable[[FixLists], list[str]]] = {
-    "onnxruntime": lambda lists: _onnx(lists, "onnxruntime.quantization.quantize_static", str),
-    "modelopt": lambda lists: _onnx(
-        lists,
-        "modelopt.onnx.quantization.quantize",
-        lambda name: f"^{re.escape(name)}$",  # it takes patterns
-    ),
+    "onnxruntime": _onnxruntime,
+    "modelopt": _modelopt,
     "modelopt-torch": _modelopt_torch,
     "pytorch-quantization": _pytorch_quantization,
 }

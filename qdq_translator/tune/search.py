@@ -3,9 +3,8 @@
 1. The points that people choose by hand are measured, so that the result is never worse than the best of them.
 2. The cheapest of them that lose too much get FP16 sets. What each tensor costs at the outputs is measured with it alone
    float (noise energy, `simulate.sensitivity`); energies of independent roundings add up, so candidates are ordered by the
-   energy that they take away per millisecond, and doubled until the metric holds. How well the energies did add up is
-   reported. Then look back: bisect between the last set that failed and the first that holds, and drop whatever the others
-   have made needless.
+   energy that they take away per millisecond, and doubled until the metric holds. Then look back:
+   bisect between the last set that failed and the first that holds, and drop whatever the others have made needless.
 3. Local search: drop, add or swap a candidate, or change an option or the calibration of one kind of operator; points that cost
    more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
 
