@@ -46,11 +46,15 @@ def decide(
     settings: Settings,
     diagnostics: Diagnostics,
     observe: Optional[Observe] = None,
+    like: Optional[Decision] = None,
 ) -> Decision:
-    """Fills the scale table of `context`, and reads the rest of the network only. observe: scales from data (K1)."""
+    """Fills the scale table of `context`, and reads the rest of the network only. observe: scales from data (K1). like: of the
+    same network, differing in options of scales at most; it is the answer where the same scales come out."""
     graph, types, scales, options = network.graph, network.types, context.scales, context.options
     infer_scales(context, diagnostics, observe)
     shared = unify_scales(context, diagnostics)
+    if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
+        return like
     rewrites = Rewrites(tuple(a for a in network.applied if a.rule != "F8"), network.reasons)
     followed = Rewrites(tuple(network.applied)).nodes
     for old, renamed in network.diagnostics.renamed_nodes.items():

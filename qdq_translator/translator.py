@@ -86,7 +86,7 @@ def translate(
     if data is not None:
         data.recalibrate(context, settings.recalibrate)
     decision = decide(network, context, settings, diagnostics, data)
-    tried = _Tried(model, network, given, settings)
+    tried = _Tried(model, network, given, settings, decision)
     return _conclude(
         network, decision, settings, diagnostics, source, name or own_name, tried, try_more and data is None
     )
@@ -195,20 +195,26 @@ class _Tried:
     """What becomes of the model with other options: on the same network, or read once more where it is to be rewritten."""
 
     def __init__(
-        self, model: Union[str, Path, onnx.ModelProto], network: Network, given: ScaleTable, settings: Settings
+        self,
+        model: Union[str, Path, onnx.ModelProto],
+        network: Network,
+        given: ScaleTable,
+        settings: Settings,
+        now: Decision,
     ) -> None:
-        self._model, self._network, self._given, self._settings = model, network, given, settings
+        self._model, self._network, self._given, self._settings, self._now = model, network, given, settings, now
         self._rewritten: Optional[Network] = None
 
     def __call__(self, options: TranslateOptions) -> Decision:
         """Raises UserError as `translate` does."""
         settings = dataclasses.replace(self._settings, options=options)
         network, given = self._network, self._given
+        like: Optional[Decision] = self._now
         if options.dla_rewrites and not self._settings.options.dla_rewrites:
             if self._rewritten is None:
                 self._rewritten = _read(self._model, settings, Diagnostics())[0]
-            network, given = self._rewritten, self._rewritten.scales
-        return decide(network, context_of(network, given.fork(), options), settings, Diagnostics())
+            network, given, like = self._rewritten, self._rewritten.scales, None
+        return decide(network, context_of(network, given.fork(), options), settings, Diagnostics(), like=like)
 
     @property
     def rules(self) -> list[str]:

@@ -11,10 +11,11 @@ import onnx
 import pytest
 
 from benchmarks.networks import residual
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions, decision, translate
 from qdq_translator.cli import main
 from qdq_translator.options import PRESETS
 from qdq_translator.root_causes import WhatIf
+from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.translator import Translation
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
@@ -68,6 +69,23 @@ def test_rewrites_and_shared_ranges_are_tried_too() -> None:
     assert len(together.options) > 2 and together.bits_lost and together.gpu_layers == 0
     done = translate(mixed(), TranslateOptions(target="orin-dla", **asked(together)), "m")
     assert [row for row in done.causes.what_if if row.gpu_layers != 0 or row.int8_layers <= together.int8_layers] == []
+
+
+def test_what_changes_no_scale_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option that is off is tried, and none of them has anything to work on."""
+    judged = []
+
+    def counted(*given: Any) -> DlaPlan:
+        judged.append(given)
+        return judge(*given)
+
+    monkeypatch.setattr(decision, "judge", counted)
+    reads = "".join(f"y{i} = Relu (xq) " for i in range(3))
+    text = f"g (float[1,4,8,8] x) => (float[1,4,8,8] y0, float[1,4,8,8] y1, float[1,4,8,8] y2) {{{pair('x', 'xq')}{reads}}}"
+    arrays = {"s": np.float32(0.05), "z": np.int8(0)}
+    made = translate(model(text, 17, 8, **arrays), TranslateOptions(target="orin-dla", dla_rewrites=True), "m")
+    assert [layer.missing for layer in made.plan] == [("y0",), ("y1",), ("y2",)]
+    assert not made.causes.what_if and len(judged) == 1
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

@@ -6,6 +6,7 @@ A check answers '' (kept), what it found instead ('kernel 33x3'), or None where 
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import Callable, Optional, Sequence
 
 import numpy as np
@@ -35,7 +36,7 @@ class Layer:
         names = dict.fromkeys([*self.node.inputs, *self.node.outputs])
         return [n for n in names if n and not graph.is_constant(n) and types.is_float(n)]
 
-    @property
+    @cached_property
     def window(self) -> Optional[operators.Window]:
         """Of a convolution or pooling; None where its kernel is unknown."""
         weight = self.shape(self.node.input(1)) if self.node.input(1) else None
