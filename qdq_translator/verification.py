@@ -26,6 +26,7 @@ from qdq_translator.simulate.compare import (
     compare_outputs,
 )
 from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples, random_samples
 from qdq_translator.simulate.per_layer import compare_layers
@@ -64,6 +65,7 @@ class Request(Protocol):
     inputs: Optional[str]
     labels: Optional[str]
     samples: Optional[int]
+    ignore_nonfinite: bool
     seed: int
     shapes: list[str]
     image_mean: list[Real]
@@ -128,6 +130,8 @@ def _verified(
         sigmoid_fp16=options.sigmoid == "fp16" or (options.sigmoid == "auto" and made.on_dla),
     )
     samples = _samples(options, network, made)
+    if options.inputs is not None:
+        samples = only_finite(samples, options.ignore_nonfinite, progress, where)
     simulated = simulate(network, settings)
     notes = list(samples.notes)
     device = None

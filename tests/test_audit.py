@@ -209,7 +209,7 @@ def test_verify_audit_on_the_command_line(
     np.save(tmp_path / "nan.npy", values)
     assert main([*verify[:5], "--inputs", str(tmp_path / "nan.npy"), "--audit"]) == 1
     err = capsys.readouterr().err
-    assert "1 value in 1 of 64 samples is not" in err and "--ignore" not in err
+    assert "1 value in 1 of 64 samples is not" in err and "--ignore_nonfinite" in err
     monkeypatch.setenv("COLUMNS", "120")
     assert main(verify) == 0
     text = capsys.readouterr().out

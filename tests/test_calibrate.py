@@ -212,6 +212,17 @@ def test_few_samples_are_a_risk_that_is_named(data: Path) -> None:
     )
 
 
+def test_more_samples_asked_for_than_there_are(data: Path) -> None:
+    def said(count: int) -> list[str]:
+        found = calibrated(block(), data, calibrate_samples=count).diagnostics
+        return [str(d) for d in found if d.rule == "K1" and "were asked for" in str(d)]
+
+    there = len(np.load(data))
+    assert not said(there)
+    (note,) = said(there + 1)
+    assert f"{there + 1} samples were asked for, and {there} are there" in note
+
+
 @pytest.mark.parametrize("factor", [1.0, 255.0, 1 / 255])
 def test_data_unlike_those_of_the_inputs_scale_are_noticed(factor: float, data: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "other.npy", np.load(data) * np.float32(factor * 127 * 0.02 / 4.5))

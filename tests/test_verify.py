@@ -242,6 +242,7 @@ def test_a_missed_threshold_is_status_1(
         (["--min_cosine", "2"], 2, "--min_cosine 2 is out of range"),
         (["--samples", "0"], 2, "--samples 0 is not a number of samples"),
         (["--image_std", "0"], 2, "--image_std must be positive"),
+        (["--ignore_nonfinite", "--device_results", "d.json"], 2, "does not go with --device_results"),
         (["--inputs", "nowhere.npz"], 1, "do not exist. The model requires 'input': float32 ?x1x16x16"),
     ],
 )
@@ -250,6 +251,30 @@ def test_wrong_usage(
 ) -> None:
     assert main(args(files, *more)) == status
     assert message in capsys.readouterr().err
+
+
+def test_inputs_that_are_not_finite(
+    files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused; with --ignore_nonfinite, every figure is what the others give, the audit's too."""
+    data = dict(np.load(SAMPLES))
+    bad = {name: np.concatenate([values[:2], values[:12]]) for name, values in data.items()}
+    bad["input"][0, 0, 3, 3], bad["input"][1] = np.inf, np.nan
+    np.savez(tmp_path / "bad.npz", **bad)
+    np.savez(tmp_path / "good.npz", **{name: values[:12] for name, values in data.items()})
+    given = ["verify", "-i", str(DIGITS), "-t", str(files.folder), "--json", "--audit", "--inputs"]
+    assert main([*given, str(tmp_path / "bad.npz")]) == 1
+    said = capsys.readouterr()
+    assert "257 values in 2 of 14 samples are not finite" in said.err and not said.out
+    found = []
+    for name, more in (("bad", ["--ignore_nonfinite"]), ("good", [])):
+        assert main([*given, str(tmp_path / f"{name}.npz"), *more]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["inputs"]["samples"] == found[1]["inputs"]["samples"] == 12
+    assert [found[0][key] for key in ("outputs", "audit", "verdict")] == [
+        found[1][key] for key in ("outputs", "audit", "verdict")
+    ]
+    assert "2 of 14 samples hold values that are not finite and were left out" in found[0]["notes"]
 
 
 def test_models_that_do_not_belong_together(files: TranslationFiles, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from qdq_translator.errors import UserError
+from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, random_samples
 from qdq_translator.simulate.places import place
 
@@ -36,7 +37,7 @@ def test_several_inputs_and_a_fixed_batch(tmp_path: Path) -> None:
     fixed = [InputSpec("a", (3, 4), np.dtype(np.float32)), InputSpec("ids", (3, 2), np.dtype(np.int64))]
     samples = load_samples(tmp_path / "x.npz", fixed, None)
     assert (samples.runs, samples.batch, len(samples)) == (2, 3, 6)
-    assert samples.notes == ["1 samples were left out: the model takes 3 at a time"]
+    assert samples.notes == ["1 sample was left out: the model takes 3 at a time"]
     assert [f["a"].shape for f in feeds(samples)] == [(3, 4), (3, 4)]
 
 
@@ -67,6 +68,48 @@ def test_images(tmp_path: Path) -> None:
     np.testing.assert_allclose(values[0, :, 1, 1], [1.0, 0.0, 0.1], rtol=1e-6)
     last = InputSpec("image", (1, 4, 6, 3), np.dtype(np.float32))
     np.testing.assert_allclose(feeds(load_samples(tmp_path / "a.png", [last], None))[0]["image"][0, 1, 1], [1, 0, 0.2])
+
+
+def test_more_samples_than_there_are(tmp_path: Path) -> None:
+    """A note, wherever the samples lie; none for as many as there are."""
+    image = pytest.importorskip("PIL.Image")
+    folders = tmp_path / "arrays", tmp_path / "images"
+    for folder in folders:
+        folder.mkdir()
+    for number in range(2):
+        np.save(folders[0] / f"{number}.npy", np.zeros((number + 1, 3, 4, 6), np.float32))
+        image.fromarray(np.zeros((4, 6, 3), np.uint8)).save(folders[1] / f"{number}.png")
+    np.savez(tmp_path / "x.npz", image=np.zeros((5, 3, 4, 6), np.float32))
+    for path, there in ((folders[0], 3), (folders[1], 2), (tmp_path / "x.npz", 5)):
+        asked = load_samples(path, [IMAGE], there + 1)
+        assert asked.notes == [f"{there + 1} samples were asked for, and {there} are there"] and len(asked) == there
+        assert load_samples(path, [IMAGE], there).notes == load_samples(path, [IMAGE], None).notes == []
+
+
+def test_samples_that_are_not_finite(tmp_path: Path) -> None:
+    """Counted over all of them and refused, or left out with their labels; a worker reads the same ones."""
+    fixed = [InputSpec("a", (2, 4), np.dtype(np.float32)), InputSpec("ids", (2, 2), np.dtype(np.int64))]
+    values = np.arange(40, dtype=np.float32).reshape(10, 4)
+    np.savez(tmp_path / "x.npz", a=values, ids=np.zeros((10, 2), np.int64), labels=np.arange(10))
+    good = load_samples(tmp_path / "x.npz", fixed, None)
+    assert only_finite(good, ignore=False) is good
+    spoilt = values.copy()
+    spoilt[3, 1:], spoilt[8, 0] = np.nan, -np.inf
+    np.savez(tmp_path / "x.npz", a=spoilt, ids=np.zeros((10, 2), np.int64), labels=np.arange(10))
+    bad = load_samples(tmp_path / "x.npz", fixed, None)
+    said = "4 values in 2 of 5 batches of 2 samples are not finite .*, the first of input 'a' in samples 2 to 3"
+    with pytest.raises(UserError, match=said) as caught:
+        only_finite(bad, ignore=False)
+    assert "--ignore_nonfinite" in caught.value.hint
+    rest = only_finite(bad, ignore=True)
+    assert rest.notes == ["4 of 10 samples hold values that are not finite and were left out"]
+    for samples in (rest, pickle.loads(pickle.dumps(rest))):
+        np.testing.assert_array_equal(np.concatenate([f["a"] for f in samples]), values[[0, 1, 4, 5, 6, 7]])
+        assert [samples.labels_of(run).tolist() for run in range(samples.runs)] == [[0, 1], [4, 5], [6, 7]]
+    np.savez(tmp_path / "x.npz", a=np.full((2, 4), np.nan, np.float32), ids=np.zeros((2, 2), np.int64))
+    with pytest.raises(UserError, match="8 values in 1 of 1 batches") as caught:
+        only_finite(load_samples(tmp_path / "x.npz", fixed, None), ignore=True)
+    assert "--ignore_nonfinite" not in caught.value.hint
 
 
 def test_random_inputs_fill_the_range_and_repeat() -> None:

@@ -138,9 +138,7 @@ def audit_network(
         if name in network.scales and name not in network.unary and types.is_float(name)
     ]
     stated = {name: network.scales[name] for name in names if not origins or origins.get(name) in STATED}
-    observed = observe(
-        graph, types, stated, names, samples, progress, by_channel=True, remedy="Correct the data.", where=where
-    )
+    observed = observe(graph, types, stated, names, samples, progress, by_channel=True, where=where)
     audit = audit_scales({name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms)
     return dataclasses.replace(audit, weights=tuple(audit_weights(graph, types, weights)))
 

@@ -37,6 +37,7 @@ from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin
 from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.finite import left_out
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
 from qdq_translator.simulate.places import place
 from qdq_translator.words import counted
@@ -68,6 +69,8 @@ class DataScales:
         self._histograms: dict[str, Histogram] = {}
         self._used = 0
         self._calls = 0
+        for note in samples.notes:
+            diagnostics.info(RULE, f"{samples.source}: {note}.")
 
     def recalibrate(self, context: Context, wanted: Union[int, Sequence[str]]) -> None:
         """Rule K2, before anything is inferred: of the tensors named in `wanted`, or of that many of the worst. Raises
@@ -280,7 +283,7 @@ class DataScales:
         if samples < len(self._samples):
             diagnostics.warning(
                 RULE,
-                f"{len(self._samples) - samples} of {len(self._samples)} samples hold values that are not finite and were left out.",
+                f"{self._samples.source}: {left_out(len(self._samples) - samples, len(self._samples))}.",
                 hint="Correct the data.",
             )
         if samples < FEW_SAMPLES:

@@ -22,11 +22,11 @@ from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress
 from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.finite import is_finite, refuse
 from qdq_translator.simulate.implicit import hold
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.run import Session
 from qdq_translator.types import TensorTypes
-from qdq_translator.words import counted
 from qdq_translator.workers.work import Work, shards
 
 GROUP_BYTES = 512 * 2**20
@@ -52,13 +52,12 @@ def observe(
     progress: Progress,
     ignore_nonfinite: bool = False,
     by_channel: bool = False,
-    remedy: str = "Correct the data, or leave such samples out with --ignore_nonfinite.",
     where: Evaluation = HERE,
 ) -> Observed:
     """What `tensors` (float activations of the graph, which is not changed) hold.
 
     scales: what is applied while the network runs. Raises UserError where ONNX Runtime cannot run the network, and for
-    inputs that are not finite, with `remedy`; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
+    inputs that are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
     """
     copy = Graph.from_model(graph.to_model())
     made = hold(copy, types, scales)
@@ -76,7 +75,7 @@ def observe(
         try:
             histograms, left_out = where.engine.run(work, shards(samples.runs), report)
         except _NotFinite:
-            raise _refusal(samples, remedy) from None
+            refuse(samples, where)
         found.update({names[name]: histogram for name, histogram in histograms.items()})
     samples.check_unchanged()
     return Observed(found, left_out * samples.batch)
@@ -114,7 +113,7 @@ class _Counting(Work):
         def count(run: int) -> _Counted:
             found = {name: Histogram(self.by_channel) for name in session.outputs}
             feed = self.samples.feed(run)
-            spoilt = any(_not_finite(values) for values in feed.values())
+            spoilt = not all(is_finite(values) for values in feed.values())
             if not spoilt:
                 for name, values in session.run(feed).items():
                     found[name].add(values)
@@ -132,25 +131,3 @@ class _Counting(Work):
 
 class _NotFinite(UserError):
     """An input holds NaN or infinities."""
-
-
-def _not_finite(values: np.ndarray) -> int:
-    """How many of the values are NaN or infinite."""
-    return int(values.size - np.count_nonzero(np.isfinite(values))) if values.dtype.kind == "f" else 0
-
-
-def _refusal(samples: Samples, remedy: str) -> UserError:
-    """What to say of inputs with NaN or infinities: counted over all the data, with the first place."""
-    total, runs, first = 0, 0, ""
-    for index, feed in enumerate(samples):
-        bad = {name: count for name, values in feed.items() if (count := _not_finite(values))}
-        total += sum(bad.values())
-        runs += bool(bad)
-        if bad and not first:
-            first = f"input '{next(iter(bad))}' in {samples.words(index)}"
-    what = "samples" if samples.batch == 1 else f"batches of {samples.batch} samples"
-    return UserError(
-        f"{samples.source}: {counted(total, 'value')} in {runs} of {samples.runs} {what} {'is' if total == 1 else 'are'} not "
-        f"finite (NaN or infinite), the first of {first}.",
-        remedy,
-    )

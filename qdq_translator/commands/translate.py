@@ -178,7 +178,7 @@ def _measured(model: str, files: TranslationFiles, options: TranslateCommand) ->
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
     from qdq_translator.verification import verify
 
-    same = ("shapes", "image_mean", "image_std", "layout", "metric", "max_metric_drop")
+    same = ("shapes", "image_mean", "image_std", "layout", "ignore_nonfinite", "metric", "max_metric_drop")
     asked = VerifyOptions(
         model=model,
         translation=str(files.model),

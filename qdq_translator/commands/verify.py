@@ -41,6 +41,7 @@ class Options:
     samples: Optional[int] = option(
         "--samples", default=None, metavar="N", help="samples to run (default: all of --inputs; 8 random ones)"
     )
+    ignore_nonfinite: bool = same_option("ignore_nonfinite", group="")
     seed: int = option("--seed", default=0, metavar="N", help="of random inputs")
     shapes: List[str] = option(
         "--shapes", default=[], nargs="+", metavar="NAME:DIMS", help="sizes for dynamic input dimensions"
@@ -208,3 +209,8 @@ def _check(options: Options) -> None:
         raise UsageError(f"{flag} needs --inputs.", "Random inputs have no labels.")
     if options.device_results and not options.inputs:
         raise UsageError("--device_results needs --inputs.", "Give the file that the device ran.")
+    if options.device_results and options.ignore_nonfinite:
+        raise UsageError(
+            "--ignore_nonfinite does not go with --device_results.",
+            "The device ran all samples: correct the data, and run it again.",
+        )

@@ -15,6 +15,7 @@ import onnx
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.formats.polygraphy import read_inputs
 from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened
+from qdq_translator.words import counted
 from qdq_translator.workers.work import shards
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -92,14 +93,17 @@ class Samples:
         """So many runs, evenly spread; all where there are no more."""
         if runs >= self.runs:
             return self
-        chosen = [int(run) for run in np.linspace(0, self.runs - 1, runs).round()]
+        return self.chosen([int(run) for run in np.linspace(0, self.runs - 1, runs).round()])
+
+    def chosen(self, chosen: Sequence[int]) -> Samples:
+        """These runs."""
         labels = None
         if self.labels is not None:
             labels = np.concatenate([self.labels[r * self.batch : (r + 1) * self.batch] for r in chosen])
-        reopen = None if self.reopen is None else functools.partial(_some_again, self.reopen, runs)
+        reopen = None if self.reopen is None else functools.partial(_chosen_again, self.reopen, chosen)
         feed = self.feed
         return dataclasses.replace(
-            self, runs=runs, feed=lambda index: feed(chosen[index]), labels=labels, reopen=reopen
+            self, runs=len(chosen), feed=lambda index: feed(chosen[index]), labels=labels, reopen=reopen
         )
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
@@ -161,8 +165,8 @@ def _can_be_reopened(load: _Load) -> _Load:
     return cast(_Load, loaded)
 
 
-def _some_again(reopen: Callable[[], Samples], runs: int) -> Samples:
-    return reopen().some(runs)
+def _chosen_again(reopen: Callable[[], Samples], chosen: Sequence[int]) -> Samples:
+    return reopen().chosen(chosen)
 
 
 def _labelled_again(reopen: Callable[[], Samples], path: Place) -> Samples:
@@ -306,9 +310,11 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
         raise UserError(f"{source} holds {available} samples; the model takes {batch} at a time.", "Give more of them.")
     notes = []
     if runs * batch < wanted:
-        notes.append(f"{wanted - runs * batch} samples were left out: the model takes {batch} at a time")
-    if count is not None and count > available:
-        notes.append(f"only {available} samples are there")
+        spare = wanted - runs * batch
+        notes.append(
+            f"{counted(spare, 'sample')} {'was' if spare == 1 else 'were'} left out: the model takes {batch} at a time"
+        )
+    notes += _fewer(count, available)
 
     def feed(index: int) -> dict[str, np.ndarray]:
         part = slice(index * batch, (index + 1) * batch)
@@ -324,6 +330,13 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
     if labels is not None:
         labels = _labels(labels, runs * batch, source)
     return Samples(runs, batch, source, feed, labels, notes)
+
+
+def _fewer(wanted: Optional[int], available: int) -> list[str]:
+    """A note where the data hold fewer samples than were asked for."""
+    if wanted is None or wanted <= available:
+        return []
+    return [f"{wanted} samples were asked for, and {available} {'is' if available == 1 else 'are'} there"]
 
 
 def _labels(values: np.ndarray, samples: int, source: str) -> np.ndarray:
@@ -398,7 +411,8 @@ def _folder(path: Place, specs: Sequence[InputSpec], count: Optional[int], image
     labels = None
     if all(p.labels is not None for p in parts):
         labels = np.concatenate([p.labels for p in parts if p.labels is not None])
-    return Samples(len(place), parts[0].batch, str(path), lambda i: place[i][0].feed(place[i][1]), labels)
+    notes = _fewer(count, sum(len(part) for part in parts))
+    return Samples(len(place), parts[0].batch, str(path), lambda i: place[i][0].feed(place[i][1]), labels, notes)
 
 
 # -------------------------------------------------------------------- images
@@ -419,6 +433,7 @@ def _images(
         if len(values) not in (1, channels):
             raise UserError(f"{name} has {len(values)} values.", f"Give 1, or one for each of the {channels} channels.")
     batch = spec.batch
+    notes = _fewer(count, len(files))
     files = list(files)[: count or len(files)]
     runs = len(files) // batch
     if not runs:
@@ -436,7 +451,7 @@ def _images(
     def feed(index: int) -> dict[str, np.ndarray]:
         return {spec.name: np.stack([load(p) for p in files[index * batch : (index + 1) * batch]])}
 
-    return Samples(runs, batch, source, feed)
+    return Samples(runs, batch, source, feed, notes=notes)
 
 
 def _image_layout(spec: InputSpec, layout: str) -> tuple[str, int, Optional[int], Optional[int]]:
