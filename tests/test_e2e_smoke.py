@@ -62,24 +62,27 @@ def test_onnxruntime_ptq_without_torch(tmp_path: Path) -> None:
     float_model = tmp_path / f"{EXAMPLE_MODEL.stem}_noqdq.onnx"
     float_score = score(float_model)
     assert float_score >= 98.5
+    choices = translation.with_data(data.train_images[:256], tmp_path / "calibration.npz")
     for variant in VARIANTS:
         model = tmp_path / f"{variant.name}.onnx"
         variant.quantize(float_model, data.train_images[:256], model)
         qdq_score = score(model)
         assert qdq_score >= float_score - 1.0, variant.name
-        found = translation.outcomes(model, score, variant.asymmetric)
+        found = translation.outcomes(model, score, variant.asymmetric, choices)
         translation.hold(variant.name, qdq_score, found, 1.0)
-        assert [outcome.int8_layers for outcome in found] == [found[0].layers] * 3, variant.name
+        assert [outcome.int8_layers for outcome in found] == [found[0].layers] * 4, variant.name
 
 
 def test_a_bad_translation_is_noticed() -> None:
     """`hold` is what the workflows assert with."""
-    from e2e_workflow.common.translation import OPTIONS, Outcome, hold
+    from e2e_workflow.common.translation import Outcome, hold
 
     good, bad = Outcome(1, 1, 97.0), Outcome(1, 1, 93.9)
-    hold("net", 98.0, [good] * len(OPTIONS), 4.0)
+    hold("net", 98.0, [good] * 4, 4.0)
     with pytest.raises(AssertionError, match=r"net, inferred: simulated engine 93\.90, Q/DQ 98\.00"):
         hold("net", 98.0, [good, bad, good], 4.0)
+    with pytest.raises(AssertionError, match="net, calibrated"):
+        hold("net", 98.0, [good, good, good, bad], 4.0)
 
 
 WORKFLOWS = {
@@ -154,7 +157,7 @@ def test_smoke_mode(workflow: str) -> None:
         least = LEAST_SCORES.get(row["network"], 85.0)
         assert float(row["float"]) >= least
         scores = [row["Q/DQ"], *(row[name] for name in header if name.startswith("simulated"))]
-        assert len(scores) == (5 if workflow == "glyphs" else 4)  # and calibrated
+        assert len(scores) == 5
         assert np.ptp([float(score) for score in scores]) <= loss, row
         int8 = [row[name] for name in header if name.startswith("INT8")]
         counts = [re.fullmatch(r"(\d+)/(\d+)", cell) for cell in int8]

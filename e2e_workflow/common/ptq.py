@@ -23,12 +23,13 @@ def run(name: str, variants: list[Variant], smoke: bool, folder: Path) -> list[l
     float_model = task.export(tasks.float_network(task, smoke), folder / f"{name}_float.onnx", quantized=False)
     float_score = task.score_of_model(float_model)
     assert float_score >= task.wanted_score, f"{name}: float {float_score:.2f} is below {task.wanted_score}"
+    choices = translation.with_data(task.calibration_images, folder / f"{name}_calibration.npz")
     rows = []
     for variant in variants:
         model = folder / f"{name}_{variant.name}.onnx"
         variant.quantize(float_model, task.calibration_images, model)
         score = task.score_of_model(model)
-        found = translation.outcomes(model, task.score_of_model, variant.asymmetric)
+        found = translation.outcomes(model, task.score_of_model, variant.asymmetric, choices)
         cells = [cell for outcome in found for cell in outcome.cells()]
         row = [name, variant.name, task.metric, f"{float_score:.2f}", f"{score:.2f}", *cells]
         print(" | ".join(row), flush=True)

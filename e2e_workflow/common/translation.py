@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from qdq_translator import TranslateOptions, translate
@@ -24,9 +25,14 @@ OPTIONS = {
 }
 
 
-def with_data(data: Path) -> dict[str, TranslateOptions]:
-    """OPTIONS, and `calibrated`: no inference option, what then has no scale gets it from these inputs."""
-    return {**OPTIONS, "calibrated": TranslateOptions(calibrate=str(data))}
+CALIBRATED = "calibrated"
+
+
+def with_data(images: np.ndarray, data: Path) -> dict[str, TranslateOptions]:
+    """OPTIONS, and CALIBRATED: no inference option, what then has no scale gets it from these inputs, which `data` (.npz)
+    is written with."""
+    np.savez_compressed(data, input=images)
+    return {**OPTIONS, CALIBRATED: TranslateOptions(calibrate=str(data))}
 
 
 def header(choices: Iterable[str]) -> list[str]:
@@ -34,7 +40,7 @@ def header(choices: Iterable[str]) -> list[str]:
     return [f"{what}, {name}" for name in choices for what in ("INT8", "simulated")]
 
 
-HEADER = header(OPTIONS)
+HEADER = header([*OPTIONS, CALIBRATED])
 ENGINE = SimulationOptions(fp16=True)
 """As `trtexec --int8 --fp16` on a GPU or Orin builds it: layers above INT8 compute through float16, ties go to even."""
 
@@ -82,7 +88,7 @@ def outcomes(
 
 def hold(name: str, qdq_score: float, found: list[Outcome], tolerated_loss: float) -> None:
     """Raises AssertionError where a simulated engine loses more than that many points against the Q/DQ model."""
-    for options, outcome in zip(OPTIONS, found):
+    for options, outcome in zip([*OPTIONS, CALIBRATED], found):
         assert outcome.score >= qdq_score - tolerated_loss, (
             f"{name}, {options}: simulated engine {outcome.score:.2f}, Q/DQ {qdq_score:.2f}"
         )

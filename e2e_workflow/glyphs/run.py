@@ -29,7 +29,7 @@ tasks = later("e2e_workflow.common.tasks")
 
 COMMAND = "python -m e2e_workflow.glyphs.run"
 PACKAGES = ["torch", "onnx", "onnxruntime", "numpy", "pillow"]
-HEADER = ["network", "ranges", "float", "Q/DQ", *translation.header([*translation.OPTIONS, "calibrated"])]
+HEADER = ["network", "ranges", "float", "Q/DQ", *translation.HEADER]
 PERCENTILE = 99.99
 
 RANGES: dict[str, Callable[[Task, nn.Module], None]] = {
@@ -50,8 +50,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     task = tasks.GlyphTask(smoke)
     np.savez_compressed(folder / "test.npz", input=task.test_images, labels=task.data.test_labels)
-    np.savez_compressed(folder / "calibration.npz", input=task.calibration_images)
-    choices = translation.with_data(folder / "calibration.npz")
+    choices = translation.with_data(task.calibration_images, folder / "calibration.npz")
     models = {name: folder / f"glyphs_{name}.onnx" for name in RANGES}
     float_model = folder / "glyphs_float.onnx"
     if not (options.reuse and all(path.exists() for path in (float_model, *models.values()))):

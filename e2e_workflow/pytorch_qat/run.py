@@ -29,7 +29,8 @@ def run(name: str, smoke: bool, folder: Path) -> list[str]:
     tasks.quantize_aware(task, network)
     model = task.export(network, folder / f"{name}_qat.onnx", quantized=True)
     qdq_score = task.score_of_model(model)
-    found = translation.outcomes(model, task.score_of_model)
+    choices = translation.with_data(task.calibration_images, folder / f"{name}_calibration.npz")
+    found = translation.outcomes(model, task.score_of_model, choices=choices)
     cells = [cell for outcome in found for cell in outcome.cells()]
     row = [name, task.metric, f"{float_score:.2f}", f"{qdq_score:.2f}", *cells]
     print(" | ".join(row), flush=True)

@@ -89,7 +89,8 @@ def run(name: str, smoke: bool, folder: Path) -> list[str]:
     train(network, data, models.Mode.QUANTIZE, 1 if smoke else 5, 0.005)
     model = export(network, models.Mode.QUANTIZE, folder / f"{name}_qat.onnx")
     qdq_score = score(model)
-    found = translation.outcomes(model, score)
+    choices = translation.with_data(data.train_images[:CALIBRATION_IMAGES], folder / f"{name}_calibration.npz")
+    found = translation.outcomes(model, score, choices=choices)
     cells = [cell for outcome in found for cell in outcome.cells()]
     row = [name, "Top-1 %", f"{float_score:.2f}", f"{qdq_score:.2f}", *cells]
     print(" | ".join(row), flush=True)
