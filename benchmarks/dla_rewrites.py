@@ -15,8 +15,10 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
+import onnx
 
 from benchmarks.full_networks import NETWORKS as NETWORKS_OF_FULL_SIZE
 from qdq_translator import TranslateOptions, translate
@@ -24,7 +26,7 @@ from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.cost.summary import headline
 from qdq_translator.passes.dla import RULES
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session
 from qdq_translator.translator import Translation
 
@@ -92,8 +94,8 @@ def table(models: list[tuple[str, str, Path]]) -> str:
 FULL = dataclasses.replace(OPTIONS, platform="jetpack-6.2", infer_average_pool_scales=False)
 FULL_HEAD = (
     "| network | layers for the GPU | DLA subgraphs | DLA/GPU transitions | estimated ms | largest difference in float | "
-    "equal codes | the GPU keeps |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+    "equal codes | equal to the Q/DQ model's | first unequal tensor, by codes at most | the GPU keeps |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n"
 )
 
 
@@ -119,13 +121,19 @@ def full_row(name: str, path: Path) -> str:
     pairs = [f"{a} → {b}" for a, b in zip(*cells)]
     kept = Counter(verdict.op for verdict in (after.dla.fallbacks if after.dla is not None else ()))
     left = ", ".join(f"{count} {op}" for op, count in kept.most_common(4))
+    codes = codes_of(path, before, after)
+    first = "" if codes.first is None else f"`{codes.first}` by {codes.most}"
     return (
-        f"| {name} | {' | '.join(pairs)} | {difference(before, after):.1e} | {equal_codes(before, after)} | {left} |\n"
+        f"| {name} | {' | '.join(pairs)} | {difference(before, after):.1e} | {codes.equal:.2f}% in {codes.tensors} tensors | "
+        f"{codes.before:.1f}% → {codes.after:.1f}% | {first} | {left} |\n"
     )
 
 
 def feed_of(done: Translation) -> dict[str, np.ndarray]:
-    return random_samples(input_specs(done.model, {}), dict(done.tensor_scales), 1, 0).feed(0)
+    """Noise like that of the calibration, but not the same: wider values would saturate, before and after differently."""
+    generator = np.random.default_rng(1)
+    specs = input_specs(done.model, {})
+    return {spec.name: generator.standard_normal([d or 1 for d in spec.shape]).astype(np.float32) for spec in specs}
 
 
 def difference(before: Translation, after: Translation) -> float:
@@ -139,25 +147,44 @@ def difference(before: Translation, after: Translation) -> float:
     return worst
 
 
-def equal_codes(before: Translation, after: Translation) -> str:
-    """Of the tensors that the simulated engine holds as codes in both."""
+@dataclasses.dataclass
+class Codes:
+    """Of the tensors of the Q/DQ model that the simulated engine holds as codes of one scale before and after: how many there
+    are, the shares that are equal before and after, in the Q/DQ model and before, in it and after; the first tensor that is
+    not equal (None where all are) and by how many codes at most."""
+
+    tensors: int
+    equal: float
+    before: float
+    after: float
+    first: Optional[str]
+    most: int
+
+
+def codes_of(path: Path, before: Translation, after: Translation) -> Codes:
     feed = feed_of(before)
     engines = []
     for done in (before, after):
         precisions = dict.fromkeys(done.fp16_nodes, "fp16")
         engines.append(simulate(ImplicitNetwork(done.model, dict(done.cache.scales), precisions, frozenset())))
-    shared = [n for n in engines[0].placement.held if n in engines[1].placement.held and n not in before.graph.inputs]
-    gone = after.rewrites.tensors
-    shared = [n for n in shared if n not in gone and before.tensor_scales.get(n) == after.tensor_scales.get(n)]
-    if not shared:
-        return "none in both"
-    runs = [Session(e.model, "engine", [e.read[n] for n in shared]).run(feed) for e in engines]
-    equal = total = 0
-    for name in shared:
-        one, other = (run[e.read[name]].reshape(-1) for run, e in zip(runs, engines))
-        if one.size == other.size:
-            equal, total = equal + int((one == other).sum()), total + one.size
-    return f"{100 * equal / total:.2f}% in {len(shared)} tensors"
+    source = onnx.load(str(path))
+    made = {name for node in source.graph.node for name in node.output}
+    held = [engine.placement.held for engine in engines]
+    names = [name for node in after.model.graph.node for name in node.output if name in made]
+    names = [n for n in names if n in held[0] and held[0][n] == held[1].get(n) and n not in after.rewrites.tensors]
+    runs = [Session(e.model, "engine", [e.read[n] for n in names]).run(feed) for e in engines] if names else []
+    wanted = Session(source, "Q/DQ", names).run(feed) if names else {}
+    equal, total, first, most = np.zeros(3, np.int64), 0, None, 0
+    for name in names:
+        values = [run[engine.read[name]] for run, engine in zip(runs, engines)]
+        values = [v.reshape(wanted[name].shape) for v in values]
+        was, now, want = (np.clip(np.rint(v / held[0][name]), -128, 127) for v in (*values, wanted[name]))
+        equal += [int((one == other).sum()) for one, other in ((was, now), (want, was), (want, now))]
+        total += was.size
+        if first is None and (was != now).any():
+            first, most = name, int(np.abs(was - now).max())
+    shares = [100 * float(count) / max(total, 1) for count in equal]
+    return Codes(len(names), shares[0], shares[1], shares[2], first, most)
 
 
 def full_table(folder: Path) -> str:

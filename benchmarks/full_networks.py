@@ -16,6 +16,22 @@ from typing import Any, Callable, Iterator
 import numpy as np
 
 
+def _warm(network: Any, side: int) -> Any:
+    """With normalizations that know what they normalize: without, activations shrink to 1e-9 on the way through a deep network
+    with random weights, where one code more or less decides about all codes behind it."""
+    import torch
+
+    normalizations = [m for m in network.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    if not normalizations:
+        return network
+    for module in normalizations:
+        module.momentum = None  # the average of all batches
+    with torch.no_grad():
+        for _ in range(4):
+            network.train()(torch.randn(2, 3, side, side))
+    return network
+
+
 def _torchvision(name: str) -> Callable[[], Any]:
     def make() -> Any:
         from torchvision import models
@@ -23,7 +39,7 @@ def _torchvision(name: str) -> Callable[[], Any]:
         kind = models.segmentation if name.startswith("fcn") else models
         more = {"weights_backbone": None} if name.startswith("fcn") else {}
         more = {"init_weights": False} if name in ("inception_v3", "googlenet") else more
-        return getattr(kind, name)(weights=None, **more)
+        return _warm(getattr(kind, name)(weights=None, **more), 299)
 
     return make
 
@@ -32,21 +48,16 @@ def _timm(name: str) -> Callable[[], Any]:
     def make() -> Any:
         import timm
 
-        return timm.create_model(name, pretrained=False, exportable=True)
+        return _warm(timm.create_model(name, pretrained=False, exportable=True), 224)
 
     return make
 
 
 def _ultralytics(name: str) -> Callable[[], Any]:
     def make() -> Any:
-        import torch
         from ultralytics import YOLO
 
-        network = YOLO(f"{name}.yaml").model
-        with torch.no_grad():
-            for _ in range(10):  # normalizations that know what they normalize
-                network.train()(torch.randn(2, 3, 160, 160))
-        network = network.fuse().eval()
+        network = _warm(YOLO(f"{name}.yaml").model, 160).fuse().eval()
         for module in network.modules():
             if hasattr(module, "export"):
                 module.export, module.format, module.dynamic = True, "onnx", False

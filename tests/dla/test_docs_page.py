@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import onnx
 import pytest
 
 from benchmarks import no_ops
-from benchmarks.dla_rewrites import PAGE, models_of, page, rules, table
+from benchmarks.dla_rewrites import EXAMPLE_MODEL, OPTIONS, PAGE, codes_of, models_of, page, rules, table
 from qdq_translator import translate
 from qdq_translator.passes.dla import RULES
 from tests.conftest import ZOO, need_shared
@@ -41,3 +43,15 @@ def test_f7_f9_no_cast_is_left_in_the_zoo() -> None:
     rows = no_ops.table(need_shared(ZOO) / "mini").splitlines()[2:]
     casts = [row.split(" | ")[3] for row in rows]
     assert sum(cell != "0" for cell in casts) >= 7 and all(cell.endswith("0") for cell in casts)
+
+
+def test_codes_are_compared_by_tensor() -> None:
+    """D5 and D16 round nothing else than before; with other scales codes differ, and nearer ones to the Q/DQ model's are told."""
+    before = translate(EXAMPLE_MODEL, OPTIONS)
+    rewritten = dataclasses.replace(OPTIONS, dla_rewrites=True, dla_output="4d")
+    same = codes_of(EXAMPLE_MODEL, before, translate(EXAMPLE_MODEL, rewritten))
+    assert same.tensors > 5 and (same.equal, same.first, same.most) == (100.0, None, 0)
+    assert same.before == same.after < 100
+    finer = codes_of(EXAMPLE_MODEL, before, translate(EXAMPLE_MODEL, dataclasses.replace(OPTIONS, unify_scales="min")))
+    assert finer.equal < 100 and finer.first is not None and finer.most > 0
+    assert finer.after > finer.before + 10
