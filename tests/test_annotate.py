@@ -65,6 +65,15 @@ def test_tensors_say_their_scale_and_origin() -> None:
     onnx.checker.check_model(done.model, full_check=True)
 
 
+def test_a_tensor_that_had_no_value_info_gets_one_with_its_shape() -> None:
+    assert not model().graph.value_info
+    made = {
+        v.name: v.type.tensor_type for v in translate(model(), TranslateOptions(annotate=True)).model.graph.value_info
+    }
+    assert made["made"].elem_type == onnx.TensorProto.FLOAT
+    assert [d.dim_value for d in made["made"].shape.dim] == [1, 4, 8, 8]
+
+
 def test_a_dla_target_adds_the_device() -> None:
     done = translate(model(), TranslateOptions(annotate=True, target="orin-dla", platform="jetpack-6.2"))
     devices = {n.op_type: props(n)[PREFIX + "device"] for n in done.model.graph.node}
@@ -106,7 +115,7 @@ def test_an_earlier_ir_version_is_left_alone_and_annotated_in_a_file_of_its_own(
     assert done.model.SerializeToString(deterministic=True) == plain.SerializeToString(deterministic=True)
     (note,) = done.diagnostics.of_rule("A1")
     assert note.severity == "info"
-    assert "IR version 8" in note.message
+    assert "IR version 8" in note.message and "_annotated.onnx" in note.hint
     files = done.save(tmp_path)
     noted, written = onnx.load(files.annotated), onnx.load(files.model)
     onnx.checker.check_model(noted, full_check=True)

@@ -540,6 +540,11 @@ def test_every_limit_is_kept_at_its_edge_and_broken_beyond(limit: str) -> None:
     assert broken.verdict == ("gpu" if gpu else row.effect) and (gpu or row.effect == "dla-fp16")
 
 
+def test_a_finding_has_all_sizes_of_the_kernel() -> None:
+    (finding,) = conv("", "1,4,40,8", "1,4,8,6", weight(4, 4, 33, 3)).findings
+    assert (finding.limit.id, finding.found) == ("C2", "kernel 33x3")
+
+
 def test_every_row_of_the_table_has_its_case() -> None:
     assert set(LIMIT_CASES) | {"S4"} == {row.id for row in (*LIMITS, NO_SCALE, UNKNOWN_OPERATOR)}
 

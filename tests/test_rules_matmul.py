@@ -32,6 +32,8 @@ def test_w1_matmul_of_higher_rank_works_on_matrices(x: str) -> None:
     assert row.exact and row.channels == 4 and not row.one_scale
     assert scales_of(t) == {"x": f32(0.05), "x_2d": f32(0.05), "m_2d": f32(0.2), "m": f32(0.2)}
     assert next(la for la in t.plan if la.op == "MatMul").precision == "int8"
+    (told,) = (d for d in t.diagnostics.of_rule("W1") if "nodes" in d.data)
+    assert told.node == "MatMul_m" and told.data["nodes"] == ["MatMul_m"]
 
 
 @pytest.mark.parametrize("bias", [(4,), (1, 1, 4), (1,), ()])

@@ -265,6 +265,14 @@ def test_f8_layer_normalization_for_8_5(call: str) -> None:
         assert ops(same_function(explicit, platform=platform)) == ["LayerNormalization", "Abs"]
 
 
+@pytest.mark.parametrize("more, read", [("n", ""), ("v", "v = Neg(n)")], ids=["graph output", "read"])
+def test_f8_layer_normalization_whose_mean_is_read_stays(more: str, read: str) -> None:
+    text = f"""g (float[2,3,4] x) => (float[2,3,4] y, float[2,3,1] {more}) {{ {pair("x", "i")} o, n = LayerNormalization(i, k) {read}
+        {pair("o", "p")} y = Abs(p) }}"""
+    with pytest.raises(UserError, match="LayerNormalization"):
+        translate(model(text, k=weights(4), **S), TranslateOptions(platform="jetpack-5.1.1"))
+
+
 @pytest.mark.parametrize(
     ("body", "platform", "words"),
     [
@@ -286,6 +294,16 @@ def test_f6_what_the_parser_cannot_read_is_refused(body: str, platform: str, wor
     assert all(word in text for word in words)
 
 
+def test_f6_every_node_that_cannot_be_read_counts() -> None:
+    explicit = between("n = IsInf(i) m = IsInf(i) k = Or(n, m) o = Where(k, i, i)")
+    with pytest.raises(UserError) as refusal:
+        translate(explicit, TranslateOptions(platform="jetpack-5.1.1"))
+    assert " 1 more node cannot" in refusal.value.what and refusal.value.hint.startswith(
+        "Choose a platform with TensorRT 8.6 "
+    )
+
+
 def test_f6_what_no_parser_can_read_is_a_warning_where_nobody_named_the_platform() -> None:
     explicit = between("o = MaxPool<kernel_shape=[2,1], dilations=[2,1]>(i)", "float[1,1,3,3] x", "float[1,1,1,3] y")
-    assert any("dilations" in d.message for d in translate(explicit).diagnostics.warnings)
+    (told,) = (d for d in translate(explicit).diagnostics.warnings if d.node == "MaxPool_o")
+    assert told.code == "W-F6" and "dilations" in told.message

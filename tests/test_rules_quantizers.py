@@ -110,6 +110,30 @@ def test_q1_microsoft_domain() -> None:
     assert ops(t) == ["Exp"] and [o.domain for o in t.model.opset_import] == [""]
 
 
+def test_q1_no_domain_but_those_two() -> None:
+    """The refusal counts what else cannot be used, and has the domain only where that is what is wrong."""
+    for domain, op, count in (("my.domain", "QuantizeLinear", 2), ("", "QLinearConv", 1)):
+        other = f"{domain}.{op}" if domain else op
+        node = f"= {other}(x, s, z{', c, s, z, s, z' if op == 'QLinearConv' else ''})"
+        body = " ".join(f"q{i} {node}" for i in range(count + 1))
+        explicit = model(
+            f"g (float[1,1,3,3] x) => (float[1,1,3,3] y) {{ {body} y = Exp(x) }}",
+            domains=(domain,) if domain else (),
+            c=np.ones((1, 1, 1, 1), np.int8),
+            **S,
+        )
+        message = refusal(explicit)
+        assert f"{op}_q0" in message and ("domain" in message) == bool(domain)
+        assert f"({count} more quantizer{'s' if count > 1 else ''} " in message
+
+
+def test_q1_what_makes_floats_of_sizes_needs_no_cast() -> None:
+    text = f"""g (float[N,3] x) => (float[N,3] y) {{ {pair("x", "d")} k = Shape(x)  c = ConstantOfShape(k) {pair("c", "e")}
+        y = Add(d, e) }}"""
+    t = same_function(model(text, **S), TWO_BY_THREE)
+    assert ops(t) == ["Shape", "ConstantOfShape", "Add"] and scales_of(t) == {"x": f32(0.05), "c": f32(0.05)}
+
+
 def test_q1_inside_local_functions() -> None:
     """As PyTorch's dynamo exporter writes them: Q/DQ in a function of the model, called twice."""
     explicit = onnx.parser.parse_model(

@@ -46,7 +46,7 @@ def _pads_within(node: Node, context: Context) -> bool:
 
 
 def forward(node: Node, context: Context) -> bool:
-    value = context.scale(node.inputs[0]) if node.inputs else None
+    value = context.scale(node.inputs[0])
     if value is None or not applies(node, context):
         return False
     changed = False
@@ -56,7 +56,7 @@ def forward(node: Node, context: Context) -> bool:
 
 
 def backward(node: Node, context: Context) -> bool:
-    if not node.inputs or not context.lacks(node.inputs[0]) or not applies(node, context):
+    if not context.lacks(node.inputs[0]) or not applies(node, context):
         return False
     tensor = node.inputs[0]
     if not node.is_op(*PART_OPS):

@@ -11,6 +11,7 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
 from qdq_translator.settings import Settings
 from qdq_translator.targets.parser import refusal
+from qdq_translator.words import counted
 
 
 def check_operators(network: Network, settings: Settings) -> None:
@@ -20,7 +21,7 @@ def check_operators(network: Network, settings: Settings) -> None:
     if not found:
         return
     node, (what, hint) = found[0]
-    more = f" {len(found) - 1} more nodes cannot be read either." if len(found) > 1 else ""
+    more = f" {counted(len(found) - 1, 'more node')} cannot be read either." if len(found) > 1 else ""
     if settings.hardware.origin != "default":
         raise UserError(what + more, hint)
     network.diagnostics.warning("F6", what + more, node=node.name, hint=hint)

@@ -143,7 +143,7 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
 
 def _refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
     first = rejected[0]
-    more = "" if len(rejected) == 1 else f" ({len(rejected) - 1} more quantizers cannot be used either)"
+    more = "" if len(rejected) == 1 else f" ({counted(len(rejected) - 1, 'more quantizer')} cannot be used either)"
     return UnsupportedQuantizer(f"{first.what}{more}", first.hint)
 
 

@@ -122,6 +122,13 @@ def test_case_4_a_prime_window(size: str, kernels: list[tuple[str, list[int]]], 
     assert np.abs(want - got).max() <= SCALE * (len(kernels) + 1e-6)
 
 
+@pytest.mark.parametrize("prime", [11, 13, 17, 19, 23, 29, 31])
+def test_case_4_every_prime_up_to_31(prime: int) -> None:
+    found = same(mean("GlobalAveragePool (q)", f"{prime},{2 * prime}", "1"))
+    kernels = [n.get("kernel_shape") for n in found.rewritten.graph.nodes if n.op_type != "Relu"]
+    assert kernels == [[1, 2], [prime, prime]]
+
+
 @pytest.mark.parametrize(
     ("op", "size", "why"),
     [

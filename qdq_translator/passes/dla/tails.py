@@ -62,7 +62,6 @@ def _end_at(rewriter: Rewriter, chain: list[Node], output: str) -> None:
         graph.remove(node)
         if node.outputs[0] != output:
             network.merge_tensor(node.outputs[0], source)
-    rewriter.scales.rename(output, source)
     network.rename_tensor(source, output)
     dims = graph.outputs[output].type.tensor_type.shape
     dims.ClearField("dim")
