@@ -63,6 +63,10 @@ def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
         if attribute.type == attribute.TENSOR:
             _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
     unknown = dict(node.attributes)
+    # an opset that lacks the operator is no reason to accept what no version takes
+    versions = [schema] if schema is not None else _histories().get(node.op_type, [])
+    if versions:
+        _check_inputs(node, min(v.min_input for v in versions), max(v.max_input for v in versions))
     if schema is not None:
         _check_against(node, schema, unknown)
     for key, attribute in unknown.items():
@@ -71,14 +75,16 @@ def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
             raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
 
 
-def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, AttributeProto]) -> None:
-    """Takes the attributes that the schema knows out of `unknown`."""
-    if not schema.min_input <= len(node.inputs) <= schema.max_input:
+def _check_inputs(node: Node, least: int, most: int) -> None:
+    if not least <= len(node.inputs) <= most:
         raise ModelError(
-            f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX requires "
-            f"{schema.min_input} to {schema.max_input}.",
+            f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX requires {least} to {most}.",
             _MEND,
         )
+
+
+def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, AttributeProto]) -> None:
+    """Takes the attributes that the schema knows out of `unknown`."""
     for key, (kind, required) in _attributes(schema):
         given = unknown.pop(key, None)
         if given is None and required:

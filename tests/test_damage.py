@@ -53,6 +53,7 @@ def conv(rank: int, **more: Any) -> onnx.ModelProto:
 
 BETWEEN = "q = QuantizeLinear(x, s, z) p = {} b = DequantizeLinear(p, s, z) y = Relu(b)"
 REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "no inputs, in an opset before the operator": lambda: flat(f"{pair('x', 'a')} b = Expand() y = Add(a, b)", 7),
     "no scales": lambda: flat(f"{pair('x', 'a', 'none')} y = Relu(a)", none=np.zeros(0, np.float32)),
     "booleans before a quantizer": lambda: flat(
         f"{pair('x', 'a')} {pair('k', 'w')} y = MatMul(a, w)", k=np.ones((8, 8), np.bool_)

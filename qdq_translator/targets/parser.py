@@ -56,13 +56,9 @@ def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
     text = ".".join(map(str, version[:2]))
     if not has_operator(node.op_type, version) and onnx.defs.has(node.op_type):
         since = SINCE.get(node.op_type)
-        later = (
-            f"Choose a platform with TensorRT {since[0]}.{since[1]} or later, or export"
-            if since is not None
-            else "Export"
-        )
+        export = f"Choose a platform with TensorRT {since[0]}.{since[1]} or later, or export" if since else "Export"
         what = f"The ONNX parser of TensorRT {text} has no {node.op_type} (node {node.label})."
-        return what, f"{later} the network without that operator."
+        return what, f"{export} the network without that operator."
     pool = window(node) if node.is_op("MaxPool") else None
     if pool is not None and pool.dilated:
         return (

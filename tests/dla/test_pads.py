@@ -38,14 +38,6 @@ def test_case_2_and_3(batch: str) -> None:
     assert found.rewritten.tensor_scales["m_spatial"] == SCALE
 
 
-def test_a_pad_by_nothing_keeps_no_other_from_its_rewrite() -> None:
-    body = pair("x", "q") + "m = Pad (q, none)\nn = Sin (m)\n" + pair("n", "o") + "r = Pad (o, pads)\n"
-    body += pair("r", "p") + "y = Relu (p)"
-    none, pads = ints(*[0] * 8), ints(0, 0, 1, 1, 0, 0, 0, 0)
-    found = same(graph(X, "float[b,c,h,w] y", body, none=none, pads=pads), bits=True)
-    assert found.rules == ["D10"] and found.rewritten.graph.producer["r"].op_type == "Conv"
-
-
 def test_scales_pass_as_before() -> None:
     """Rule S3 took a Pad's scale on; the Conv in its place hands it on too, both ways."""
     body = pair("x", "q") + "m = Pad (q, pads)\nn = Relu (m)\no = Pad (n, pads)\n" + pair("o", "p") + "y = Relu (p)"
