@@ -128,6 +128,29 @@ def appear_together(folder: Path) -> Iterator[Path]:
             ) from error
 
 
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keeps other runs from what goes into `path`, whose folder must exist. Raises UserError where one of them is at it now."""
+    held = path.parent / f"{_SCRATCH}{path.name}"
+    with contextlib.ExitStack() as alive:
+        try:
+            with _locked(path.parent):
+                _remove_leftovers(path.parent)
+                held.mkdir()
+                alive.enter_context(_locked(held))
+                alive.callback(
+                    shutil.rmtree, held, ignore_errors=True
+                )  # before the lock goes: the next run takes the same name
+        except FileExistsError as error:
+            raise UserError(
+                f"Another run writes to {path} now.",
+                f"Wait for its end, or choose another folder. If none is under way, delete {held}.",
+            ) from error
+        except OSError as error:
+            raise UserError(f"{path.parent} cannot be written: {error.strerror}.", "Choose another folder.") from error
+        yield
+
+
 def _place(scratch: Path, folder: Path) -> None:
     """Moves every file of `scratch` to `folder`; on an error those that were moved are put back."""
     written = sorted(scratch.iterdir())

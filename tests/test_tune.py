@@ -20,6 +20,7 @@ from onnx import numpy_helper
 
 from qdq_translator import TranslateOptions, commands, translate
 from qdq_translator.cli import main
+from qdq_translator.disk import alone, appear_together
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph
@@ -273,6 +274,28 @@ def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
     (tmp_path / "none.sqlite").write_bytes(b"this is no database, and long enough to be taken for one" * 100)
     with pytest.raises(UserError, match="cannot be used"):
         Journal(tmp_path / "none.sqlite", {})
+
+
+def test_two_searches_into_one_folder_at_once_are_refused(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another process holds the folder; killed, it holds nothing any more."""
+    journal = tmp_path / "spread_tune.sqlite"
+    code = "import sys, time; from pathlib import Path; from qdq_translator.disk import alone\n"
+    code += "with alone(Path(sys.argv[1])):\n    print(flush=True)\n    time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code, str(journal)], cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        asked = ["tune", "-i", str(spread), "--data", str(DATA), "--calibrate", str(DATA), "--max_drop", "100", *SHAPES]
+        asked += ["--evaluations", "1", "-o", str(tmp_path)]
+        try:
+            assert main(asked) == 1 and not journal.exists()
+            assert "Another run writes" in capsys.readouterr().err
+            with alone(tmp_path / "other_tune.sqlite"), appear_together(tmp_path):
+                pass  # neither another model's search nor a translation has to wait, nor takes the lock away
+            assert main(asked) == 1
+        finally:
+            process.kill()
+    assert main(asked) == 0 and journal.exists() and not list(tmp_path.glob(".qdq-*"))
 
 
 # -------------------------------------------------------------------- points

@@ -72,7 +72,7 @@ def run(options: Options) -> int:
     import sys
     from pathlib import Path
 
-    from qdq_translator.disk import check_place, refuse_overwriting
+    from qdq_translator.disk import alone, check_place, refuse_overwriting
     from qdq_translator.formats.files import TranslationFiles, model_name
     from qdq_translator.options import TranslateOptions
     from qdq_translator.progress import progress_bar
@@ -89,11 +89,12 @@ def run(options: Options) -> int:
         check_place(place)
     fields = (field.name for field in dataclasses.fields(TranslateOptions))
     base = TranslateOptions(**{name: getattr(options, name) for name in fields})
-    with progress_bar(sys.stderr) as progress, evaluation(
-        options.workers, options.scheduler, options.provider
-    ) as where:
-        outcome = tune(options, base, where, progress)
-    save(outcome, options)
+    with alone(journal):
+        with progress_bar(sys.stderr) as progress, evaluation(
+            options.workers, options.scheduler, options.provider
+        ) as where:
+            outcome = tune(options, base, where, progress)
+        save(outcome, options)
     if options.json:
         print(json.dumps(outcome.results, indent=2))
     else:
