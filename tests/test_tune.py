@@ -330,6 +330,12 @@ def test_starts_hold_what_people_choose() -> None:
     gpu, dla = starts(TranslateOptions()), starts(TranslateOptions(target="orin-dla"))
     assert gpu[0] == Point() and len(gpu) == 4 and len(dla) == 11 and len(set(dla)) == 11
     assert starts(TranslateOptions(target="orin-dla"))[4].changes == (("dla_rewrites", True),)
+    calibrated = starts(TranslateOptions(calibrate="x.npz", calibrate_method="max"))
+    assert calibrated[:4] == gpu
+    assert [dict(point.changes) for point in calibrated[4:]] == [
+        {"calibrate_method": method} for method in ("percentile", "entropy", "mse")
+    ]
+    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 3
     base = TranslateOptions(infer_bounds=True)
     changes = {"infer_bounds": True, "infer_concat_scales": False, "recalibrate": (), "calibrate_method": "max"}
     assert Point.of(changes, ["l"]).plain(base) == Point((("calibrate_method", "max"),), ("l",))

@@ -66,13 +66,17 @@ def flags(options: TranslateOptions) -> list[str]:
 
 
 def starts(base: TranslateOptions) -> list[Point]:
-    """What people choose by hand: the options as given, each usual set of inference rules, and the rewrites of a DLA."""
+    """What people choose by hand: the options as given, each usual set of inference rules, the rewrites of a DLA, and with data
+    each calibration method, on a DLA with the rewrites too."""
     rules = inference_options(markers=False)
     sound = {name: value for name, value in PRESETS["gpu"].items() if name in rules}
     chosen: list[dict[str, Any]] = [{}, sound, rules, {**rules, MARKERS: True}]
     if base.target != "gpu":
         chosen += [{**row, "dla_rewrites": True} for row in chosen]
         chosen += [{**row, "unify_scales": "max"} for row in chosen[-3:]]
+    if base.calibrate is not None:
+        rewrites: list[dict[str, Any]] = [{}] if base.target == "gpu" else [{}, {"dla_rewrites": True}]
+        chosen += [{**row, "calibrate_method": method} for method in CALIBRATE_METHODS for row in rewrites]
     return list(dict.fromkeys(Point.of(row).plain(base) for row in chosen))
 
 
