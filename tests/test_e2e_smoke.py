@@ -121,18 +121,15 @@ def test_calibration_smoke_mode() -> None:
         assert plain < data == layers - 1
 
 
-@pytest.mark.skipif(
-    bool(glyphs.missing(smoke=False)), reason="LOUDLY: fonts are missing, glyphs.sensitive --smoke is not run"
-)
 def test_sensitive_glyphs_smoke_mode() -> None:
-    """Ranges by minimum and maximum lose to hot pixels, and `--recalibrate` on the same images takes most of it back."""
-    pytest.importorskip("PIL", reason="LOUDLY: Pillow is missing, nothing to render with")
+    """Ranges by minimum and maximum lose to hot pixels, and `--recalibrate` on the same images takes most of it back: on the
+    network and the glyphs that are stored, so without fonts."""
     pytest.importorskip("sympy", reason="LOUDLY: sympy is missing, which quant_pre_process imports")
     out = run("-m", "e2e_workflow.glyphs.sensitive", "--smoke", seconds=900)
     rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in out.splitlines() if line[:1] == "|"]
     row = next(r for r in rows if r[:2] == ["Q/DQ", "tensorrt"])
     float_score, qdq, plain, *_, recalibrated = map(float, row[2:])
-    assert qdq < float_score - 5 and abs(plain - qdq) < 1 and recalibrated > float_score - 3
+    assert float_score > 85 and qdq < float_score - 10 and abs(plain - qdq) < 2 and recalibrated > float_score - 3
 
 
 LEAST_SCORES = {"detector": 10.0, "glyphs": 60.0}

@@ -94,11 +94,12 @@ TEST_FONTS = (
 
 @dataclass(frozen=True)
 class Glyphs:
-    """Clean images are uint8 (families, classes, 32, 32), ink 255; noisy ones are float32 (N, 1, 32, 32), about zero mean
-    and unit variance; labels are int64 (N,), the character's place in `characters`."""
+    """Clean images, `train` and `test`, are uint8 (families, classes, 32, 32), ink 255; noisy ones are float32
+    (N, 1, 32, 32), about zero mean and unit variance; labels are int64 (N,), the character's place in `characters`."""
 
     characters: str
     train: np.ndarray
+    test: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
 
@@ -134,7 +135,7 @@ def load(smoke: bool) -> Glyphs:
     families, labels = np.divmod(np.arange(len(test) * wanted), wanted)
     chosen = (families + labels) % (1 if smoke else TEST_SHARE) == 0
     images = spoil(test[families[chosen], labels[chosen]], np.random.default_rng(5))
-    return Glyphs(characters, train, images, labels[chosen].astype(np.int64))
+    return Glyphs(characters, train, test, images, labels[chosen].astype(np.int64))
 
 
 def spoil(clean: np.ndarray, random: np.random.Generator, hard: bool = False) -> np.ndarray:

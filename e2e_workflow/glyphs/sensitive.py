@@ -1,11 +1,12 @@
 """Where post-training quantization visibly loses, and what the translator makes of it: ranges by minimum and maximum, from
 images of which four in 256 hold hot pixels.
 
-    python -m e2e_workflow.glyphs.sensitive [--smoke]
+    python -m e2e_workflow.glyphs.sensitive [--smoke | --keep_few]
 
 Needs the fonts and ONNX Runtime, no training and no PyTorch: the float network lies in model/ beside this file, as run.py
 trained it. How hot the pixels are is chosen on validation families by a rule that stands here (`chosen`); the test families are
-scored once. Writes sensitive.md unless --smoke (two validation families, which are the test too: what runs, not what it scores).
+scored once. Writes sensitive.md. --smoke needs no fonts: one heat, one way to quantize, and the few glyphs beside the network,
+which --keep_few wrote, for validation and test (what runs, not what it scores).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ onnxruntime = later("onnxruntime")
 COMMAND = "python -m e2e_workflow.glyphs.sensitive"
 PACKAGES = ["onnx", "onnxruntime", "numpy", "pillow"]
 FLOAT_MODEL = Path(__file__).with_name("model") / "glyphs_float.onnx"
+FEW_GLYPHS = FLOAT_MODEL.with_name("few_glyphs.npz")
+FEW_TRAIN, FEW_TEST = 128, 240
 CALIBRATION_IMAGES, SPOILT_IMAGES, HOT_PIXELS = 256, 4, 3
 HEATS = (20, 40, 80, 160)
 """What a hot pixel holds; an image lies between -5 and 5."""
@@ -52,13 +55,33 @@ class Part:
         return evaluate.top1_of(evaluate.outputs(model, self.images)[0], self.labels)
 
 
+def keep_few() -> None:
+    """Write FEW_GLYPHS: so many clean ones of the families that training saw, and of the others with their classes."""
+    data, random = glyphs.load(False), np.random.default_rng(6)
+    train, test = (clean.reshape(-1, glyphs.SIZE, glyphs.SIZE) for clean in (data.train, data.test))
+    chosen = random.permutation(len(test))[:FEW_TEST]
+    np.savez_compressed(
+        FEW_GLYPHS,
+        train=train[random.permutation(len(train))[:FEW_TRAIN]],
+        test=test[chosen],
+        labels=chosen % glyphs.CLASSES,
+    )
+
+
+def few() -> glyphs.Glyphs:
+    """What `keep_few` wrote, as one family."""
+    with np.load(FEW_GLYPHS) as kept:
+        train, test, labels = kept["train"], kept["test"], kept["labels"]
+    return glyphs.Glyphs("", train[None], test[None], glyphs.spoil(test, np.random.default_rng(5)), labels)
+
+
 def parts(data: glyphs.Glyphs, smoke: bool) -> tuple[Part, Part]:
-    """Validation and test images, of different families."""
+    """Validation and test images, of different families; --smoke has one part for both."""
+    if smoke:
+        return (Part(data.test_images, data.test_labels),) * 2
     each = glyphs.CLASSES // glyphs.TEST_SHARE
     family = np.arange(len(data.test_labels)) // each
     first, second = family % VALIDATION == 1, family % VALIDATION != 1
-    if smoke:
-        first = second = (family == 7) | (family == 1)
     return Part(data.test_images[first], data.test_labels[first]), Part(
         data.test_images[second], data.test_labels[second]
     )
@@ -69,7 +92,7 @@ def calibration_images(data: glyphs.Glyphs, heat: float) -> np.ndarray:
     random = np.random.default_rng(4)
     clean = data.train.reshape(-1, glyphs.SIZE, glyphs.SIZE)
     images = glyphs.spoil(clean[random.permutation(len(clean))[:CALIBRATION_IMAGES]], random)
-    for index in range(0, CALIBRATION_IMAGES, CALIBRATION_IMAGES // SPOILT_IMAGES):
+    for index in range(0, len(images), CALIBRATION_IMAGES // SPOILT_IMAGES):
         rows, columns = random.integers(0, glyphs.SIZE, (2, HOT_PIXELS))
         images[index, 0, rows, columns] = heat
     return images
@@ -81,8 +104,8 @@ def chosen(losses: dict[float, float]) -> float:
 
 
 def run(folder: Path, smoke: bool) -> str:
-    """Both tables. Raises AssertionError where the float network is not what it was, or data do not bring the loss back."""
-    data = glyphs.load(False)
+    """Both tables."""
+    data = few() if smoke else glyphs.load(False)
     validation, test = parts(data, smoke)
     wanted = {variant.name: variant.quantize for variant in quantizers.VARIANTS}
 
@@ -101,11 +124,16 @@ def run(folder: Path, smoke: bool) -> str:
         print(" | ".join(rows[-1]), flush=True)
     heat = chosen(losses)
     tuned = results.table(["calibration images", "ranges", "float", "Q/DQ"], rows)
-    return f"{tuned}\n\nChosen: {heat}. Test families:\n\n{_test_table(data, test, heat, quantized, folder)}"
+    return f"{tuned}\n\nChosen: {heat}. Test families:\n\n{_test_table(data, test, heat, quantized, folder, smoke)}"
 
 
 def _test_table(
-    data: glyphs.Glyphs, test: Part, heat: float, quantized: Callable[[str, np.ndarray], Path], folder: Path
+    data: glyphs.Glyphs,
+    test: Part,
+    heat: float,
+    quantized: Callable[[str, np.ndarray], Path],
+    folder: Path,
+    smoke: bool,
 ) -> str:
     images = calibration_images(data, heat)
     saved = folder / "calibration.npz"
@@ -121,7 +149,7 @@ def _test_table(
         ),
     }
     rows = []
-    for name in VARIANT_NAMES:
+    for name in VARIANT_NAMES[:1] if smoke else VARIANT_NAMES:
         model = quantized(name, images)
         asymmetric = next(variant.asymmetric for variant in quantizers.VARIANTS if variant.name == name)
         found = translation.outcomes(model, test.score, asymmetric, choices)
@@ -129,7 +157,7 @@ def _test_table(
             ["Q/DQ", name, f"{float_score:.2f}", f"{test.score(model):.2f}", *(f"{o.score:.2f}" for o in found)]
         )
         print(" | ".join(rows[-1]), flush=True)
-    for method in METHODS:
+    for method in METHODS[1:2] if smoke else METHODS:
         options = TranslateOptions(calibrate=str(saved), calibrate_method=method)
         (found_one,) = translation.outcomes(float_model, test.score, choices={method: options})
         rows.append(["float", f"--calibrate, {method}", f"{float_score:.2f}", "", "", "", f"{found_one.score:.2f}", ""])
@@ -139,8 +167,14 @@ def _test_table(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="two families, one heat")
-    smoke = parser.parse_args().smoke
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--smoke", action="store_true", help="the few glyphs in model/, one heat; needs no fonts")
+    mode.add_argument("--keep_few", action="store_true", help="write these few glyphs, from the fonts")
+    arguments = parser.parse_args()
+    if arguments.keep_few:
+        keep_few()
+        return 0
+    smoke = arguments.smoke
     onnxruntime.set_default_logger_severity(3)
     with tempfile.TemporaryDirectory() as folder:
         text = run(Path(folder), smoke)
