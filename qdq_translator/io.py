@@ -21,7 +21,7 @@ PROTOBUF_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
 _ALIGNMENT = 4096
 _SMALL = 1024
-"""Initializers below this many bytes stay inside the model file."""
+"""Initializers below this many bytes stay inside the model file, those below this many elements inside its message."""
 _SHARED = 4
 """How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
 
@@ -66,6 +66,22 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
     for tensor in external if weights else ():
         _load_external(tensor, path.parent, given)
     return model, Source(path.name, digest, bool(external))
+
+
+def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, TensorProto]]:
+    """The model with empty tensors in the place of large initializers, and those by name. `model` must not be used afterwards.
+
+    A protobuf message is freed as a whole: apart, a weight that is replaced goes at once, and not with its file.
+    """
+    weights: dict[str, TensorProto] = {}
+    for tensor in model.graph.initializer:
+        if tensor.HasField("raw_data") and math.prod(tensor.dims) >= _SMALL:
+            own = weights[tensor.name] = TensorProto()
+            own.CopyFrom(tensor)
+            tensor.ClearField("raw_data")
+    rest = onnx.ModelProto()
+    rest.CopyFrom(model)
+    return rest, weights
 
 
 def check_text(model: onnx.ModelProto) -> None:

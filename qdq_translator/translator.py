@@ -20,7 +20,7 @@ from qdq_translator.errors import UsageError, UserError
 from qdq_translator.formats.files import TranslationFiles, model_name, plain_name
 from qdq_translator.graph import Graph
 from qdq_translator.inference import Context
-from qdq_translator.io import Source, check_text, load_model
+from qdq_translator.io import Source, check_text, load_model, with_own_weights
 from qdq_translator.network import Network
 from qdq_translator.options import TranslateOptions
 from qdq_translator.parser_network import supports
@@ -179,8 +179,10 @@ def _read(
     else:
         name = model_name(os.fspath(model))
         model, source = load_model(model)
+    model, weights = with_own_weights(model)
     graph = Graph.from_model(model)
-    del model
+    graph.initializers.update(weights)
+    del model, weights
     validate(graph)
     network = Network(graph, diagnostics, settings.input_shapes)
     run_passes(network, settings)

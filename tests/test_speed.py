@@ -21,7 +21,7 @@ MOST_CALLS_PER_CONV = 1300
 included."""
 MOST_COPIED = 5.1
 """Bytes that become an array or a tensor, for a byte of float weights."""
-MOST_HELD = 1.7
+MOST_HELD = 1.4
 """Bytes of Python and NumPy at once, for a byte of float weights (ONNX's own memory, which holds the file once, is not counted)."""
 
 

@@ -6,6 +6,7 @@ where it was codes, graph inputs and outputs under their own names.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from typing import Optional
 
@@ -101,11 +102,17 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
             "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
         )
     mixed = _mixed_readers(graph, found)
-    # all are computed before any is replaced, because constants may share nodes; each is let go as soon as it is stored
-    baked = deque(bake(graph, constants, w, options.weights, options.missing_zero_point) for w in weights)
+    # what may share nodes with others is replaced when all are computed; each is let go as soon as it is stored
+    baked: deque[BakedConstant] = deque()
+    for item in weights:
+        result = bake(graph, constants, item, options.weights, options.missing_zero_point)
+        if _alone(graph, constants, item):
+            _replace_constant(graph, item, result.values)
+            result = dataclasses.replace(result, values=_STORED)
+        baked.append(result)
     for item in weights:
         result = baked.popleft()
-        name = _replace_constant(graph, item, result.values)
+        name = item.name if result.values is _STORED else _replace_constant(graph, item, result.values)
         if item.kind == "weight":
             _report_weight(item, result, diagnostics, options)
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
@@ -222,6 +229,16 @@ def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
 
 
 # -------------------------------------------------------------------- constants
+
+_STORED = np.empty(0, np.float32)
+"""Stands for the values of a constant that is in its place already."""
+
+
+def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
+    """True for the float weights of one `Q -> DQ`, which take their own place, where no other constant is made of them."""
+    readers = graph.consumers(item.tensor)
+    made = (output for node in readers for output in node.outputs)
+    return item.name != item.tensor and item.tensor not in graph.outputs and not any(map(constants.is_constant, made))
 
 
 def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray) -> str:
