@@ -260,7 +260,8 @@ class Window:
 
 
 def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Window]:
-    """weight: the shape of a convolution's weight, for one that does not say its kernel; None where nothing says it."""
+    """weight: the shape of a convolution's weight, for one that does not say its kernel; None where nothing says it, or
+    a size or stride below 1."""
     kernel = node.get("kernel_shape")
     if kernel is None:
         if weight is None:
@@ -271,10 +272,13 @@ def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Windo
     def given(key: str, default: int, each: int = 1) -> List[int]:
         return [int(v) for v in node.get(key, [default] * (each * count))]
 
+    strides = given("strides", 1)
+    if any(value < 1 for value in (*kernel, *strides)):
+        return None
     auto = node.get("auto_pad", "NOTSET")
     return Window(
         [int(k) for k in kernel],
-        given("strides", 1),
+        strides,
         given("dilations", 1),
         given("pads", 0, 2),
         "" if auto == "NOTSET" else auto,
