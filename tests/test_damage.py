@@ -160,9 +160,7 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
         f"{pair('x', 'a')} d = DepthToSpace <blocksize = -9223372036854775808> (a) y = Relu(d)"
     ),
     "a block of 2^40": lambda: image(f"{pair('x', 'a')} d = SpaceToDepth <blocksize = 1099511627776> (a) y = Relu(d)"),
-    "a window of size 0": lambda: image(
-        f"{pair('x', 'a')} p = AveragePool <kernel_shape = [0, 16]> (a) y = Relu(p)"
-    ),
+    "a window of size 0": lambda: image(f"{pair('x', 'a')} p = AveragePool <kernel_shape = [0, 16]> (a) y = Relu(p)"),
     "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
 }
 
