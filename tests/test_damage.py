@@ -43,6 +43,13 @@ def attribute(made: onnx.ModelProto, key: str, value: Any) -> onnx.ModelProto:
     return made
 
 
+def microsoft(made: onnx.ModelProto) -> onnx.ModelProto:
+    """With ONNX Runtime's own DequantizeLinear at the end, whose attributes ONNX does not check."""
+    made.graph.node[-1].domain = "com.microsoft"
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
 def conv(rank: int, **more: Any) -> onnx.ModelProto:
     """A Conv whose weight has another rank than its input."""
     made = image(f"{pair('x', 'a')} {pair('f', 'w')} y = Conv(a, w)", f=np.ones((4, 4, *(3,) * (rank - 2)), np.float32))
@@ -161,6 +168,19 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
     ),
     "a block of 2^40": lambda: image(f"{pair('x', 'a')} d = SpaceToDepth <blocksize = 1099511627776> (a) y = Relu(d)"),
     "a window of size 0": lambda: image(f"{pair('x', 'a')} p = AveragePool <kernel_shape = [0, 16]> (a) y = Relu(p)"),
+    "an axis of a quantizer that is a list": lambda: attribute(
+        microsoft(flat(f"{pair('x', 'a')} y = MatMul(a, w) {pair('f', 'w')}", f=np.ones((8, 8), np.float32))),
+        "axis",
+        [1],
+    ),
+    "codes clipped to 2^80": lambda: flat(BETWEEN.format("Clip <min = 1208925819614629174706176.0> (q)"), opset=10),
+    "codes clipped to infinity": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.array(np.inf, np.float32)),
+    "a Softmax along an axis below all": lambda: image(f"{pair('x', 'a')} y = Softmax <axis = -9> (a)"),
+    "a MatMul whose second input is left out": lambda: flat(f"{pair('x', 'a')} y = MatMul(a, )"),
+    "an averaged image without channels": lambda: model(
+        "net (float[1,0,1600000,1600000] x) => (float[a,b,c,d] y) <int8 z = {0}, float s = {0.5}> "
+        f"{{ {pair('x', 'a')} y = AveragePool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (a) }}"
+    ),
     "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
 }
 

@@ -253,7 +253,7 @@ CONFIG = _record(
         "automatic_tensor_scales": _map(_NUMBER),
         "diagnostics": _list(_DIAGNOSTIC),
         "options": {
-            **_record({}, {"target": _maybe(_TEXT), "shapes": _maybe(_TEXTS)}),
+            **_record({}, {**_row("target platform", _maybe(_TEXT)), "shapes": _maybe(_TEXTS)}),
             "additionalProperties": True,
         },
         "source": _FILE,

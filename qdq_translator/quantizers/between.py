@@ -65,7 +65,10 @@ def _clip(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[
     if list(read) != node.inputs[:1] or low is None or high is None:
         return None
     codes = read[node.inputs[0]]
-    bounds = (int(max(codes.bounds[0], low)), int(min(codes.bounds[1], high)))
+    lowest, highest = max(codes.bounds[0], low), min(codes.bounds[1], high)
+    if not all(abs(bound) < 2**31 for bound in (lowest, highest)):
+        return None
+    bounds = (int(lowest), int(highest))
     clipped = dataclasses.replace(codes, bounds=bounds)
     clamp = clipped.clamp()
     if clamp == codes.clamp():

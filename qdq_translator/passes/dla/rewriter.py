@@ -57,7 +57,7 @@ class Rewriter(Editor):
 
         Raises ModelError where it is too large.
         """
-        self.budget.allow(shape, 4, 0, f"A rewrite of '{name}'")
+        self.budget.allow([max(1, size) for size in shape], 4, 0, f"A rewrite of '{name}'")
 
     def scale_layer(
         self, source: str, target: str, channels: int, factor: Any, shift: float, name: str, dtype: Any

@@ -366,7 +366,7 @@ def softmax_axis(layer: Layer) -> Optional[str]:
         return None
     axis = operators.axis(layer.node, layer.context.graph.opset())
     axis = axis + len(shape) if axis < 0 else axis
-    size = shape[axis] if axis < len(shape) else None
+    size = shape[axis] if 0 <= axis < len(shape) else None
     if size is None:
         return None
     others = [d for i, d in enumerate(shape) if i not in (0, axis)]
