@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +171,7 @@ def _common_characters() -> list[str]:
     return [character for character in map(chr, range(0x4E00, 0xA000)) if frequent(character)]
 
 
-@cache
+@lru_cache(maxsize=None)
 def _paths() -> dict[str, Path]:
     return {path.name: path for path in sorted(FONT_FOLDER.rglob("*")) if path.suffix in (".ttf", ".otf", ".ttc")}
 
