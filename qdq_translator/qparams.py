@@ -54,7 +54,8 @@ class QuantParams:
         if self.dtype == "int8" and not self.zero_point.any():
             return np.float32(self.scale.max())
         low, high = self.real_range()
-        return np.float32(max(high / INT8_MAX, -low / 128))
+        largest = float(np.finfo(np.float32).max)  # no real value lies beyond
+        return np.float32(max(min(high, largest) / INT8_MAX, -max(low, -largest) / 128))
 
 
 def along(values: np.ndarray, axis: Optional[int], rank: int) -> np.ndarray:

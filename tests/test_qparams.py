@@ -79,6 +79,12 @@ def test_random_values_and_axes(data: st.DataObject) -> None:
     )
 
 
+def test_no_scale_is_infinite() -> None:
+    """Codes that stand for values beyond float32."""
+    params = QuantParams(np.float32(3e38), np.array(-128), "int8", None, np.dtype(np.float32))
+    assert float(params.symmetric_scale()) == pytest.approx(np.finfo(np.float32).max / 127)
+
+
 def test_dequantize_int32() -> None:
     """A bias code beyond 2**24 is rounded to float32 first, as ONNX Runtime does."""
     codes = np.array([2**24 + 1, -(2**31), 2**31 - 1, 5], np.int32)
