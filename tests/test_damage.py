@@ -181,6 +181,11 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
         "net (float[1,0,1600000,1600000] x) => (float[a,b,c,d] y) <int8 z = {0}, float s = {0.5}> "
         f"{{ {pair('x', 'a')} y = AveragePool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (a) }}"
     ),
+    "a Pad that would overflow the padding of its Conv": lambda: image(
+        f"{pair('x', 'a')} p = Pad(a, n) y = Conv <pads = [9223372036854775807, 0, 0, 0]> (p, k)",
+        n=np.array([0, 0, 1, 0, 0, 0, 0, 0]),
+        k=np.ones((4, 4, 1, 1), np.float32),
+    ),
     "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
 }
 

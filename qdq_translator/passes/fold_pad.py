@@ -67,6 +67,8 @@ def _fold(graph: Graph, pad: Node, reader: Node, pads: list[int]) -> None:
     if len(window.pads) != 2 * (rank - 2):
         return
     total = [a + b for a, b in zip(window.pads, begins[2:] + ends[2:])]
+    if max(total) >= 2**31:  # what TensorRT's dimensions hold
+        return
     if not reader.is_op("Conv"):
         if any(p >= k for p, k in zip(total, window.kernel * 2)):
             return
