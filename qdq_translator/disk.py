@@ -105,8 +105,12 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 def appear_together(folder: Path) -> Iterator[Path]:
     """Gives a scratch folder inside `folder`; what stands in it at the end replaces its namesakes in `folder`.
 
-    On any error nothing of it appears and what was there stays. Raises UserError where the folder cannot be written.
+    On any error nothing of it appears and what was there stays. Inside another such scratch folder, what is written appears
+    with the rest. Raises UserError where the folder cannot be written.
     """
+    if folder.name.startswith(_SCRATCH):  # its lock is held, by the set that it belongs to
+        yield folder
+        return
     with contextlib.ExitStack() as alive:
         try:
             folder.mkdir(parents=True, exist_ok=True)

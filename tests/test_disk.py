@@ -237,3 +237,18 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONIOENCODING": "utf-8", "LC_ALL": "C.UTF-8"},
         )
         assert done.returncode == 0 and b"unexpected" not in done.stderr, done.stderr
+
+
+def test_a_set_within_a_set_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file and a set written into the scratch folder of another set appear with it; its lock is this process's own."""
+
+    def asleep(_: float) -> None:
+        raise AssertionError("waited for its own lock")
+
+    monkeypatch.setattr("qdq_translator.disk.time.sleep", asleep)
+    with appear_together(tmp_path) as scratch:
+        write_file(scratch / "a.txt", b"a")
+        with appear_together(scratch) as inner:
+            (inner / "b.txt").write_bytes(b"b")
+        assert not list(tmp_path.glob("*.txt"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
