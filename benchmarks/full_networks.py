@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import numpy as np
+
+from e2e_workflow.common.symmetric import quantize_symmetric
 
 
 def _warm(network: Any, side: int) -> Any:
@@ -101,33 +103,13 @@ def export(make: Callable[[], Any], size: int, path: Path) -> None:
 
 
 def quantize(source: Path, target: Path) -> None:
-    """Per-channel int8 weights, int8 activations with zero point 0."""
-    from onnxruntime import quantization
+    """Per-channel int8 weights, int8 activations with zero point 0, calibrated on noise."""
+    import onnx
 
-    class Noise(quantization.CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            import onnx
-
-            dims = onnx.load(str(source)).graph.input[0].type.tensor_type.shape.dim
-            generator = np.random.default_rng(0)
-            shape = [d.dim_value for d in dims]
-            self._feeds: Iterator[dict[str, np.ndarray]] = iter(
-                [{"images": generator.standard_normal(shape).astype(np.float32)} for _ in range(2)]
-            )
-
-        def get_next(self) -> Any:
-            return next(self._feeds, None)
-
-    quantization.quantize_static(
-        str(source),
-        str(target),
-        Noise(),
-        quant_format=quantization.QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=quantization.QuantType.QInt8,
-        weight_type=quantization.QuantType.QInt8,
-        extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
-    )
+    shape = [d.dim_value for d in onnx.load(str(source)).graph.input[0].type.tensor_type.shape.dim]
+    generator = np.random.default_rng(0)
+    feeds = ({"images": generator.standard_normal(shape).astype(np.float32)} for _ in range(2))
+    quantize_symmetric(source, target, feeds)
 
 
 def main() -> int:

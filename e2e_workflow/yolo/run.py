@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from e2e_workflow.common.symmetric import quantize_symmetric
 from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.cli import main as command
 from qdq_translator.formats.files import TranslationFiles
@@ -68,29 +69,9 @@ def images(folder: Path | None, shape: list[int]) -> Iterator[np.ndarray]:
 
 def quantize(source: Path, target: Path, folder: Path | None, exclude: list[str]) -> None:
     """ONNX Runtime's static quantization with zero points of 0; `exclude`: nodes that stay float."""
-    from onnxruntime import quantization
-
-    class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            value = onnx.load(str(source), load_external_data=False).graph.input[0]
-            self._name = value.name
-            self._images = images(folder, [d.dim_value or 1 for d in value.type.tensor_type.shape.dim])
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            found = next(self._images, None)
-            return None if found is None else {self._name: found}
-
-    quantization.quantize_static(
-        str(source),
-        str(target),
-        Images(),
-        quant_format=quantization.QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=quantization.QuantType.QInt8,
-        weight_type=quantization.QuantType.QInt8,
-        nodes_to_exclude=exclude,
-        extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
-    )
+    value = onnx.load(str(source), load_external_data=False).graph.input[0]
+    shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
+    quantize_symmetric(source, target, ({value.name: image} for image in images(folder, shape)), exclude)
 
 
 def row(name: str, done: Translation) -> dict[str, Any]:
