@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_SCRATCH = ".qdq-"
+_SCRATCH = ".qdq_unfinished-"
 _KEPT = ".earlier"
 """Inside a scratch folder: what stood where the new files go."""
 _PATIENCE = 10.0

@@ -60,7 +60,7 @@ def test_whenever_a_run_is_killed_every_file_is_whole_and_the_next_run_tidies_up
         assert killed_at(call, lambda folder=folder: write_set(folder, "new"))  # type: ignore[misc]
         now = contents(folder)
         assert set(now) == set(NAMES) and all(now[n] in (a_set("old")[n], a_set("new")[n]) for n in NAMES)
-        left_over += any(folder.glob(".qdq-*"))
+        left_over += any(folder.glob(".qdq_unfinished-*"))
         write_set(folder, "newest")
         assert contents(folder) == a_set("newest") and len(list(folder.iterdir())) == len(NAMES)
     assert left_over > number // 2
@@ -76,11 +76,11 @@ def test_the_scratch_folder_of_a_live_run_is_never_touched(tmp_path: Path) -> No
 
 def test_without_locks_scratch_folders_go_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "fcntl", None)
-    for name, age in ((".qdq-old", 2), (".qdq-new", 0)):
+    for name, age in ((".qdq_unfinished-old", 2), (".qdq_unfinished-new", 0)):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (0, os.stat(tmp_path).st_mtime - age * 86400))
     write_set(tmp_path, "x")
-    assert not (tmp_path / ".qdq-old").exists() and (tmp_path / ".qdq-new").exists()
+    assert not (tmp_path / ".qdq_unfinished-old").exists() and (tmp_path / ".qdq_unfinished-new").exists()
 
 
 def test_runs_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_target_that_is_a_folder_changes_nothing(tmp_path: Path) -> None:
     before = contents(tmp_path)
     with pytest.raises(UserError, match=r"c is a folder.*Nothing was changed"):
         write_set(tmp_path, "new")
-    assert contents(tmp_path) == before and not list(tmp_path.glob(".qdq-*"))
+    assert contents(tmp_path) == before and not list(tmp_path.glob(".qdq_unfinished-*"))
 
 
 def test_write_file(tmp_path: Path) -> None:
@@ -252,3 +252,14 @@ def test_a_set_within_a_set_waits_for_nobody(tmp_path: Path, monkeypatch: pytest
             (inner / "b.txt").write_bytes(b"b")
         assert not list(tmp_path.glob("*.txt"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
+def test_a_users_folder_with_the_programs_name_is_nobodys_scratch(tmp_path: Path) -> None:
+    mine = tmp_path / ".qdq-translator"
+    write_file(mine / "a.txt", b"a")
+    os.utime(mine, (0, 0))
+    with appear_together(mine) as scratch:
+        (scratch / "b.txt").write_bytes(b"b")
+        assert scratch.parent == mine
+    write_file(tmp_path / "c.txt", b"c")  # this run removes what others left over
+    assert sorted(path.name for path in mine.iterdir()) == ["a.txt", "b.txt"]

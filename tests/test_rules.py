@@ -59,7 +59,7 @@ def test_section_6_what_where_and_how_to_mend(
     said = capsys.readouterr().err
     assert all(word in said for word in words) and one_or_two_sentences(said.replace("bad.onnx:", "")), said
     assert {n: (out / n).read_bytes() for n in earlier} == earlier
-    assert (out / "good_noqdq.onnx").exists() and not list(out.glob(".qdq-*"))
+    assert (out / "good_noqdq.onnx").exists() and not list(out.glob(".qdq_unfinished-*"))
 
 
 def external(tmp_path: Path) -> tuple[Path, onnx.ModelProto]:

@@ -295,7 +295,7 @@ def test_two_searches_into_one_folder_at_once_are_refused(
             assert main(asked) == 1
         finally:
             process.kill()
-    assert main(asked) == 0 and journal.exists() and not list(tmp_path.glob(".qdq-*"))
+    assert main(asked) == 0 and journal.exists() and not list(tmp_path.glob(".qdq_unfinished-*"))
 
 
 # -------------------------------------------------------------------- points
