@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, simulate
@@ -21,6 +22,8 @@ SCALE = 1 / 32
 """A power of two: sums of codes are exact whatever their order, and ties are ties in both engines."""
 BATCHES = ("1", "3", "N")
 """Static batch sizes, and one that only the caller knows."""
+covers = pytest.mark.covers
+"""What a test is about: cases and clauses of the rule's docstring (`test_docstrings.py`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +144,7 @@ __all__ = [
     "SCALE",
     "Pair",
     "both",
+    "covers",
     "feed_of",
     "graph",
     "ints",

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, graph, pair, same
+from tests.dla.check import BATCHES, SCALE, both, covers, graph, pair, same
 
 XAVIER = {"target": "xavier-dla", "platform": "jetpack-5.1"}
 END = pair("m", "p") + "y = Relu (p)"
 
 
-def pool(attributes: str, batch: str = "1", size: str = "7,6"):  # type: ignore[no-untyped-def]
+WINDOW = "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"
+
+
+def pool(attributes: str, batch: str = "1", size: str = "7,6", opset: int = 17):  # type: ignore[no-untyped-def]
     body = pair("x", "q") + f"m = AveragePool <{attributes}> (q)\n" + END
-    return graph(f"float[{{N}},3,{size}] x", "float[b,c,h,w] y", body, batch)
+    return graph(f"float[{{N}},3,{size}] x", "float[b,c,h,w] y", body, batch, opset)
 
 
+@covers(1, "targets that take the layer as it is (Orin)")
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     "attributes",
@@ -37,11 +41,13 @@ def test_case_1(attributes: str, batch: str) -> None:
 @pytest.mark.parametrize(
     ("attributes", "size", "why"),
     [
-        ("kernel_shape = [3, 3], pads = [1, 1, 1, 1], ceil_mode = 1, strides = [2, 2]", "7,6", "rounds"),
-        ("kernel_shape = [3, 3], pads = [1, 1, 1, 1]", "H,W", "known"),
+        pytest.param(f"{WINDOW}, ceil_mode = 1, strides = [2, 2]", "7,6", "rounds", marks=covers("ceil_mode")),
+        pytest.param(f"{WINDOW}, dilations = [2, 1]", "7,6", "dilated", marks=covers("dilation")),
+        pytest.param(WINDOW, "H,W", "known", marks=covers("unknown sizes")),
     ],
 )
 def test_not(attributes: str, size: str, why: str) -> None:
-    found = both(pool(attributes, size=size), **XAVIER)
+    opset = 19 if "dilations" in attributes else 17
+    found = both(pool(attributes, size=size, opset=opset), **{**XAVIER, **({"platform": None} if opset > 17 else {})})
     assert "Mul" not in found.ops
     assert why in found.reason(found.rewritten.graph.producer["m"].name)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, SCALE, both, covers, graph, ints, pair, same, weights
 
 TO = {
     "five": ints(0, 2, 4, 6, 4),
@@ -29,6 +29,7 @@ def chain(body: str, batch: str = "1", out: str = "float[b,c,h,w] y", **more: np
     return graph("float[{N},8,6,4] x", out, pair("x", "q") + body, batch, **used)
 
 
+@covers(1, 2, 3)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("body", "ops"),
@@ -54,6 +55,7 @@ def test_cases_1_to_3(body: str, ops: list[str], batch: str) -> None:
     assert moves == ops and "D17" in found.rules and not found.gpu()[1]
 
 
+@covers(4, 5)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("body", "op", "shape"),
@@ -102,9 +104,21 @@ def test_scales_between_go_to_the_end() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("a = Reshape (q, three)\nb2 = Transpose (a)\nc = Reshape (b2, back)\ny = Relu (c)", "no Conv"),
-        ("a = Reshape (q, five)\n" + pair("a", "p", "s2") + "c = Reshape (p, back)\ny = Relu (c)", "different scales"),
-        ("a = Reshape (q, three)\ny = Reshape (a, back)", "graph output"),
+        pytest.param(
+            "a = Reshape (q, three)\nb2 = Transpose (a)\nc = Reshape (b2, back)\ny = Relu (c)",
+            "no Conv",
+            marks=covers("other orders"),
+        ),
+        pytest.param(
+            "a = Reshape (q, five)\n" + pair("a", "p", "s2") + "c = Reshape (p, back)\ny = Relu (c)",
+            "different scales",
+            marks=covers("between different scales of the model's own"),
+        ),
+        pytest.param(
+            "a = Reshape (q, three)\ny = Reshape (a, back)",
+            "graph output",
+            marks=covers("case 1 for graph outputs"),
+        ),
     ],
 )
 def test_not(body: str, why: str) -> None:
@@ -113,11 +127,51 @@ def test_not(body: str, why: str) -> None:
     assert any(why in row["why"] for row in found.rewritten.rewrites.left(found.rewritten.dla))
 
 
-def test_not_where_others_read_in_between() -> None:
-    found = both(chain(SHUFFLE + "y = Relu (c)\no = Relu (a)", out="float[b,c,h,w] y, float[b,g,c,h,w] o"))
-    assert "Conv" not in found.ops
+@covers("what others read in between", "graph outputs in between")
+@pytest.mark.parametrize("other", ["o = Relu (a)", ""])
+def test_not_where_others_read_in_between(other: str) -> None:
+    read = "o" if other else "a"
+    found = both(chain(f"{SHUFFLE}y = Relu (c)\n{other}", out=f"float[b,c,h,w] y, float[b,g,c,h,w] {read}"))
+    assert "Conv" not in found.ops and "Transpose" in found.ops
 
 
+def blocks(op: str, size: int, channels: int = 1):  # type: ignore[no-untyped-def]
+    """SpaceToDepth ("Conv") or PixelShuffle ("ConvTranspose") by blocks of `size`, from two rows or columns of blocks."""
+    square = size * size
+    if op == "Conv":
+        shape, order = f"1,{channels},{2 * size},{size}", "0, 1, 3, 5, 2, 4"
+        to, back = ints(0, channels, 2, size, 1, size), ints(0, square * channels, 2, 1)
+    else:
+        shape, order = f"1,{square * channels},1,2", "0, 1, 4, 2, 5, 3"
+        to, back = ints(0, channels, size, size, 1, 2), ints(0, channels, size, 2 * size)
+    body = pair("x", "q") + f"a = Reshape (q, to)\nb2 = Transpose <perm = [{order}]> (a)\nc = Reshape (b2, back)\n"
+    return graph(f"float[{shape}] x", "float[b,c,h,w] y", body + "y = Relu (c)", to=to, back=back)
+
+
+@covers("blocks of more than 8 (22 in case 5)")
+@pytest.mark.parametrize(("op", "most"), [("Conv", 8), ("ConvTranspose", 22)])
+def test_not_with_larger_blocks(op: str, most: int) -> None:
+    assert same(blocks(op, most), bits=True, relative=0).ops == [op, "Relu"]
+    assert "D17" not in same(blocks(op, most + 1), bits=True, relative=0).rules
+
+
+@covers("channels above 8192")
+def test_not_with_more_channels() -> None:
+    body = pair("x", "q") + SHUFFLE + "y = Relu (c)"
+    more = {"five": ints(0, 2, 4097, 1, 2), "back": ints(0, 8194, 1, 2)}
+    found = same(graph("float[1,8194,1,2] x", "float[b,c,h,w] y", body, **more))
+    assert "D17" not in found.rules
+
+
+@covers("sizes that are not known (the batch size may be)")
+def test_not_with_unknown_sizes() -> None:
+    body = pair("x", "q") + SHUFFLE + "y = Relu (c)"
+    more = {"five": ints(0, 2, 4, -1, 4), "back": ints(0, 8, -1, 4)}
+    found = both(graph("float[1,8,h,4] x", "float[b,c,h2,w] y", body, **more))
+    assert "D17" not in found.rules and "not known" in found.reason(found.rewritten.graph.producer["c"].name)
+
+
+@covers("where the DLA takes every one of them")
 def test_not_where_the_dla_takes_it() -> None:
     body = "a = Transpose <perm = [0, 2, 3, 1]> (q)\nc = Reshape (a, big)\ny = Relu (c)"
     assert "D17" not in both(chain(body)).rules

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdq_translator.passes.dla.conv_padding import zeros
-from tests.dla.check import BATCHES, graph, pair, same, weights
+from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
 
 END = pair("m", "p") + "y = Relu (p)"
 
@@ -24,6 +24,7 @@ def conv(attributes: str, kernel: tuple[int, int], size: str = "9,8", batch: str
     return graph(f"float[{{N}},2,{size}] x", "float[b,c,h,w] y", body, batch, **arrays)
 
 
+@covers(1, 2)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("attributes", "kernel", "grown", "pads"),
@@ -49,6 +50,7 @@ def test_cases_1_and_2(attributes: str, kernel: tuple[int, int], grown: list[int
     assert found.rewritten.weights[0].codes == 8 * grown[0] * grown[1]
 
 
+@covers(3)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_case_3_rows_that_no_window_reaches(batch: str) -> None:
     # 8 rows, kernel 3, stride 2, padding 1 and 0: the window ends at row 7; a row more behind changes nothing
@@ -75,6 +77,7 @@ def test_zeros_are_the_fewest_that_do_it() -> None:
                     assert zeros(kernel, begin, end, dilation) == expected
 
 
+@covers(4)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("attributes", "kernel", "copied", "pads"),
@@ -96,7 +99,34 @@ def test_case_4_the_rest_by_a_conv_that_copies(
     assert all(w.exact for w in found.rewritten.weights)
 
 
-def test_not() -> None:
+@covers("more than 31 rows or columns in case 4")
+def test_not_above_31() -> None:
     found = same(conv("pads = [30, 0, 30, 0]", (1, 1)), bits=True)
     assert "D13" not in found.rules
     assert "one that copies" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "shape", "weight"),
+    [
+        pytest.param(
+            'auto_pad = "SAME_UPPER", strides = [2, 2]',
+            "2,h,w",
+            "b",
+            marks=covers("auto_pad with unknown sizes"),
+        ),
+        pytest.param("pads = [0, 0, 1, 1]", "2,9,8", "Relu", marks=covers("weights that are not constant")),
+        pytest.param(
+            "pads = [4, 4, 4, 4], dilations = [4, 4]",
+            "c,9,8",
+            "b",
+            marks=covers("an input whose channels are not known in case 4"),
+        ),
+    ],
+)
+def test_not(attributes: str, shape: str, weight: str) -> None:
+    computed = weight == "Relu"
+    body = pair("x", "q") + ("w = Relu (v)\n" if computed else "") + f"m = Conv <{attributes}> (q, w)\n" + END
+    inputs = f"float[1,{shape}] x" + (", float[4,2,3,3] v" if computed else "")
+    found = both(graph(inputs, "float[n,k,h2,w2] y", body, **({} if computed else {"w": weights(1, 4, 2, 3, 3)})))
+    assert "D13" not in found.rules and found.ops.count("Conv") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, graph, pair, same, weights
+from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
 
 W1, W2 = weights(1, 8, 12), weights(2, 5, 8)
 ARRAYS = {"w1": W1, "b1": weights(3, 8), "w2": W2, "b2": weights(4, 5)}
@@ -22,6 +22,7 @@ MLP = (
 )
 
 
+@covers(3)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_classifier_becomes_one_dla_subgraph(batch: str) -> None:
     found = same(ends(batch, MLP), batch, bits=True)
@@ -59,6 +60,7 @@ def test_pooled_features_need_no_reshape(batch: str) -> None:
     assert found.rewritten.rewrites.tensors == {"f": ["m"]}
 
 
+@covers(1)
 @pytest.mark.parametrize(
     "dense",
     [
@@ -74,6 +76,7 @@ def test_forms_of_the_dense_layer(dense: str) -> None:
     assert found.ops == ["Reshape", "Conv", "Reshape"]
 
 
+@covers(2)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_layers_around(batch: str) -> None:
     body = (
@@ -112,18 +115,44 @@ def test_shared_weight_is_copied() -> None:
 @pytest.mark.parametrize(
     ("body", "shape"),
     [
-        ("y = Gemm <transB = 1> (q, w1, b1)", "12"),  # two-dimensional all along: runs as it is
-        ("f = Flatten (q)\nt = Transpose (f)\ny = Gemm <transA = 1, transB = 1> (t, w1)", "3,2,2"),
-        ("f = Flatten (q)\ng1 = Relu (f)\ny = Gemm (g1, f2)\nf2 = Transpose (g1)", "3,2,2"),
+        pytest.param(
+            "y = Gemm <transB = 1> (q, w1, b1)",  # two-dimensional all along: runs as it is
+            "12",
+            marks=covers("where the DLA gains nothing (more such Reshapes come than layers for the GPU go)"),
+        ),
+        pytest.param(
+            "f = Flatten (q)\nt = Transpose (f)\ny = Gemm <transA = 1, transB = 1> (t, w1)",
+            "3,2,2",
+            marks=covers("transA 1"),
+        ),
+        pytest.param(
+            "f = Flatten (q)\ng1 = Relu (f)\ny = Gemm (g1, f2)\nf2 = Transpose (g1)",
+            "3,2,2",
+            marks=covers("weights that are not constant"),
+        ),
+        pytest.param(
+            "f = Flatten (q)\nc = ReduceMax <axes = [0]> (f)\ny = Gemm <transB = 1> (f, w1, r)\nr = Gemm <transB = 1> (c, w1)",
+            "3,2,2",
+            marks=covers("a bias that is not one value a channel"),
+        ),
+        pytest.param("y = MatMul (q, wt)", "4,12", marks=covers("tensors of other ranks")),
     ],
-    ids=["no four dimensions", "transposed", "no constant weight"],
 )
 def test_not(body: str, shape: str) -> None:
-    found = same(ends("1", body, shape))
+    more = {"wt": np.ascontiguousarray(W1.T)} if "wt" in body else {}
+    found = same(ends("1", body, shape, out="float[b,i,k] y" if more else "float[b,k] y", **more))
     assert "D5" not in found.rules and "Conv" not in found.ops
 
 
-def test_not_above_8192_channels() -> None:
+@covers("C above 8192")
+@pytest.mark.parametrize(("size", "applies"), [("2,64,64", True), ("1,91,91", False)])
+def test_not_above_8192_channels(size: str, applies: bool) -> None:
     body = "f = Flatten (q)\ny = MatMul (f, big)"
-    found = same(ends("1", body, "1,91,91", big=weights(1, 8281, 2)))
-    assert "MatMul" in found.ops
+    found = same(ends("1", body, size, big=weights(1, 8192 if applies else 8281, 2)))
+    assert ("D5" in found.rules) is applies and ("MatMul" in found.ops) is not applies
+
+
+@covers("C unknown")
+def test_not_with_unknown_channels() -> None:
+    found = both(ends("1", "f = Flatten (q)\ny = Gemm <transB = 1> (f, w1, b1)", "3,h,w"))
+    assert "D5" not in found.rules and "Gemm" in found.ops

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dla.check import BATCHES, graph, pair, same, weights
+from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
 
 END = pair("m", "p") + "y = Relu (p)"
 
 
+@covers(1, 2)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("op", "shape", "layer"),
@@ -35,11 +36,36 @@ def test_scales_pass_as_before() -> None:
     assert found.rewritten.scales["m"].origin.rule == "D11"
 
 
-def test_not_above_a_stride_of_8() -> None:
-    body = pair("x", "q") + "m = SpaceToDepth <blocksize = 9> (q)\n" + END
-    found = same(graph("float[1,1,18,9] x", "float[b,c,h,w] y", body), bits=True)
-    assert "SpaceToDepth" in found.ops
-    assert "block size 9" in found.reason(found.rewritten.graph.producer["m"].name)
+@covers("block sizes above what the DLA takes (stride 8 for the Conv, 22 for the ConvTranspose)")
+@pytest.mark.parametrize(
+    ("op", "block", "shape", "applies"),
+    [
+        ("SpaceToDepth", 8, "1,16,8", True),
+        ("SpaceToDepth", 9, "1,18,9", False),
+        ("DepthToSpace", 22, "484,1,2", True),
+        ("DepthToSpace", 23, "529,1,2", False),
+    ],
+)
+def test_not_above_the_largest_stride(op: str, block: int, shape: str, applies: bool) -> None:
+    body = pair("x", "q") + f"m = {op} <blocksize = {block}> (q)\n" + END
+    found = same(graph(f"float[1,{shape}] x", "float[b,c,h,w] y", body), bits=True)
+    assert (op not in found.ops) is applies is ("D11" in found.rules)
+    assert applies or f"block size {block}" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "why"),
+    [
+        pytest.param("SpaceToDepth <blocksize = 1>", "3,4,4", "", marks=covers("block sizes of 1")),
+        pytest.param("SpaceToDepth <blocksize = 2>", "c,4,4", "known", marks=covers("unknown channels")),
+        pytest.param("SpaceToDepth <blocksize = 2>", "2049,2,2", "limits", marks=covers("more than 8192 channels")),
+        pytest.param("DepthToSpace <blocksize = 2>", "8196,1,1", "limits", marks=covers("more than 8192 channels")),
+    ],
+)
+def test_not(op: str, shape: str, why: str) -> None:
+    found = both(graph(f"float[1,{shape}] x", "float[b,k,h,w] y", pair("x", "q") + f"m = {op} (q)\n" + END))
+    assert "D11" not in found.rules
+    assert not why or why in found.reason(found.rewritten.graph.producer["m"].name)
 
 
 def test_d0_more_than_twice_the_weights_are_told() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, engine, graph, pair, same
+from tests.dla.check import BATCHES, SCALE, both, covers, engine, graph, pair, same
 from tests.explicit_reference import run
 from tests.small_models import f32
 
@@ -13,6 +13,7 @@ END = pair("m", "p") + "y = Relu (p)"
 X = "float[{N},3,4,5] x"
 
 
+@covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("op", ["HardSigmoid (q)", "HardSigmoid <alpha = 0.1666667, beta = 0.4> (q)"])
 def test_case_1(op: str, batch: str) -> None:
@@ -23,6 +24,7 @@ def test_case_1(op: str, batch: str) -> None:
     assert scales["m_scaled"].value == scales["m"].value == SCALE
 
 
+@covers(2)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_case_2(batch: str) -> None:
     found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + "m = HardSwish (q)\n" + END, batch), batch)
@@ -70,7 +72,15 @@ def test_half_precision() -> None:
     assert "BatchNormalization" in found.ops
 
 
-def test_not_with_three_dimensions() -> None:
-    found = same(graph("float[1,3,4] x", "float[b,c,h] y", pair("x", "q") + "m = HardSwish (q)\n" + END))
-    assert "HardSwish" in found.ops
+@pytest.mark.parametrize("op", ["HardSwish", "HardSigmoid"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param("1,3,4", marks=covers("tensors that are not four-dimensional")),
+        pytest.param("1,c,4,5", marks=covers("an unknown number of channels")),
+    ],
+)
+def test_not(shape: str, op: str) -> None:
+    found = both(graph(f"float[{shape}] x", f"float[{shape}] y", pair("x", "q") + f"m = {op} (q)\n" + END))
+    assert op in found.ops and not found.rules
     assert "four dimensions" in found.reason(found.rewritten.graph.producer["m"].name)

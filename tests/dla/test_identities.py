@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
 
 CONV = {"w": weights(0, 4, 2, 1, 1)}
 SIZE = "t = Shape (x)\ne = Gather (t, two)\n"
 """The height of the input, computed when the network runs."""
 
 
+@covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_case_1(batch: str) -> None:
     body = pair("x", "q") + SIZE + "c = Conv (q, w)\ni = Slice (c, zero, e, two)\n" + pair("i", "p") + "y = Relu (p)"
@@ -28,17 +29,48 @@ def test_case_1(batch: str) -> None:
 @pytest.mark.parametrize(
     "body, outputs",
     [
-        ("c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"), "float[1,4,3,3] y, float[1,4,3,3] z2"),
-        ("c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)", "float[1,4,3,3] y"),
+        pytest.param(
+            "c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"),
+            "float[1,4,3,3] y, float[1,4,3,3] z2",
+            marks=covers("a graph output made from a tensor that others read"),
+        ),
+        pytest.param(
+            "c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)",
+            "float[1,4,3,3] y",
+            marks=covers("between two tensors with different scales of their own"),
+        ),
+        pytest.param(
+            "y = Identity (x)\nc = Conv (q, w)\nr = Relu (c)",
+            "float[1,2,3,3] y, float[1,4,3,3] r",
+            marks=covers("a graph output made from a graph input"),
+        ),
     ],
-    ids=["a graph output", "between different scales"],
-)  # fmt: skip
+)
 def test_what_f7_leaves_becomes_a_scale_by_rule_d9(body: str, outputs: str) -> None:
     found = same(graph("float[1,2,3,3] x", outputs, pair("x", "q") + body, **CONV, s2=np.float32(0.07)))
     assert "BatchNormalization" in found.ops and "Identity" not in found.ops and found.gpu() == (["Identity"], [])
     assert found.rewritten.tensor_scales == found.plain.tensor_scales
 
 
+@covers("a graph output made from a constant")
+def test_not_from_a_constant() -> None:
+    body = pair("x", "q") + "c = Conv (q, w)\nr = Relu (c)\ny = Identity (k)"
+    explicit = graph("float[1,2,3,3] x", "float[2] y, float[1,4,3,3] r", body, **CONV, k=np.ones(2, np.float32))
+    found = same(explicit)
+    assert "Identity" in found.ops and "D2" not in found.rules
+
+
+@covers("a Dropout in training mode")
+def test_not_in_training_mode() -> None:
+    body = pair("x", "q") + "c = Conv (q, w)\nd = Dropout (c, ratio, train)\ny = Relu (d)"
+    more = {"ratio": np.float32(0.5), "train": np.bool_(True)}
+    found = both(graph("float[1,2,3,3] x", "float[1,4,3,3] y", body, **CONV, **more))
+    assert "Dropout" in found.ops and not found.rules
+    done = both(graph("float[1,2,3,3] x", "float[1,4,3,3] y", body, **CONV, **{**more, "train": np.bool_(False)}))
+    assert "Dropout" not in done.ops
+
+
+@covers("a Dropout whose mask is in use")
 def test_not_with_a_mask_in_use() -> None:
     body = "c = Conv (q, w)\ny, m = Dropout (c)"
     found = same(graph("float[1,2,3,3] x", "float[1,4,3,3] y, bool[1,4,3,3] m", pair("x", "q") + body, **CONV))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.errors import UserError
 from qdq_translator.passes.dla.max_pool import _axis
-from tests.dla.check import BATCHES, SCALE, both, graph, pair, same, weights
+from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, graph, pair, same, weights
 from tests.explicit_reference import random_inputs, run
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -26,6 +28,7 @@ def test_shares_add_up(kernel: int) -> None:
         assert (sum(b for _, b, _ in steps), sum(e for _, _, e in steps)) == (begin, end)
 
 
+@covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("attributes", "windows"),
@@ -49,6 +52,7 @@ def test_case_1(attributes: str, windows: list[list[int]], batch: str) -> None:
         assert (scale.value, scale.origin.rule, scale.origin.source) == (SCALE, "D15", "x")
 
 
+@covers(2)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("op", "size", "windows"),
@@ -76,6 +80,7 @@ def spp(scale: str) -> object:
     return graph("float[1,4,20,20] x", "float[b,c,h,w] y", body, s2=np.float32(SCALE / 2))
 
 
+@covers(3, "case 3 where the smaller one's output has a scale of its own")
 def test_case_3_each_step_once() -> None:
     found = same(spp("s"), bits=True, relative=0, infer_concat_scales=True)  # type: ignore[arg-type]
     pools = [n for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
@@ -113,8 +118,13 @@ def test_in_float_with_infinities_and_negative_values() -> None:
 @pytest.mark.parametrize(
     ("op", "size", "why"),
     [
-        ("MaxPool <kernel_shape = [9, 9], strides = [2, 2], ceil_mode = 1> (q)", "20,20", "rounds"),
-        ("MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known"),
+        pytest.param(
+            "MaxPool <kernel_shape = [9, 9], strides = [2, 2], ceil_mode = 1> (q)",
+            "20,20",
+            "rounds",
+            marks=covers("ceil_mode where sizes are not whole multiples"),
+        ),
+        pytest.param("MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known", marks=covers("unknown sizes")),
     ],
 )
 def test_not(op: str, size: str, why: str) -> None:
@@ -123,6 +133,18 @@ def test_not(op: str, size: str, why: str) -> None:
     assert why in found.reason(found.rewritten.graph.producer["m"].name)
 
 
+@covers("dilation")
+def test_not_with_dilation() -> None:
+    """TensorRT's parser refuses it: no rewrite may leave the dilation out and so get it past the parser."""
+    for rewrites in (False, True):
+        with pytest.raises(UserError, match="dilations"):
+            translate(
+                pool("MaxPool <kernel_shape = [9, 9], dilations = [1, 2]> (q)"),
+                TranslateOptions(dla_rewrites=rewrites, **ORIN),
+            )
+
+
+@covers("an output of indices")
 def test_not_with_indices() -> None:
     body = pair("x", "q") + "m, i = MaxPool <kernel_shape = [9, 9]> (q)\n" + END
     found = both(graph("float[1,3,20,20] x", "float[b,c,h,w] y, int64[b,c,h,w] i", body))

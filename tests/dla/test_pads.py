@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, graph, ints, pair, same
+from tests.dla.check import BATCHES, SCALE, both, covers, graph, ints, pair, same
 
 X = "float[{N},3,4,5] x"
 END = pair("m", "p") + "y = Relu (p)"
@@ -16,6 +16,7 @@ def padded(pads: list[int], batch: str = "1", extra: str = "", mode: str = "cons
     return graph(X, "float[b,c,h,w] y", body, batch, pads=ints(*pads), **more)
 
 
+@covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("pads", [[0, 0, 1, 2, 0, 0, 3, 0], [0, 0, 0, 0, 0, 0, 1, 1], [0, 0, 15, 2, 0, 0, 16, 2]])
 def test_case_1(pads: list[int], batch: str) -> None:
@@ -28,6 +29,7 @@ def test_case_1(pads: list[int], batch: str) -> None:
     assert found.rewritten.tensor_scales == found.plain.tensor_scales
 
 
+@covers(2, 3)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_case_2_and_3(batch: str) -> None:
     found = same(padded([0, 2, 0, 0, 0, 1, 0, 0], batch), batch, bits=True)
@@ -49,15 +51,35 @@ def test_scales_pass_as_before() -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (padded([0, 0, 1, 1, 0, 0, 1, 1], extra=", v", v=np.float32(0.5)), "zeros"),
-        (padded([0, 0, 1, 1, 0, 0, 1, 1], mode="reflect"), "zeros"),
-        (padded([0, 0, -1, 1, 0, 0, 1, 1]), "cuts"),
-        (padded([1, 0, 1, 1, 0, 0, 1, 1]), "batch"),
-        (padded([0, 0, 16, 1, 0, 0, 16, 1]), "31"),
+        pytest.param(
+            padded([0, 0, 1, 1, 0, 0, 1, 1], extra=", v", v=np.float32(0.5)),
+            "zeros",
+            marks=covers("a value other than 0"),
+        ),
+        pytest.param(
+            padded([0, 0, 1, 1, 0, 0, 1, 1], mode="reflect"), "zeros", marks=covers("modes other than constant")
+        ),
+        pytest.param(padded([0, 0, -1, 1, 0, 0, 1, 1]), "cuts", marks=covers("negative padding")),
+        pytest.param(padded([1, 0, 1, 1, 0, 0, 1, 1]), "batch", marks=covers("the batch axis")),
+        pytest.param(padded([0, 0, 0, 0, 1, 0, 0, 0]), "batch", marks=covers("the batch axis")),
+        pytest.param(padded([0, 0, 16, 1, 0, 0, 16, 1]), "31", marks=covers("more than 31 in one direction together")),
+        pytest.param(padded([0, 0, 1, 16, 0, 0, 1, 16]), "31", marks=covers("more than 31 in one direction together")),
     ],
-    ids=["value", "mode", "negative", "batch", "large"],
 )
 def test_not(model, why: str) -> None:  # type: ignore[no-untyped-def]
     found = same(model, bits=True)
     assert "Pad" in found.ops
     assert why in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pads"),
+    [
+        pytest.param("1,c,4,5", [0, 0, 1, 1, 0, 0, 1, 1], marks=covers("unknown channels")),
+        pytest.param("1,3,4", [0, 0, 1, 0, 0, 1], marks=covers("tensors that are not four-dimensional")),
+    ],
+)
+def test_not_with_other_inputs(shape: str, pads: list[int]) -> None:
+    out = "float[b,c,h,w] y" if len(pads) == 8 else "float[b,c,h] y"
+    found = both(graph(f"float[{shape}] x", out, pair("x", "q") + "m = Pad (q, pads)\n" + END, pads=ints(*pads)))
+    assert "Pad" in found.ops and "D10" not in found.rules

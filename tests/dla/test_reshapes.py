@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from qdq_translator.passes.dla.reshapes import target_sizes
-from tests.dla.check import BATCHES, both, graph, ints, pair, same
+from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same
 
 
+@covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("op", "sizes", "out"),
@@ -44,6 +45,7 @@ def test_a_squeeze_between_four_dimensions_and_four_runs_on_the_dla() -> None:
     assert target_sizes((2, 0, 3), (2, 0)) is None
 
 
+@covers("where more than one size behind the first is unknown")
 def test_not_where_sizes_are_unknown() -> None:
     body = pair("x", "q") + "m = Flatten <axis = 2> (q)\ny = Relu (m)"
     found = both(graph("float[N,C,H,W] x", "float[a,b] y", body))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, graph, pair, same, weights
+from tests.dla.check import BATCHES, SCALE, both, covers, graph, pair, same, weights
 
 X = "float[{N},3,4,5] x"
 END = pair("m", "p") + "y = Relu (p)"
 
 
+@covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_case_1(batch: str) -> None:
     found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + "m = Neg (q)\n" + END, batch), batch, bits=True)
@@ -19,6 +20,7 @@ def test_case_1(batch: str) -> None:
     assert found.rewritten.tensor_scales == found.plain.tensor_scales
 
 
+@covers(2)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     "divisor",
@@ -33,7 +35,12 @@ def test_case_2(divisor: np.ndarray, batch: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "op", ["Div (k, q)", "Div (q, wide)", "Div (q, zero)"], ids=["constant / x", "one value a column", "zero"]
+    "op",
+    [
+        pytest.param("Div (k, q)", marks=covers("c / x")),
+        pytest.param("Div (q, wide)", marks=covers("c of another shape")),
+        pytest.param("Div (q, zero)", marks=covers("c with a 0")),
+    ],
 )
 def test_case_2_not(op: str) -> None:
     arrays = {"k": np.float32(2), "wide": np.arange(1, 6, dtype=np.float32), "zero": np.zeros((3, 1, 1), np.float32)}
@@ -41,11 +48,21 @@ def test_case_2_not(op: str) -> None:
     assert "Div" in found.ops and found.reason(found.rewritten.graph.producer["m"].name)
 
 
-def test_not_with_two_dimensions() -> None:
-    found = same(graph("float[2,3] x", "float[b,c] y", pair("x", "q") + "m = Neg (q)\n" + END), bits=True)
-    assert "Neg" in found.ops
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param("2,3", marks=covers("tensors that are not four-dimensional")),
+        pytest.param("1,c,4,5", marks=covers("an unknown number of channels")),
+    ],
+)
+@pytest.mark.parametrize("op", ["Neg (q)", "Div (q, k)"])
+def test_not(op: str, shape: str) -> None:
+    more = {"k": np.float32(2)} if "k" in op else {}
+    found = both(graph(f"float[{shape}] x", f"float[{shape}] y", pair("x", "q") + f"m = {op}\n" + END, **more))
+    assert op.split()[0] in found.ops and "D9" not in found.rules
 
 
+@covers(3)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("op", ["Concat <axis = 1> (q)", "Identity (q)"])
 def test_case_3_a_requantization(op: str, batch: str) -> None:

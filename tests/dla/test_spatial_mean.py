@@ -8,15 +8,21 @@ import numpy as np
 import pytest
 
 from qdq_translator.passes.dla.spatial_mean import factors
-from tests.dla.check import BATCHES, SCALE, both, engine, feed_of, graph, ints, pair, same
+from tests.dla.check import BATCHES, SCALE, both, covers, engine, feed_of, graph, ints, pair, same
 from tests.explicit_reference import run
 
 END = pair("m", "p") + "y = Relu (p)"
+PRIME = covers("another prime factor above 8")
+UNEVEN = covers("a window that does not divide H or W (with ceil_mode too)")
 
 
 def mean(op: str, size: str, batch: str, opset: int = 17, **arrays: np.ndarray):  # type: ignore[no-untyped-def]
     body = pair("x", "q") + f"m = {op}\n" + END
     return graph(f"float[{{N}},4,{size}] x", "float[b,c,h,w] y", body, batch, opset, **arrays)
+
+
+def window(kernel: int, stride: int) -> str:
+    return f"kernel_shape = [{kernel}, {kernel}], strides = [{stride}, {stride}]"
 
 
 @pytest.mark.parametrize("size", range(1, 600))
@@ -32,6 +38,7 @@ def test_factors(size: int) -> None:
         assert len(found) >= math.log(size, 8) - 1e-9
 
 
+@covers(1, 2)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     "op",
@@ -87,6 +94,7 @@ def test_axes_as_an_input() -> None:
     assert found.ops == ["AveragePool", "Relu"]
 
 
+@covers(3)
 def test_case_3_large_average_pool() -> None:
     found = same(mean("AveragePool <kernel_shape = [16, 10], strides = [16, 10]> (q)", "32,20", "1"))
     assert [n.get("kernel_shape") for n in found.rewritten.graph.nodes][:2] == [[8, 5], [2, 2]]
@@ -100,6 +108,7 @@ def test_no_scale_for_the_tensors_between_where_the_result_has_none() -> None:
     assert list(found.rewritten.tensor_scales) == ["x"]
 
 
+@covers(4)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("size", "kernels"),
@@ -132,13 +141,20 @@ def test_case_4_every_prime_up_to_31(prime: int) -> None:
 @pytest.mark.parametrize(
     ("op", "size", "why"),
     [
-        ("GlobalAveragePool (q)", "37,26", "prime factor"),
-        ("GlobalAveragePool (q)", "143,8", "prime factor"),
-        ("AveragePool <kernel_shape = [13, 13], strides = [13, 13]> (q)", "26,26", "prime factor"),
-        ("GlobalAveragePool (q)", "h,w", "known"),
-        ("ReduceMean <axes = [1]> (q)", "4,4", "H and W only"),
-        ("AveragePool <kernel_shape = [10, 10], strides = [5, 5]> (q)", "20,20", "overlap"),
-        ("AveragePool <kernel_shape = [10, 10], strides = [10, 10], pads = [1, 1, 1, 1]> (q)", "20,20", "padded"),
+        pytest.param("GlobalAveragePool (q)", "37,26", "prime factor", marks=PRIME),
+        pytest.param("GlobalAveragePool (q)", "143,8", "prime factor", marks=PRIME),
+        pytest.param(f"AveragePool <{window(13, 13)}> (q)", "26,26", "prime factor", marks=PRIME),
+        pytest.param("GlobalAveragePool (q)", "h,w", "known", marks=covers("where H or W is unknown")),
+        pytest.param("ReduceMean <axes = [1]> (q)", "4,4", "H and W only", marks=covers("ReduceMean over other axes")),
+        pytest.param(f"AveragePool <{window(10, 5)}> (q)", "20,20", "overlap", marks=covers("windows that overlap")),
+        pytest.param(
+            f"AveragePool <{window(10, 10)}, pads = [1, 1, 1, 1]> (q)",
+            "20,20",
+            "padded",
+            marks=covers("padded windows"),
+        ),
+        pytest.param(f"AveragePool <{window(10, 10)}> (q)", "25,20", "divide", marks=UNEVEN),
+        pytest.param(f"AveragePool <{window(10, 10)}, ceil_mode = 1> (q)", "20,25", "divide", marks=UNEVEN),
     ],
 )
 def test_not(op: str, size: str, why: str) -> None:
@@ -152,8 +168,11 @@ def test_not(op: str, size: str, why: str) -> None:
 
 @pytest.mark.parametrize(
     "attributes, size, out",
-    [('kernel_shape = [16, 16], auto_pad = "SAME_UPPER"', 16, 16), ("kernel_shape = [10, 10], strides = [10, 10], dilations = [2, 2]", 20, 1)],
-)  # fmt: skip
+    [
+        pytest.param('kernel_shape = [16, 16], auto_pad = "SAME_UPPER"', 16, 16, marks=covers("padded windows")),
+        pytest.param(f"{window(10, 10)}, dilations = [2, 2]", 20, 1, marks=covers("dilated windows")),
+    ],
+)
 def test_not_where_windows_are_padded_by_auto_pad_or_dilated(attributes: str, size: int, out: int) -> None:
     body = pair("x", "q") + f"m = AveragePool <{attributes}> (q)\n" + pair("m", "p") + "y = Relu (p)"
     found = same(

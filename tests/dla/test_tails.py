@@ -11,9 +11,10 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.errors import UsageError
-from tests.dla.check import BATCHES, ORIN, SCALE, both, feed_of, graph, ints, outputs, pair, weights
+from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, feed_of, graph, ints, outputs, pair, weights
 
 W = {"w": weights(1, 5, 12, 1, 1)}
+ENDS = covers("where the tensor is another graph output, or a graph input")
 
 
 def ends(body: str, out: str, batch: str = "1", **arrays: np.ndarray):  # type: ignore[no-untyped-def]
@@ -33,6 +34,7 @@ def check(explicit, batch: str = "1", **options):  # type: ignore[no-untyped-def
     return found
 
 
+@covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("tail", "out"),
@@ -74,28 +76,50 @@ def test_the_scale_of_the_model_stays() -> None:
 @pytest.mark.parametrize(
     ("body", "out", "why"),
     [
-        (
+        pytest.param(
             "c = Conv (q, w)\ny = Flatten (c)\no = Relu (y)",
             "float[b,k] y, float[b,k] o",
             "another layer or graph output",
+            marks=covers("where another layer reads the output"),
         ),
-        ("c = Conv (q, w)\ny = Flatten (c)", "float[b,k] y, float[b,c,h,w] c", "end of the network"),
-        ("c = Conv (q, w)\nf = Flatten (c)\ny = Unsqueeze (f, three)", "float[b,k,d] y, float[b,k] f", "another"),
-        ("y = Flatten (x)", "float[b,k] y", "end of the network"),
-        (
+        pytest.param(
+            "c = Conv (q, w)\ny = Flatten (c)", "float[b,k] y, float[b,c,h,w] c", "end of the network", marks=ENDS
+        ),
+        pytest.param(
+            "c = Conv (q, w)\nf = Flatten (c)\ny = Unsqueeze (f, three)",
+            "float[b,k,d] y, float[b,k] f",
+            "another",
+            marks=ENDS,
+        ),
+        pytest.param("y = Flatten (x)", "float[b,k] y", "end of the network", marks=ENDS),
+        pytest.param(
             "c = Conv (q, w)\n" + pair("c", "p") + "f = Flatten (p)\n" + pair("f", "y", "s2"),
             "float[b,k] y",
             "two different scales",
+            marks=covers("between two different scales of the model's own"),
+        ),
+        pytest.param(
+            "c = Conv (q, w)\ny = Reshape (c, four)",
+            "float[b,k,h,w] y",
+            "",
+            marks=covers("in front of an output of four dimensions"),
+        ),
+        pytest.param(
+            "c = Conv (q, w)\nd = Reshape (c, flat)\ne = Relu (d)\ny = Unsqueeze (e, three)",
+            "float[b,k,h] y",
+            "",
+            marks=covers("behind a tensor of other than four"),
         ),
     ],
 )
 def test_not(body: str, out: str, why: str) -> None:
-    more = {"three": ints(2), "s2": np.float32(SCALE / 2)}
+    more = {"three": ints(2), "s2": np.float32(SCALE / 2), "four": ints(0, 2, 4, -1), "flat": ints(0, -1)}
     found = check(ends(body, out, **{name: value for name, value in more.items() if name in body}))
     assert "D16" not in found.rules
-    assert why in found.reason(found.rewritten.graph.producer["y"].name)
+    assert not why or why in found.reason(found.rewritten.graph.producer["y"].name)
 
 
+@covers("without the option")
 def test_not_without_the_option() -> None:
     body = "c = Conv (q, w)\ny = Flatten (c)"
     assert both(ends(body, "float[b,k] y")).ops == ["Conv", "Reshape"]

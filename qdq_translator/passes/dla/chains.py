@@ -14,9 +14,9 @@ weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as
 layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then makes one Conv a part where a Split or
 Slices follow.
 
-Not: where the DLA takes every one of them; what others read in between, or graph outputs; between different scales of the
-model's own; sizes that are not known (the batch size may be); case 1 for graph outputs; blocks of more than 8 (22 in case 5)
-or channels above 8192; other orders.
+Not: where the DLA takes every one of them; what others read in between; graph outputs in between; between different scales
+of the model's own; sizes that are not known (the batch size may be); case 1 for graph outputs; blocks of more than 8 (22 in
+case 5); channels above 8192; other orders.
 """
 
 from __future__ import annotations

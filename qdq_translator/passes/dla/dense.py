@@ -12,8 +12,8 @@
 
 Tensors inside keep their names and scales and are four-dimensional now. The tensor in front of a last Reshape is new
 (`NAME_4d`) and has the scale of the Reshape's output, no other (rule S2 where that is a graph output).
-Not: where the DLA gains nothing (more such Reshapes come than layers for the GPU go); weights that are not constant or not
-2-D; a bias that is not one value a channel; transA 1; C unknown or above 8192; tensors of other ranks.
+Not: where the DLA gains nothing (more such Reshapes come than layers for the GPU go); weights that are not constant;
+a bias that is not one value a channel; transA 1; C unknown; C above 8192; tensors of other ranks.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 
 A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3). The layer multiplies
 with C * C' * b * b weights, which the report counts.
-Not: block sizes of 1 or above what the DLA takes (stride 8 for the Conv, 22 for the ConvTranspose); unknown channels;
-more than 8192 channels.
+Not: block sizes of 1; block sizes above what the DLA takes (stride 8 for the Conv, 22 for the ConvTranspose); unknown
+channels; more than 8192 channels.
 """
 
 from __future__ import annotations

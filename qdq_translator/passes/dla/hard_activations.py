@@ -10,7 +10,7 @@ A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is 
 Scales of the new tensors, given only where the original's output has one: before HardSigmoid's Clip the output's (int8
 saturation and the clamp cut the same values); HardSwish's Scale and Clip r/127, for the same reason; its product r times the
 output's.
-Not: tensors that are not four-dimensional or have an unknown number of channels.
+Not: tensors that are not four-dimensional; an unknown number of channels.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 1. As rule F7 does it on every target, for what changes nothing now that rule D1 has made shapes and indices constant.
 
-Not: what rule F7 leaves (rule D9 makes a Scale of it where it can): a node between two tensors with different scales of
-their own; one that makes a graph output from a graph input, a constant or a tensor that others read; a Dropout in training
-mode, or with its mask in use.
+Not: between two tensors with different scales of their own; a graph output made from a graph input; a graph output made
+from a constant; a graph output made from a tensor that others read; a Dropout in training mode; a Dropout whose mask is in
+use. Rule F7 leaves these too, and rule D9 makes a Scale of them where it can.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 
 A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3), and so has the tensor
 between the two Convs. The Conv multiplies (C * (t + b + 1) * (l + r + 1) * H * W), which the report counts as MACs.
-Not: a value other than 0, modes other than constant, negative padding, the batch axis, more than 31 in one direction
-together, unknown channels, tensors that are not four-dimensional.
+Not: a value other than 0; modes other than constant; negative padding; the batch axis; more than 31 in one direction
+together; unknown channels; tensors that are not four-dimensional.
 """
 
 from __future__ import annotations

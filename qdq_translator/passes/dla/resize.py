@@ -5,8 +5,8 @@
 
 The names stay; there are no new tensors.
 
-Not: factors that are not whole, tf_crop_and_resize, keep_aspect_ratio_policy other than stretch; opset below 11 (which has
-no sizes). Interpolations and coordinate modes that the DLA does not have stay what they are (limit R3).
+Not: factors that are not whole; sizes that are not known; tf_crop_and_resize; keep_aspect_ratio_policy other than stretch;
+named axes; opset below 11 (which has no sizes). Interpolations and coordinate modes that the DLA does not have stay what they are (limit R3).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 A Scale is a BatchNormalization with mean 0 and variance 1. No new tensors.
 
-Not: tensors that are not four-dimensional or have an unknown number of channels; c with a 0 or of another shape; c / x.
+Not: tensors that are not four-dimensional; an unknown number of channels; c with a 0; c of another shape; c / x.
 """
 
 from __future__ import annotations

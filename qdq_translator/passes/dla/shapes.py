@@ -5,8 +5,8 @@
 2. Nodes behind them whose inputs are all constants now become initializers too (sizes computed in float, say), as rule F3
    does it on every target.
 
-Not: results that are graph outputs, random numbers, control flow, what depends on sizes that are not known (`--shapes`
-tells them), operators outside ONNX.
+Not: results that are graph outputs; random numbers; control flow; what depends on sizes that are not known (`--shapes`
+tells them); operators outside ONNX.
 """
 
 from __future__ import annotations

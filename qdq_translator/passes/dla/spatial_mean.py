@@ -12,8 +12,8 @@ and output of a pooling, NvInfer.h); the pool before a Reshape that of the resul
    Conv with a kernel of that size and all weights 1 / (height * width) of its window: their codes are 127, so that they are
    exact.
 
-Not: where H or W is unknown or has another prime factor above 8; ReduceMean over other axes; a window that does not divide
-H or W, or with ceil_mode.
+Not: where H or W is unknown; another prime factor above 8; ReduceMean over other axes; a window that does not divide H or W
+(with ceil_mode too); windows that overlap; padded windows; dilated windows.
 """
 
 from __future__ import annotations

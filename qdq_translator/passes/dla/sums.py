@@ -1,9 +1,9 @@
 """Rule D8: Mean of several inputs becomes a Sum and a Scale.
 
-`Mean(a, b, ...)` -> `Sum(a, b, ...)`, then a Scale by 1/n
+1. `Mean(a, b, ...)` -> `Sum(a, b, ...)`, then a Scale by 1/n
 
 The sum gets n times the output's scale. (Rule F8 makes two-input layers of a Sum of more.)
-Not: Mean of one input (rule D2), of tensors that are not four-dimensional or have an unknown number of channels.
+Not: Mean of one input (rule D2); tensors that are not four-dimensional; an unknown number of channels.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 
 One such Reshape is what rule D5 leaves behind a classifier. It does not run on the DLA (limit H1), so that the network is no standalone
 loadable. The tensor that takes the output's name keeps its scale, or gets the output's own.
-Not: without the option; where another layer reads the output, or another graph output the tensor; between two different
-scales of the model's own; in front of an output of four dimensions, or behind a tensor of other than four.
+Not: without the option; where another layer reads the output; where the tensor is another graph output, or a graph input;
+between two different scales of the model's own; in front of an output of four dimensions; behind a tensor of other than
+four.
 """
 
 from __future__ import annotations
