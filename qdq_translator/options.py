@@ -52,9 +52,10 @@ TARGETS = ("gpu", "orin-dla", "xavier-dla")
 _SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales")
 PRESETS: Dict[str, Dict[str, Any]] = {
     "gpu": dict.fromkeys(_SOUND, True),
-    "dla": {"target": "orin-dla", **dict.fromkeys(_SOUND, True), "dla_rewrites": True},
+    "dla": {"target": "orin-dla", **dict.fromkeys(_SOUND, True), "dla_rewrites": True, "cut_tail": True},
 }
-"""What `--preset` stands for: everything that costs no accuracy by the rules. Not among them: S6, whose backward half is only a
+"""What `--preset` stands for: everything that costs no accuracy by the rules. Options of the command alone (`cut_tail`) mean
+nothing to `translate()`. Not among them: S6, whose backward half is only a
 lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
 
 
@@ -360,8 +361,8 @@ class TranslateOptions:
         if self.dla_rewrites in (None, "on"):
             self.dla_rewrites = True
         self.without = [name.lstrip("-").replace("-", "_") for name in self.without]
-        for name, value in PRESETS.get(self.preset or "", {}).items():
-            if name not in self.without and getattr(self, name) == self.__dataclass_fields__[name].default:
+        for name, value in preset_values(self).items():
+            if getattr(self, name) == self.__dataclass_fields__[name].default:
                 setattr(self, name, value)
 
 
@@ -462,8 +463,15 @@ class TranslateCommand(TranslateOptions):
     fail_on_gpu_fallback: bool = option(
         "--fail_on_gpu_fallback",
         default=False,
-        help="exit status 1 where a layer cannot run on the DLA target",
+        help="exit status 1 where a layer cannot run on the DLA target (one of a tail that --cut_tail cuts off may)",
         group="Automation",
+    )
+    cut_tail: bool = option(
+        "--cut_tail",
+        default=False,
+        help="on a DLA target, where most layers for the GPU stand behind the last large layers (the decode tail of a detector): "
+        "write the DLA's part and the tail beside the whole, into NAME_parts/, as 'split' does; needs ONNX Runtime",
+        group="Target",
     )
 
 
@@ -472,10 +480,15 @@ def effective(options: TranslateOptions) -> "dict[str, Any]":
     return {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
 
 
+def preset_values(options: TranslateOptions) -> "Dict[str, Any]":
+    """What the preset sets here: options that `options` has, but for those that were left out."""
+    preset = PRESETS.get(options.preset or "", {})
+    return {k: v for k, v in preset.items() if k in options.__dataclass_fields__ and k not in options.without}
+
+
 def preset_flags(options: TranslateOptions) -> List[str]:
-    """What the preset stands for here: its flags with the values that hold, but for those that were left out."""
-    names = [name for name in PRESETS.get(options.preset or "", {}) if name not in options.without]
-    return flags_of({name: getattr(options, name) for name in names})
+    """The flags that the preset stands for here, with the values that hold."""
+    return flags_of({name: getattr(options, name) for name in preset_values(options)})
 
 
 def words_of(values: "Dict[str, Any]") -> List[str]:

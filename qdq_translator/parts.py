@@ -3,7 +3,7 @@
 `choose` finds where to cut: the DLA subgraph of the plan that holds the most estimated time, of equal ones the one with the
 fewest tensors at its borders; nothing in it waits for a layer of the GPU. `cut` makes the parts, at any tensors; what is
 constant is copied into each part that reads it. `prove` runs whole and parts, chained, in ONNX Runtime and compares every
-bit of every output.
+bit of every output. `cut_tail` cuts a decode tail off beside a whole translation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -22,7 +22,7 @@ from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles, model_name
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model, write_model
-from qdq_translator.operators import RANDOM
+from qdq_translator.operators import PARTS, RANDOM, REARRANGES
 from qdq_translator.options import TranslateOptions, parse_shapes
 from qdq_translator.scales import Origin, TensorScale
 from qdq_translator.simulate.implicit import copy_model
@@ -127,6 +127,25 @@ def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
     made = [name for node in planned.nodes if node.name in there for name in node.outputs if name in graph.producer]
     needed = _needed(graph, (_behind_pair(graph, name) for name in made)) | _constant(graph)
     return [node.name or f"node_of_{node.outputs[0]}" for node in graph.nodes if id(node) not in needed]
+
+
+def tail_begins(graph: Graph, report: Mapping[str, Any]) -> list[str]:
+    """The tensors behind which a tail is worth cutting off. [] where no layer of it computes on the GPU (the last Reshape of a
+    classifier is none), and where as many layers for the GPU stand before it: the DLA's part would need the GPU as before.
+    """
+    behind = set(tail(graph, graph, report))
+    gpu = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if behind else []
+    inside = [row for row in gpu if row["name"] in behind]
+    if 2 * len(inside) <= len(gpu) or all(row["op"] in (*REARRANGES, *PARTS) for row in inside):
+        return []
+    constant = _constant(graph)
+    return [
+        name
+        for node in graph.nodes
+        if node.name not in behind and id(node) not in constant
+        for name in node.outputs
+        if name in graph.outputs or any(reader.name in behind for reader in graph.consumers(name))
+    ]
 
 
 def _needed(graph: Graph, tensors: Iterable[str]) -> set[int]:
@@ -264,6 +283,18 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
         manifest = _manifest(report["source"], rows, behind, runs)
         _write_manifest(scratch, files.name, manifest)
     return manifest
+
+
+def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict[str, Any]]:
+    """Beside the whole, in `NAME_parts/`: the DLA's part and the tail. The manifest, and where it lies ('folder'); None where
+    there is no tail to cut off.
+
+    files: of `translation`. Raises UserError as `split_translation` does; the whole is there all the same.
+    """
+    ends = tail_begins(translation.graph, translation.report)
+    if not ends:
+        return None
+    return {**split_translation(files, Request([], ends, files.parts, 2)), "folder": str(files.parts)}
 
 
 def split_model(path: Path, options: TranslateOptions, request: Request) -> dict[str, Any]:

@@ -148,3 +148,73 @@ def test_not_without_a_dla(tmp_path: Path) -> None:
     alone = graph("float[1,3,4] x", "float[b,c,h] y", pair("x", "q") + "y = Erf (q)")
     with pytest.raises(UserError, match="No layer"):
         split_translation(translate(alone, ORIN, "net").save(tmp_path / "erf"), request(tmp_path / "parts"))
+
+
+def translated(model: onnx.ModelProto, folder: Path, *words: str) -> int:
+    onnx.save(model, str(folder / "net.onnx"))
+    preset = ["--preset", "dla", "--platform", "jetpack-6.2", "-o", str(folder / "out"), "--json"]
+    return main(["translate", str(folder / "net.onnx"), *preset, *words])
+
+
+def test_the_preset_cuts_a_tail_off_beside_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = pair("x", "q") + "c = Conv (q, w)\n" + pair("c", "p") + "f = Reshape (p, to)\nt = Exp (f)\ny = Div (t, w0)"
+    arrays = {"w": weights(1, 6, 3, 1, 1), "to": ints(0, 6, -1), "w0": weights(2, 1) + 9}
+    explicit = graph("float[1,3,10,12] x", "float[b,h,k] y", body, **arrays)
+    assert translated(explicit, tmp_path, "--fail_on_gpu_fallback") == 0, "what is left for the DLA needs no GPU"
+    summary = json.loads(capsys.readouterr().out)["translated"][0]
+    files, parts = TranslationFiles(tmp_path / "out", "net"), tmp_path / "out" / "net_parts"
+    manifest = json.loads((parts / "net_split.json").read_text())
+    assert [row["role"] for row in manifest["parts"]] == ["dla", "after"] and summary["split"]["tail"] == manifest[
+        "tail"
+    ]
+    assert manifest["parts"][0]["gpu_layers"] == 0 and [o["name"] for o in manifest["parts"][0]["outputs"]] == ["c"]
+    whole = onnx.load(str(files.model))
+    feed = random_inputs(whole, 3)
+    np.testing.assert_array_equal(chained(parts, manifest, feed)["y"], run(whole, feed, ["y"])[0])
+    written = {path.name: path.read_bytes() for path in files if path.exists()}
+    assert translated(explicit, tmp_path, "--without", "cut_tail") == 0
+    assert {path.name for path in files if path.exists()} == written.keys(), "the whole is what it is without parts"
+    assert all(path.read_bytes() == written[path.name] for path in (files.cache, files.layer_arg))
+    assert onnx.load(str(files.model)).graph == whole.graph
+    summary = json.loads(capsys.readouterr().out)["translated"][0]
+    assert summary["split"] is None and "earlier" in summary["not_cut"]
+    assert translated(explicit, tmp_path, "--without", "cut_tail", "--fail_on_gpu_fallback") == 1
+
+
+def test_a_tail_with_the_gpu_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Most layers for the GPU are the tail's, so it goes; what stays before it is told."""
+    assert translated(detector(), tmp_path, "--fail_on_gpu_fallback") == 1
+    summary = json.loads(capsys.readouterr().out)["translated"][0]
+    assert summary["split"]["parts"][0]["gpu_layers"] == 1 and "Erf" in summary["failed"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Flatten (p)",  # moves data only
+        "y = Relu (p)",  # no tail
+        "e = Erf (p)\nk = Conv (e, w1)\n" + pair("k", "l") + "y = Softsign (l)",  # as many layers for the GPU before it
+    ],
+)
+def test_what_is_no_tail(tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str) -> None:
+    text = pair("x", "q") + "c = Conv (q, w)\n" + pair("c", "p") + body
+    arrays = {"w": weights(1, 6, 3, 1, 1), "w1": weights(1, 6, 6, 1, 1)}
+    rank = "b,f" if "Flatten" in body else "b,c,h,w"
+    assert translated(graph("float[1,3,10,12] x", f"float[{rank}] y", text, **arrays), tmp_path) == 0
+    assert json.loads(capsys.readouterr().out)["translated"][0]["split"] is None
+    assert not (tmp_path / "out" / "net_parts").exists()
+
+
+def test_a_tail_that_cannot_be_cut_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole is there all the same, and the reason is told."""
+    monkeypatch.setattr("qdq_translator.parts._equal", lambda one, other: False)
+    assert translated(detector(), tmp_path) == 0
+    summary = json.loads(capsys.readouterr().out)["translated"][0]
+    assert "not cut" in summary["not_cut"] and TranslationFiles(tmp_path / "out", "net").model.exists()
+    assert not (tmp_path / "out" / "net_parts").exists()
+
+
+def test_a_tail_needs_a_dla(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", "--example", "--cut_tail"]) == 2 and "DLA" in capsys.readouterr().err

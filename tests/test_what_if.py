@@ -13,7 +13,7 @@ import pytest
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, decision, translate
 from qdq_translator.cli import main
-from qdq_translator.options import PRESETS
+from qdq_translator.options import PRESETS, TranslateCommand
 from qdq_translator.root_causes import WhatIf
 from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.translator import Translation
@@ -94,7 +94,7 @@ def test_presets(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     onnx.save(mixed(), path)
     assert main(["translate", "-i", str(path), "-o", str(tmp_path / "out"), "--preset", preset]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    options = TranslateOptions(preset=preset)
+    options = TranslateCommand(preset=preset)
     for name, value in PRESETS[preset].items():
         assert getattr(options, name) == value
         assert f"--{name}" in said

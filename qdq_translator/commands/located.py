@@ -38,12 +38,13 @@ def next_commands(
     after: str,
     info: Optional[Path] = None,
     inputs: Optional[List[Dict[str, Any]]] = None,
+    parts: Optional[Dict[str, Any]] = None,
 ) -> List[str]:
     """The commands that follow `after` on the way from a model to an engine, ready to paste.
 
     model: the explicit model, '' where only its name is known (without the model itself nothing is said of verify). info: the
     layer information that the command writes, after trtexec. inputs: the report's, for who has just written it; None: they
-    are read.
+    are read. parts: the manifest, where a tail was cut off.
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
@@ -59,8 +60,21 @@ def next_commands(
         "verify": f"qdq-translator verify {_model_flag(explicit)}{where}" if explicit else "",
         "trtexec": f"qdq-translator trtexec{where}" + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
     }
+    if parts is not None:
+        steps["loadable"] = _loadable(parts)
     order = list(steps)
     return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
+
+
+def _loadable(parts: Dict[str, Any]) -> str:
+    """The command for the DLA's part; where the GPU has layers in it, that which cuts further."""
+    part = next(row for row in parts["parts"] if row["role"] == "dla")
+    file = shlex.quote(str(Path(parts["folder"]) / part["file"]))
+    if part["gpu_layers"]:
+        return f"qdq-translator split -t {file}"
+    formats = (",".join(row["format"] for row in part[end]) for end in ("inputs", "outputs"))
+    words = "qdq-translator trtexec -t {} --dla_standalone --input_io_formats {} --output_io_formats {}"
+    return words.format(file, *formats)
 
 
 def find_explicit(files: TranslationFiles, model: str) -> str:
@@ -106,9 +120,10 @@ def print_next(
     after: str,
     info: Optional[Path] = None,
     inputs: Optional[List[Dict[str, Any]]] = None,
+    parts: Optional[Dict[str, Any]] = None,
 ) -> None:
     """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
-    lines = next_commands(files, model, after, info, inputs)
+    lines = next_commands(files, model, after, info, inputs, parts)
     stream = sys.stderr if after == "trtexec" else sys.stdout
     if lines:
         print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)

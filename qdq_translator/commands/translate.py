@@ -66,6 +66,8 @@ def _check(options: TranslateCommand) -> None:
         raise UsageError("--image_std must be positive.", "The pixels are divided by it.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
+    if options.cut_tail and options.target == "gpu":
+        raise UsageError("--cut_tail is about a DLA's part.", "Name the DLA with --target orin-dla or xavier-dla.")
     for name in ("fail_over_ms", "power_mode", "dla_clock", "cost_model"):
         if getattr(options, name) is not None and options.target == "gpu":
             raise UsageError(f"--{name} is about the time on a DLA.", "Name it with --target orin-dla.")
@@ -161,7 +163,9 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
         with _without_collector(), shown as progress, _workers(options) as where:
             translation = translate(model, options, progress=progress, where=where)
             files = translation.save(options.output_dir)
-            summary = {"source": model, **summarize(translation, translation.report, files, options)}
+            split, whole = _cut(translation, files, options.cut_tail)
+            summary = {"source": model, **summarize(translation, translation.report, files, options, split)}
+        summary["not_cut"] = whole
         if options.metric:
             summary["metric"], sentences = _measured(model, files, options)
             summary["failed"] = "; ".join(filter(None, [summary["failed"], *sentences]))
@@ -170,6 +174,20 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
         if options.verbose:
             raise
         return None, str(error) if isinstance(error, UserError) else unexpected(error)
+
+
+def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optional[Dict[str, Any]], str]:
+    """The manifest of the parts, None where there are none; and what is to be said then."""
+    if wanted and translation.dla.fallbacks:
+        from qdq_translator.parts import cut_tail
+
+        try:
+            split = cut_tail(translation, files)
+        except UserError as error:
+            return None, f"The tail was not cut off: {error}"
+        if split is not None:
+            return split, ""
+    return None, f"{files.parts} is left from an earlier translation." if files.parts.is_dir() else ""
 
 
 def _measured(model: str, files: TranslationFiles, options: TranslateCommand) -> Tuple[Dict[str, Any], List[str]]:
@@ -200,4 +218,5 @@ def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bo
         inputs: Optional[List[Dict[str, Any]]] = (
             None if summary["dynamic_inputs"] else []
         )  # whose shapes are of interest
-        print_next(TranslationFiles.locate(summary["files"]["model"]), summary["source"], "translate", inputs=inputs)
+        files = TranslationFiles.locate(summary["files"]["model"])
+        print_next(files, summary["source"], "translate", inputs=inputs, parts=summary["split"])

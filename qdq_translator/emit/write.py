@@ -75,10 +75,20 @@ class Thresholds(Protocol):
 
 
 def summarize(
-    translation: Translated, report: dict[str, Any], files: TranslationFiles, options: Thresholds
+    translation: Translated,
+    report: dict[str, Any],
+    files: TranslationFiles,
+    options: Thresholds,
+    split: Optional[dict[str, Any]] = None,
 ) -> dict[str, Any]:
-    """What `translate` prints at its end and gives with `--json`: plain values. `failed` names missed thresholds."""
-    checks = (_too_few_macs(report, options), _falls_back(report, options), too_long(report, options.fail_over_ms))
+    """What `translate` prints at its end and gives with `--json`: plain values. split: the manifest, where a tail was cut off.
+    `failed` names missed thresholds."""
+    behind = frozenset(split["tail"] if split else ())
+    checks = (
+        _too_few_macs(report, options),
+        _falls_back(report, options, behind),
+        too_long(report, options.fail_over_ms),
+    )
     failed = [sentence for sentence in checks if sentence]
     dla = report["dla"]
     return {
@@ -105,6 +115,7 @@ def summarize(
             **{key: dla[key] for key in ("counts", "shares", "transitions", "subgraphs", "notes")},
         },
         "cost": report["cost"],
+        "split": None if split is None else {key: split[key] for key in ("folder", "parts", "tail", "proof")},
         "preset": preset_flags(translation.options),
         "dla_rewrites": _rewrites(report["dla_rewrites"]["applied"]),
         "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],
@@ -155,10 +166,11 @@ def too_long(report: dict[str, Any], wanted: Optional[float]) -> str:
     return f"{cost['milliseconds']:.2f} ms on the DLA ({cost['what']}), over --fail_over_ms {wanted:g}"
 
 
-def _falls_back(report: dict[str, Any], options: Thresholds) -> str:
+def _falls_back(report: dict[str, Any], options: Thresholds, behind: frozenset[str]) -> str:
+    """behind: layers that are not for the DLA."""
     if not options.fail_on_gpu_fallback or report["dla"] is None:
         return ""
-    layers = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"]
+    layers = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu" and row["name"] not in behind]
     if not layers:
         return ""
     first = layers[0]

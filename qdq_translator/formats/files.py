@@ -72,6 +72,11 @@ class TranslationFiles:
     def report(self) -> Path:
         return self.folder / f"{self.name}_report.json"
 
+    @property
+    def parts(self) -> Path:
+        """Folder of the parts, of `--cut_tail`; exists only where a tail was cut off."""
+        return self.folder / f"{self.name}_parts"
+
     def __iter__(self) -> Iterator[Path]:
         """Every file of the set, there or not."""
         return iter((self.model, self.model_data, self.annotated, self.config, self.cache, self.layer_arg, self.report))

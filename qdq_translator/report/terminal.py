@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Iterable, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 from qdq_translator.precision import LayerPlan
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
@@ -87,6 +87,8 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     if summary.get("metric"):
         found = summary["metric"]
         rows.add_row("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated")
+    for label, sentence in _parts(summary):
+        rows.add_row(label, sentence)
     default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
     rows.add_row("header", summary["cache_header"] + default)
     if macs["total"] is None and summary["dynamic_inputs"]:
@@ -98,6 +100,27 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     if not verbose:
         hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
         console.print(f"  {hint}Causes and cures of every layer: qdq-translator report", style="dim")
+
+
+def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What was cut off, and where the parts are; or why they are not."""
+    split = summary["split"]
+    if split is None:
+        if summary["not_cut"]:
+            yield "not cut", summary["not_cut"]
+        return
+    part = next(row for row in split["parts"] if row["role"] == "dla")
+    own = counted(part["gpu_layers"], "layer") + " for the GPU" if part["gpu_layers"] else "no layer for the GPU"
+    time = f", {milliseconds(part['milliseconds'])}" if part["milliseconds"] is not None else ""
+    yield (
+        "cut",
+        f"the tail of {counted(len(split['tail']), 'layer')} is a part of its own; files and manifest in {split['folder']}",
+    )
+    yield "", f"the DLA's part {part['file']}: {own}, {counted(part['subgraphs'], 'subgraph')}{time}"
+    yield (
+        "",
+        f"the parts give the bits of the whole ({counted(split['proof']['runs'], 'run')}); --without cut_tail: no parts",
+    )
 
 
 def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) -> None:
