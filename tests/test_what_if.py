@@ -113,5 +113,5 @@ def test_presets(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "infer_add_scales" in capsys.readouterr().err
     assert main(["translate", str(path), "--without", "infer_add_scales"]) == 2
     assert "--preset" in capsys.readouterr().err
-    plain = translate(mixed(), TranslateOptions(**PRESETS[preset]), "m")
+    plain = translate(mixed(), TranslateCommand(**PRESETS[preset]), "m")
     assert translate(mixed(), options, "m").tensor_scales == plain.tensor_scales

@@ -67,7 +67,7 @@ def _check(options: TranslateCommand) -> None:
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
     if options.cut_tail and options.target == "gpu":
-        raise UsageError("--cut_tail is about a DLA's part.", "Name the DLA with --target orin-dla or xavier-dla.")
+        raise UsageError("--cut_tail cuts for a DLA.", "Name the DLA with --target orin-dla or xavier-dla.")
     for name in ("fail_over_ms", "power_mode", "dla_clock", "cost_model"):
         if getattr(options, name) is not None and options.target == "gpu":
             raise UsageError(f"--{name} is about the time on a DLA.", "Name it with --target orin-dla.")
