@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterable, Iterator, Mapping, Optional
 
 RENAMED_NODES = "renamed"
 """Key of `data`: name of a node now -> the name it had."""
@@ -62,6 +62,9 @@ class Diagnostics:
 
     def warning(self, rule: str, message: str, **more: Any) -> None:
         self._items.append(Diagnostic("warning", rule, message, **more))
+
+    def extend(self, items: Iterable[Diagnostic]) -> None:
+        self._items.extend(items)
 
     def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
         """See `Diagnostic.follow`."""

@@ -9,9 +9,10 @@ verdicts, weight checks) gets the parts that it needs, not this object.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+from onnx import ModelProto, TensorProto
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph, Node
@@ -19,6 +20,8 @@ from qdq_translator.inference.context import DerivedScale
 from qdq_translator.operators import VIEWS
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
+
+Picture = Tuple[ModelProto, Dict[str, TensorProto]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,17 @@ class Applied:
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One rule that rewrites, for whoever is to prove it (`--prove`): its name, what it applied, and the graph before and
+    after it, each a model without weights and the weights, which are not copied."""
+
+    rule: str
+    applied: tuple[Applied, ...]
+    before: Picture
+    after: Picture
+
+
 class Network:
     """See the module. trained: initializer -> the codes it was trained with. applied: the log of rewrites, in order.
     derived, withheld: what scale inference has to know of tensors that rewrites made (`inference.Context`)."""
@@ -74,6 +88,7 @@ class Network:
         self.scales = ScaleTable()
         self.trained: dict[str, TrainedWeight] = {}
         self.applied: list[Applied] = []
+        self.stages: list[Stage] = []
         self.derived: list[DerivedScale] = []
         self.withheld: set[str] = set()
         self.users: frozenset[str] = frozenset()

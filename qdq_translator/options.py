@@ -237,6 +237,13 @@ class TranslateOptions:
         "--dla_rewrites)",
         group="Target",
     )
+    prove: bool = option(
+        "--prove",
+        default=False,
+        help="run every rewrite for the DLA in ONNX Runtime, before and after, on random and extreme inputs, and take back what "
+        "is not the same function (needs --dla_rewrites)",
+        group="Target",
+    )
     preset: Optional[str] = option(
         "--preset",
         default=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Optional, Union
+from typing import Mapping, Optional, Union
 
 from qdq_translator.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.diagnostics import Diagnostics
@@ -25,16 +25,21 @@ _UNARY_SINCE = (8, 6, 0)
 """TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) (fact 6.8, 7)."""
 
 
+EVERYWHERE = "*"
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
-    stands for or why there is none. assume_scales: a plan only, as if every tensor had a scale; the model may be float."""
+    stands for or why there is none. assume_scales: a plan only, as if every tensor had a scale; the model may be float. refuted:
+    rule that rewrites -> nodes (or EVERYWHERE) to which `--prove` found that it may not be applied."""
 
     options: TranslateOptions
     hardware: Hardware
     input_shapes: dict[str, list[int]]
     cost: tuple[Optional[CostModel], str]
     assume_scales: bool = False
+    refuted: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def rewrites(self) -> str:
@@ -60,6 +65,8 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
     _check_preset(options)
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    if options.prove and not options.dla_rewrites:
+        raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     parse_methods(options.calibrate_method)
     hardware = resolve_hardware(options, diagnostics)
     if hardware.generation and hardware.platform is not None:

@@ -31,7 +31,7 @@ from qdq_translator.progress import Progress, silent
 from qdq_translator.report.data import make_report
 from qdq_translator.root_causes import explain, find_root_causes
 from qdq_translator.scales import ScaleTable, TensorScale
-from qdq_translator.settings import Settings, resolve
+from qdq_translator.settings import EVERYWHERE, Settings, resolve
 from qdq_translator.targets.dla.verdicts import with_reasons
 from qdq_translator.translation import Translated
 from qdq_translator.validate import validate
@@ -75,7 +75,9 @@ def translate(
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
     settings = dataclasses.replace(resolve(options, diagnostics), assume_scales=assume_scales)
-    network, source, own_name = _read(model, settings, diagnostics)
+    network, source, own_name = (
+        _proved(model, settings, diagnostics) if options.prove else _read(model, settings, diagnostics)
+    )
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
         scales.assume(name for name in graph.tensors() if types.is_float(name))
@@ -186,6 +188,46 @@ def _read(
     validate(graph)
     network = Network(graph, diagnostics, settings.input_shapes)
     run_passes(network, settings)
+    return network, source, name
+
+
+def _proved(
+    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
+) -> tuple[Network, Source, str]:
+    """As `_read`, without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
+    from qdq_translator.simulate.prove import SAMPLES, prove
+
+    refuted: dict[str, frozenset[str]] = {}
+    messages = Diagnostics()
+    while True:
+        own = Diagnostics()
+        settings = dataclasses.replace(settings, refuted=dict(refuted))
+        network, source, name = _read(model, settings, own)
+        scales = {tensor: scale.value for tensor, scale in network.scales.items()}
+        found = prove(network.stages, settings.input_shapes, scales)
+        if not found:
+            break
+        known = dict(refuted)
+        for row in found:
+            # a rule that takes the same nodes again does not ask before it does so: it is left out as a whole
+            again = known.get(row.rule, frozenset()).issuperset(row.nodes)
+            before = refuted.get(row.rule, frozenset())
+            refuted[row.rule] = before | ({EVERYWHERE} if again else set(row.nodes))
+            messages.warning(
+                row.rule,
+                f"The rewrite of '{row.nodes[0]}' is taken back, because it could not be proved to be the same function: {row.what}.",
+                node=row.nodes[0],
+                hint="The layer stays as it was.",
+                data={"nodes": list(row.nodes)},
+            )
+    diagnostics.extend((*own, *messages))
+    network.diagnostics = diagnostics
+    count = sum(len(stage.applied) for stage in network.stages)
+    network.stages.clear()
+    diagnostics.info(
+        "D0",
+        f"--prove: ONNX Runtime computes the same with each of {count} rewrites and without it, for {SAMPLES} inputs a rewrite.",
+    )
     return network, source, name
 
 

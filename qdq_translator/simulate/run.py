@@ -24,7 +24,7 @@ def _onnxruntime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingDependency(
-            "verify and --calibrate run models in ONNX Runtime, which is not installed.",
+            "verify, --calibrate and --prove run models in ONNX Runtime, which is not installed.",
             "pip install 'qdq-translator[verify]'",
         ) from error
     return onnxruntime

@@ -92,7 +92,7 @@ def both(explicit: onnx.ModelProto, **options: Any) -> Pair:
     options = {**ORIN, **options}
     return Pair(
         translate(explicit, TranslateOptions(**options)),
-        translate(explicit, TranslateOptions(**{"dla_rewrites": True, **options})),
+        translate(explicit, TranslateOptions(**{"dla_rewrites": True, "prove": True, **options})),
     )
 
 

@@ -75,7 +75,7 @@ def test_report_maps_old_names_to_new_and_lists_the_rest() -> None:
     for rule in ("D4", "D5"):
         note = next(d for d in found.rewritten.diagnostics if d.rule == rule)
         assert note.severity == "info" and note.data["nodes"]
-    last = next(d for d in found.rewritten.diagnostics if d.rule == "D0")
+    last = next(d for d in found.rewritten.diagnostics if d.rule == "D0" and d.data)
     assert f"'{gemm}_2d'" in last.message and last.data["left"] == report["left"]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph
-from qdq_translator.network import Applied, Network
+from qdq_translator.network import Applied, Network, Picture, Stage
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.dla import (
     average_pool,
@@ -148,11 +148,17 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
         return
     rewriter = Rewriter(network, settings, generation or "orin")
     before = _weights(network.graph)
+    seen = _picture(network.graph) if settings.options.prove else None
     for module in RULES:
         known = len(network.applied)
-        module.apply(rewriter)
+        if rewriter.begin(module.RULE):
+            module.apply(rewriter)
         if len(network.applied) > known:
             network.end_of_pass()
+            if seen is not None:
+                now = _picture(network.graph)
+                network.stages.append(Stage(module.RULE, tuple(network.applied[known:]), seen, now))
+                seen = now
             _report(network.applied[known:], network.diagnostics)
     if network.applied:
         cleanup.remove_dead_nodes(network.graph)
@@ -160,6 +166,10 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
         if settings.input_shapes:
             _fix_shapes(network.graph, settings.input_shapes)
         _report_growth(before, _weights(network.graph), network.diagnostics)
+
+
+def _picture(graph: Graph) -> Picture:
+    return graph.to_model(initializers=()), dict(graph.initializers)
 
 
 def _weights(graph: Graph) -> int:

@@ -56,7 +56,7 @@ def _flat(rewriter: Rewriter, tensor: str) -> Optional[int]:
 
 def _liftable(rewriter: Rewriter, node: Node) -> bool:
     graph = rewriter.graph
-    if not node.inputs or not node.outputs or _flat(rewriter, node.outputs[0]) is None:
+    if not node.is_standard or not node.inputs or not node.outputs or _flat(rewriter, node.outputs[0]) is None:
         return False
     if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
         return False
@@ -111,7 +111,7 @@ def _dense_reason(rewriter: Rewriter, node: Node) -> str:
 
 def _regions(rewriter: Rewriter) -> list[list[Node]]:
     """Liftable nodes that two-dimensional tensors connect, in graph order."""
-    nodes = [node for node in rewriter.graph.nodes if node.is_standard and _liftable(rewriter, node)]
+    nodes = [node for node in rewriter.graph.nodes if _liftable(rewriter, node) and rewriter.allows(node)]
     unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
     for index, node in enumerate(nodes):

@@ -12,7 +12,7 @@ from qdq_translator.inference.context import Context
 from qdq_translator.network import Network
 from qdq_translator.passes.editor import Editor
 from qdq_translator.scales import Origin
-from qdq_translator.settings import Settings
+from qdq_translator.settings import EVERYWHERE, Settings
 from qdq_translator.targets.dla.checks import Layer, explicit_pads
 from qdq_translator.targets.dla.limits import limits_by_op
 from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
@@ -28,8 +28,24 @@ class Rewriter(Editor):
             sum(t.ByteSize() for t in network.graph.initializers.values()), "Translate without --dla_rewrites."
         )
         self._limits = limits_by_op(generation)
+        self._refuted: frozenset[str] = frozenset()
+
+    def begin(self, rule: str) -> bool:
+        """To be called before a rule is applied. False where `--prove` found that it may not be applied at all."""
+        self._refuted = self.settings.refuted.get(rule, frozenset())
+        return EVERYWHERE not in self._refuted
 
     # ---------------------------------------------------------------- questions
+
+    def nodes(self, *op_types: str) -> list[Node]:
+        return [node for node in super().nodes(*op_types) if self.allows(node)]
+
+    def allows(self, node: Node) -> bool:
+        """False, with the reason noted, for a node that the rule at hand was seen to rewrite into something else."""
+        if node.name not in self._refuted:
+            return True
+        self.leave(node, "its rewrite could not be proved to be the same function")
+        return False
 
     def rejected(self, node: Node) -> list[Finding]:
         """Limits of the rule table that send the node to the GPU."""

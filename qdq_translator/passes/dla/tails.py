@@ -24,7 +24,7 @@ def apply(rewriter: Rewriter) -> None:
         return
     for output in list(rewriter.graph.outputs):
         chain = _views(rewriter, output)
-        if chain:
+        if chain and all(rewriter.allows(node) for node in chain):
             _end_at(rewriter, chain, output)
 
 

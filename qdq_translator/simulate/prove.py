@@ -1,0 +1,304 @@
+"""`--prove`: every rewrite for the DLA, before and after, in ONNX Runtime.
+
+A rule's work on a network falls apart into pieces: nodes that are other ones before and after, and share a tensor that only
+one of both sides has. Each piece becomes two small models with the same inputs; its outputs are what the rest of the network
+reads. They get random values, values at the ends of the INT8 range and far beyond it, zeros and tiny ones, and have to agree
+within what the order of a sum in float32 makes of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.graph import Graph, Node
+from qdq_translator.network import Applied, Picture, Stage
+from qdq_translator.operators import Unions
+from qdq_translator.simulate.run import Session
+from qdq_translator.types import TensorTypes
+
+TOLERANCE = 1e-4
+"""Of an output's largest magnitude."""
+_BATCH, _OPEN = 2, 64
+"""Sizes for a batch, and for other dimensions, that nobody knows."""
+_RANGE = 8.0
+"""Of a tensor without scale."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refuted:
+    """An application of a rule that is not the same function, as far as anybody can tell. nodes: that it took, as they were
+    called before it; what: the difference, or why it could not be run."""
+
+    rule: str
+    nodes: tuple[str, ...]
+    what: str
+
+
+class _Side:
+    """A network before or after a rule."""
+
+    def __init__(self, picture: Picture, shapes: Mapping[str, Sequence[int]]) -> None:
+        model, self.weights = onnx.ModelProto(), picture[1]
+        model.CopyFrom(picture[0])
+        model.graph.initializer.extend(onnx.TensorProto(name=name) for name in self.weights)
+        self.graph = Graph.from_model(model)
+        self.graph.initializers.update(self.weights)
+        self.types = TensorTypes(self.graph, _concrete(self.graph, shapes))
+        self.nodes = {node.to_proto().SerializeToString(): node for node in self.graph.nodes}
+        self.order = {id(node): index for index, node in enumerate(self.graph.nodes)}
+
+
+def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]) -> list[Refuted]:
+    """What is wrong with the first stage that is; [] where every stage was proved. shapes: for dynamic graph inputs. scales: tensor -> its scale, which
+    says how far the values of a tensor reach."""
+    found: list[Refuted] = []
+    for stage in stages:
+        before, after = _Side(stage.before, shapes), _Side(stage.after, shapes)
+        for nodes in _pieces(before, after):
+            what = _compare(before, after, nodes, scales)
+            if what:
+                found.append(Refuted(stage.rule, _origin(stage.applied, nodes[0]), what))
+        if found:
+            break
+    return found
+
+
+def _origin(applied: Iterable[Applied], nodes: Sequence[Node]) -> tuple[str, ...]:
+    """The nodes that the rule took to make this piece of it."""
+    names = {node.name for node in nodes}
+    taken = [[name for name, _ in a.before] for a in applied]
+    found = dict.fromkeys(name for before in taken if not names.isdisjoint(before) for name in before)
+    return tuple(found) or tuple(names)
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def _pieces(before: _Side, after: _Side) -> list[tuple[list[Node], list[Node]]]:
+    """(nodes before, nodes after) of every piece, each side in its order; the inputs of both are the same."""
+    sides = (before, after)
+    changed = [_changed(one, other) for one, other in (sides, sides[::-1])]
+    unions: Unions[tuple[int, int]] = Unions()
+    makers: dict[str, list[tuple[int, int]]] = {}
+    for number, own in enumerate(changed):
+        for node in own.values():
+            for name in filter(None, node.outputs):
+                makers.setdefault(name, []).append((number, id(node)))
+    for name, made in makers.items():
+        for one in made[1:]:
+            unions.join(made[0], one)
+        if _is_border(name, before, after):
+            continue
+        for number, (side, own) in enumerate(zip(sides, changed)):
+            for reader in side.graph.consumers(name):
+                if id(reader) in own:
+                    unions.join(made[0], (number, id(reader)))
+    pieces: dict[tuple[int, int], tuple[list[Node], list[Node]]] = {}
+    for number, own in enumerate(changed):
+        for key, node in own.items():
+            pieces.setdefault(unions.root((number, key)), ([], []))[number].append(node)
+    return [_with_same_inputs(before, after, piece) for piece in pieces.values()]
+
+
+def _is_border(name: str, before: _Side, after: _Side) -> bool:
+    """Both sides have the tensor, of the same shape, and it is no integer that decides what its readers do."""
+    there = all(name in side.graph.producer or name in side.graph.inputs for side in (before, after))
+    return there and before.types.is_float(name) and before.types.shape(name) == after.types.shape(name)
+
+
+def _changed(side: _Side, other: _Side) -> dict[int, Node]:
+    """Nodes that the other side does not have, or has with other weights, or on tensors of other shapes; and what reads
+    integers that such a node makes."""
+    found: dict[int, Node] = {}
+    for key, node in side.nodes.items():
+        names = [name for name in (*node.reads(), *node.outputs) if name]
+        same = key in other.nodes and all(
+            side.weights.get(name) is other.weights.get(name) and side.types.shape(name) == other.types.shape(name)
+            for name in names
+        )
+        integers = (side.graph.producer.get(name) for name in node.reads() if not side.types.is_float(name))
+        if not same or any(maker is not None and id(maker) in found for maker in integers):
+            found[id(node)] = node
+    return found
+
+
+def _with_same_inputs(
+    before: _Side, after: _Side, piece: tuple[list[Node], list[Node]]
+) -> tuple[list[Node], list[Node]]:
+    """What makes a tensor that only one of both sides reads becomes a part of the piece, the latest first."""
+    sides = (before, after)
+    inside = [{id(node): node for node in nodes} for nodes in piece]
+    while True:
+        reads = [_inputs(side, own.values()) for side, own in zip(sides, inside)]
+        makers = [
+            (side.order[id(side.graph.producer[name])], number, side.graph.producer[name])
+            for number, side in enumerate(sides)
+            for name in reads[number] - reads[1 - number]
+            if name in side.graph.producer
+        ]
+        if not makers or not all(inside):
+            one, two = (
+                sorted(own.values(), key=lambda node: order[id(node)])
+                for own, order in ((inside[0], before.order), (inside[1], after.order))
+            )
+            return one, two
+        _, number, node = max(makers, key=lambda row: row[:2])
+        inside[number][id(node)] = node
+
+
+def _inputs(side: _Side, nodes: Iterable[Node]) -> set[str]:
+    nodes = list(nodes)
+    made = {name for node in nodes for name in node.outputs}
+    return {n for node in nodes for n in node.reads() if n and n not in made and n not in side.weights}
+
+
+# ---------------------------------------------------------------- two models and their numbers
+
+
+def _compare(before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], scales: Mapping[str, float]) -> str:
+    """'', or in what the piece after the rule differs from the piece before it."""
+    made = {name for node in piece[1] for name in node.outputs}
+    inside = {id(node) for node in piece[0]}
+    outputs = [
+        name
+        for node in piece[0]
+        for name in node.outputs
+        if name
+        and before.types.is_float(name)
+        and (name in made or name in after.weights)
+        and _is_read(before, name, inside)
+    ]
+    if not outputs:
+        return ""
+    feeds = _feeds((before, after), piece, scales)
+    if isinstance(feeds, str):
+        return feeds
+    try:
+        sessions = [
+            _session(side, nodes, outputs, feeds[0][i]) for i, (side, nodes) in enumerate(zip((before, after), piece))
+        ]
+        results = [[run(feed[i]) for feed in feeds] for i, run in enumerate(sessions)]
+    except MissingDependency:
+        raise
+    except UserError as error:
+        return error.what.rstrip(".")
+    for name in outputs:
+        what = _difference(name, [r[name] for r in results[0]], [r[name] for r in results[1]])
+        if what:
+            return what
+    return ""
+
+
+def _is_read(side: _Side, name: str, inside: set[int]) -> bool:
+    return name in side.graph.outputs or any(id(reader) not in inside for reader in side.graph.consumers(name))
+
+
+def _difference(name: str, want: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> str:
+    usual = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in want[:_USUAL]), default=0.0)
+    for one, other in zip(want, got):
+        if one.size != other.size:
+            return f"'{name}' has {other.size} values instead of {one.size}"
+        one, other = one.reshape(-1).astype(np.float64), other.reshape(-1).astype(np.float64)
+        finite = np.isfinite(one)
+        largest = max(usual, float(np.abs(one[finite]).max(initial=0)))
+        wrong = float(np.abs(one - other)[finite & np.isfinite(other)].max(initial=0))
+        if wrong > TOLERANCE * largest:
+            return f"'{name}' differs by {wrong:.3g} where the largest value is {largest:.3g}"
+        if not np.array_equal(one[~finite], other[~finite], equal_nan=True) or not np.isfinite(other[finite]).all():
+            return f"'{name}' is not finite where it was, or is where it was not"
+    return ""
+
+
+def _feeds(
+    sides: tuple[_Side, _Side], piece: tuple[list[Node], list[Node]], scales: Mapping[str, float]
+) -> str | list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    """Equal values for both sides, each in its own shape; or which size nobody knows."""
+    shapes: list[dict[str, tuple[int, ...]]] = []
+    for side, nodes in zip(sides, piece):
+        own = {name: side.types.static_shape(name) for name in sorted(_inputs(side, nodes))}
+        unknown = [name for name, shape in own.items() if shape is None]
+        if unknown:
+            return f"the shape of '{unknown[0]}' is not known"
+        shapes.append({name: shape for name, shape in own.items() if shape is not None})
+    both = {**shapes[1], **shapes[0]}
+    feeds = []
+    for number, make in enumerate(_KINDS):
+        rng = np.random.default_rng(number)
+        values = {}
+        for name, shape in both.items():
+            side = sides[name not in shapes[0]]
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(side.types.elem_type(name) or onnx.TensorProto.FLOAT)
+            count = math.prod(shape)
+            reach = 127 * scales[name] if name in scales else _RANGE
+            made = make(rng, count) * reach if dtype.kind == "f" else rng.integers(0, 2, count) * (dtype.kind == "b")
+            values[name] = made.astype(dtype)
+        feeds.append(
+            (
+                {name: values[name].reshape(shape) for name, shape in shapes[0].items()},
+                {name: values[name].reshape(shape) for name, shape in shapes[1].items()},
+            )
+        )
+    return feeds
+
+
+_KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
+    lambda rng, count: rng.standard_normal(count) / 3,
+    lambda rng, count: rng.uniform(-1, 1, count),
+    lambda rng, count: rng.choice(np.array([-1.0, 0.0, 1.0]), count),
+    lambda rng, count: rng.standard_normal(count) * 100,
+    lambda rng, count: rng.standard_normal(count) * 1e-6,
+    lambda rng, count: np.zeros(count),
+)
+"""What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, next to nothing."""
+_USUAL = 3
+"""Of them are what an INT8 network sees; how large their outputs are says what an error is measured by."""
+SAMPLES = len(_KINDS)
+
+
+def _session(
+    side: _Side, nodes: Sequence[Node], outputs: Sequence[str], feed: Mapping[str, np.ndarray]
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """The nodes as a model of their own. An output that no node makes is a constant."""
+    model = onnx.ModelProto(ir_version=side.graph.ir_version)
+    for domain, version in side.graph.opsets.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.graph.name = "piece"
+    model.graph.node.extend(node.to_proto() for node in nodes)
+    used = dict.fromkeys(name for node in nodes for name in node.reads())
+    model.graph.initializer.extend(side.weights[name] for name in used if name in side.weights)
+    for name, values in feed.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, values.shape))
+    made = {name for node in nodes for name in node.outputs}
+    wanted = [name for name in outputs if name in made]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+    constant = {name: onnx.numpy_helper.to_array(side.weights[name]) for name in outputs if name not in made}
+    if not wanted:
+        return lambda _: constant
+    session = Session(model, "rewritten")
+    return lambda values: {**constant, **session.run(values)}
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def _concrete(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """A size for every dimension of every graph input; the same one for the same name."""
+    found: dict[str, list[int]] = {}
+    named: dict[str, int] = {}
+    for name, value in graph.inputs.items():
+        if name in shapes:
+            found[name] = list(shapes[name])
+            continue
+        sizes: list[int] = []
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            size = _OPEN if axis else _BATCH
+            sizes.append(dim.dim_value or (named.setdefault(dim.dim_param, size) if dim.dim_param else size))
+        found[name] = sizes
+    return found

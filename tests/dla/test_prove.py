@@ -1,0 +1,175 @@
+"""`--prove`: a rewrite that is not the same function is found on random and extreme inputs, and taken back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.errors import MissingDependency, UsageError
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla import dense, hard_activations, max_pool, shapes, spatial_mean
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.translator import Translation
+from tests.dla.check import ORIN, graph, ints, outputs, pair, weights
+from tests.explicit_reference import assert_equal_function, random_inputs
+
+SAMPLES = [1, 2]
+
+
+def network() -> onnx.ModelProto:
+    """Something for D1, D4, D5, D6, D7 (twice), D9 and D15, with quantizers between."""
+    body = pair("x", "q") + (
+        "c = Conv (q, w)\nh = HardSwish (c)\n"
+        + pair("h", "p")
+        + "n = Neg (p)\nl = MaxPool <kernel_shape = [9, 9], pads = [4, 4, 4, 4]> (n)\ng = HardSigmoid (l)\n"
+        "sh = Shape (g)\nt = Identity (sh)\nr = Reshape (g, t)\n"
+        "m = GlobalAveragePool (r)\nf = Flatten (m)\ny = Gemm <transB = 1> (f, v)"
+    )
+    return graph("float[N,2,16,16] x", "float[N,3] y", body, w=weights(1, 4, 2, 1, 1), v=weights(2, 3, 4))
+
+
+def proved(model: onnx.ModelProto, **options: Any) -> Translation:
+    return translate(model, TranslateOptions(**{**ORIN, "dla_rewrites": True, "prove": True, **options}))
+
+
+def taken_back(translation: Translation) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for message in translation.diagnostics.warnings:
+        if "nodes" in message.data:
+            found.setdefault(message.rule, []).extend(message.data["nodes"])
+    return found
+
+
+def assert_function_is_the_plain_one(translation: Translation, model: onnx.ModelProto) -> None:
+    plain = translate(model, TranslateOptions(**ORIN))
+    for seed in SAMPLES:
+        feed = random_inputs(plain.model, seed)
+        assert_equal_function(outputs(plain, feed), outputs(translation, feed), 1e-5)
+
+
+def test_everything_is_proved() -> None:
+    model = network()
+    found = proved(model)
+    assert not taken_back(found)
+    assert {"D4", "D5", "D7", "D9", "D15"} <= {a.rule for a in found.rewrites.applied}
+    without = translate(model, TranslateOptions(**ORIN, dla_rewrites=True))
+    assert found.model.SerializeToString() == without.model.SerializeToString()
+    assert found.cache.scales == without.cache.scales
+
+
+def _wider_clip(original: Callable[..., Node]) -> Callable[..., Node]:
+    """Right for every input in the range of its tensor, wrong beyond it."""
+
+    def clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: type) -> Node:
+        return original(rewriter, source, target, 20 * high, name, dtype)
+
+    return clip
+
+
+def test_a_wrong_rewrite_is_taken_back_and_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hard_activations, "_clip", _wider_clip(hard_activations._clip))
+    model = network()
+    found = proved(model)
+    assert taken_back(found) == {"D7": ["HardSigmoid_g", "HardSwish_h"]} or taken_back(found) == {
+        "D7": ["HardSwish_h", "HardSigmoid_g"]
+    }
+    rules = {a.rule for a in found.rewrites.applied}
+    assert "D7" not in rules and {"D4", "D5", "D9", "D15"} <= rules
+    left = {row["node"]: row["why"] for row in found.rewrites.left(found.dla)}
+    assert left["HardSwish_h"] == left["HardSigmoid_g"] == "its rewrite could not be proved to be the same function"
+    assert_function_is_the_plain_one(found, model)
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "name", "broken"),
+    [
+        ("D4", spatial_mean, "_window", lambda *_: (8, 8)),  # a mean of one quarter of the places
+        ("D15", max_pool, "_axis", lambda kernel, begin, end, count: [(5, 2, 2), (5, 2, 2)][:count][::-1]),
+    ],
+)
+def test_only_what_differs_goes(
+    monkeypatch: pytest.MonkeyPatch, rule: str, module: Any, name: str, broken: Callable[..., Any]
+) -> None:
+    """The wrong mean is taken back; the MaxPool written in another way is the same function and stays."""
+    monkeypatch.setattr(module, name, broken)
+    model = network()
+    found = proved(model)
+    assert list(taken_back(found)) == (["D4"] if rule == "D4" else [])
+    assert_function_is_the_plain_one(found, model)
+
+
+@pytest.mark.parametrize("factor", [1.01, 1.001])
+def test_a_wrong_factor_of_a_thousandth_is_found(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    original = Rewriter.scale_layer
+
+    def scaled(self: Rewriter, source: str, target: str, channels: int, by: Any, *rest: Any) -> Node:
+        return original(self, source, target, channels, by * factor, *rest)
+
+    monkeypatch.setattr(Rewriter, "scale_layer", scaled)
+    model = network()
+    found = proved(model)
+    assert taken_back(found).keys() == {"D7", "D9"}
+    assert_function_is_the_plain_one(found, model)
+
+
+def test_a_wrong_weight_in_a_region_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = dense._convert
+
+    def convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
+        original(rewriter, node, inputs)
+        if node.is_op("Conv"):
+            values = rewriter.graph.array(node.inputs[1])
+            assert values is not None
+            wrong = values.copy()
+            wrong[0, 0] += 0.5
+            rewriter.graph.set_inputs(node, [node.inputs[0], rewriter.constant("wrong", wrong), *node.inputs[2:]])
+
+    monkeypatch.setattr(dense, "_convert", convert)
+    model = network()
+    found = proved(model)
+    assert "Gemm_y" in taken_back(found)["D5"]
+    assert_function_is_the_plain_one(found, model)
+
+
+def test_a_rule_that_does_not_ask_is_left_out_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = shapes.apply
+
+    def apply(rewriter: Rewriter) -> None:
+        original(rewriter)
+        values = rewriter.graph.initializers["w"]
+        rewriter.graph.add_initializer("w", onnx.numpy_helper.to_array(values)[::-1].copy())
+
+    monkeypatch.setattr(shapes, "apply", apply)
+    body = pair("x", "q") + (
+        "c = Conv (q, w)\nsh = Shape (c)\nn = Slice (sh, zero, one)\ns2 = Concat <axis = 0> (n, minus)\n"
+        "r = Reshape (c, s2)\ny = Relu (r)"
+    )
+    arrays = {"zero": ints(0), "one": ints(1), "minus": ints(-1), "w": weights(1, 4, 2, 1, 1)}
+    model = graph("float[2,2,4,4] x", "float[2,64] y", body, **arrays)
+    found = proved(model)
+    assert "D1" in taken_back(found) and "D1" not in {a.rule for a in found.rewrites.applied}
+    assert_function_is_the_plain_one(found, model)
+
+
+def test_growth_of_the_weights_is_said() -> None:
+    """1024 channels in pairs of another order: a Conv of 1024 x 1024 weights that copies."""
+    body = "r = Reshape (x, a)\nt = Transpose <perm = [0, 2, 1, 3, 4]> (r)\nu = Reshape (t, b)\ny = Relu (u)"
+    for channels, said in ((1024, True), (16, False)):
+        arrays = {"a": ints(1, 2, channels // 2, 2, 2), "b": ints(1, channels, 2, 2)}
+        found = proved(graph(f"float[1,{channels},2,2] x", "float[b,c,h,w] y", pair("x", "x0") + body, **arrays))
+        assert not taken_back(found)
+        grown = [d.data for d in found.diagnostics.warnings if d.rule == "D0"]
+        assert [row["after"] for row in grown] == ([channels**2] if said else [])
+
+
+def test_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="--prove"):
+        translate(network(), TranslateOptions(target="orin-dla", prove=True))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingDependency):
+        proved(network())
+    translate(network(), TranslateOptions(**ORIN, dla_rewrites=True))
