@@ -25,6 +25,7 @@ from qdq_translator.inference import Context
 from qdq_translator.precision import make_plan
 from qdq_translator.report.data import format_report, make_report
 from qdq_translator.root_causes import explain, find_root_causes
+from qdq_translator.settings import scale_policy
 from qdq_translator.targets.dla.verdicts import judge
 from qdq_translator.translator import Translation
 
@@ -115,7 +116,7 @@ def measure(convolutions: int, target: str) -> dict[str, Any]:
 
         total = _best(whole)
     done = made[0]
-    context = Context(done.graph, done.types, done.scales, done.options)
+    context = Context(done.graph, done.types, done.scales, scale_policy(done.options))
     plan = make_plan(done.graph, done.types, done.scales)
     parts = {
         "plan": _best(lambda: make_plan(done.graph, done.types, done.scales)),

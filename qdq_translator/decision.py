@@ -14,7 +14,6 @@ from qdq_translator.inference import Context, Observe, infer_scales
 from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.kept import kept_layers
 from qdq_translator.network import Network
-from qdq_translator.options import TranslateOptions
 from qdq_translator.passes.dla import Rewrites
 from qdq_translator.precision import LayerPlan, make_plan, stay_higher
 from qdq_translator.scales import ScaleTable
@@ -34,10 +33,10 @@ class Decision:
     costs: Optional[CostPlan]
 
 
-def context_of(network: Network, scales: ScaleTable, options: TranslateOptions) -> Context:
+def context_of(network: Network, scales: ScaleTable, settings: Settings) -> Context:
     """What scale rules work with."""
     derived, withheld = tuple(network.derived), frozenset(network.withheld)
-    return Context(network.graph, network.types, scales, options, derived, withheld)
+    return Context(network.graph, network.types, scales, settings.policy, derived, withheld)
 
 
 def decide(
@@ -50,7 +49,7 @@ def decide(
 ) -> Decision:
     """Fills the scale table of `context`, and reads the rest of the network only. observe: scales from data (K1). like: of the
     same network, differing in options of scales at most; it is the answer where the same scales come out."""
-    graph, types, scales, options = network.graph, network.types, context.scales, context.options
+    graph, types, scales = network.graph, network.types, context.scales
     infer_scales(context, diagnostics, observe)
     shared = unify_scales(context, diagnostics)
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
@@ -59,7 +58,7 @@ def decide(
     followed = Rewrites(tuple(network.applied)).nodes
     for old, renamed in network.diagnostics.renamed_nodes.items():
         followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
-    kept = kept_layers(options.keep_fp16, (node.name for node in graph.nodes), followed)
+    kept = kept_layers(settings.keep_fp16, (node.name for node in graph.nodes), followed)
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
     dla = costs = None

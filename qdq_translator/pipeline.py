@@ -136,17 +136,17 @@ def _clean_tensor_names(network: Network, settings: Settings) -> None:
 
 
 def _rename_node_outputs(network: Network, settings: Settings) -> None:
-    if settings.options.rename_node_outputs:
+    if settings.rename_node_outputs:
         names.rename_node_outputs(network.graph)
 
 
 def _strip(network: Network, settings: Settings) -> None:
     network.users = frozenset((*network.graph.inputs, *network.graph.producer))
-    strip(network, settings.options, float_model=settings.assume_scales)
+    strip(network, settings.quantizers)
 
 
 def _settle(network: Network, settings: Settings) -> None:
-    network.scales.settle(settings.options.on_conflict, network.diagnostics)
+    network.scales.settle(settings.quantizers.on_conflict, network.diagnostics)
 
 
 def _constants(network: Network, settings: Settings) -> None:
@@ -163,7 +163,7 @@ def _remove_no_ops(network: Network, settings: Settings) -> None:
 
 
 def _onnxoptimizer(network: Network, settings: Settings) -> None:
-    if settings.options.graph_optimizer == "onnxoptimizer":
+    if settings.graph_optimizer == "onnxoptimizer":
         from qdq_translator.passes.onnxoptimizer_backend import optimize
 
         optimize(network)

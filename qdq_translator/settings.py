@@ -9,8 +9,10 @@ from typing import Mapping, Optional, Union
 from qdq_translator.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.inference.policy import Policy
 from qdq_translator.options import PRESETS, TranslateOptions, parse_methods, parse_shapes
 from qdq_translator.parsing import did_you_mean
+from qdq_translator.rules import RULES
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
     Hardware,
@@ -29,49 +31,141 @@ EVERYWHERE = "*"
 
 
 @dataclasses.dataclass(frozen=True)
+class QuantizerPolicy:
+    """What becomes of quantizers that implicit INT8 does not have, and of weights. weights: 'baked' or 'float' (rule W2).
+    weights_by_max: their scales are meant to be max|w|/127 (rule W3). float_model: the model may hold no quantizer."""
+
+    asymmetric: str
+    per_channel: str
+    missing_zero_point: str
+    on_conflict: str
+    weights: str
+    weights_by_max: bool
+    float_model: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Scales from data (rules K1, K2). data: a file or a folder. samples: at most so many. mean, std, layout: of images.
+    method, own: in general, and for what some operators make. recalibrate: tensors, or how many of the worst."""
+
+    data: str
+    samples: Optional[int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    layout: str
+    method: str
+    own: Mapping[str, str]
+    outputs: bool
+    ignore_nonfinite: bool
+    recalibrate: Union[int, tuple[str, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
-    stands for or why there is none. assume_scales: a plan only, as if every tensor had a scale; the model may be float. refuted:
-    rule that rewrites -> nodes (or EVERYWHERE) to which `--prove` found that it may not be applied."""
+    stands for or why there is none. rewrites: 'off', 'on' or 'force'. image_outputs: rule D16. assume_scales: a plan only, as
+    if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. refuted: rule
+    that rewrites -> nodes (or EVERYWHERE) to which that found that it may not be applied."""
 
-    options: TranslateOptions
     hardware: Hardware
     input_shapes: dict[str, list[int]]
     cost: tuple[Optional[CostModel], str]
-    assume_scales: bool = False
+    policy: Policy
+    quantizers: QuantizerPolicy
+    calibration: Optional[Calibration]
+    keep_fp16: tuple[str, ...]
+    rewrites: str
+    image_outputs: bool
+    graph_optimizer: str
+    rename_node_outputs: bool
+    assume_scales: bool
+    prove: bool
     refuted: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
-    @property
-    def rewrites(self) -> str:
-        """`--dla_rewrites`: 'off', 'on' or 'force'. Raises UsageError for anything else."""
-        value: Union[bool, str] = self.options.dla_rewrites
-        mode = value if isinstance(value, str) else "on" if value else "off"
-        if mode not in ("off", "on", "force"):
-            raise UsageError(
-                f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list or force."
-            )
-        return mode
 
-    @property
-    def recalibrate(self) -> Union[int, tuple[str, ...]]:
-        """`--recalibrate`: the tensors that it names, or how many of the worst."""
-        named = self.options.recalibrate
-        worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
-        return int(worst[1]) if worst else tuple(named)
-
-
-def resolve(options: TranslateOptions, diagnostics: Diagnostics) -> Settings:
+def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: bool = False) -> Settings:
     """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
     _check_preset(options)
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.prove and not options.dla_rewrites:
         raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
-    parse_methods(options.calibrate_method)
+    calibration = _calibration(options)
     hardware = resolve_hardware(options, diagnostics)
     if hardware.generation and hardware.platform is not None:
         _warn_of_platform(options, hardware.platform, diagnostics)
-    return Settings(options, hardware, parse_shapes(options.shapes), _cost_model(options, hardware))
+    return Settings(
+        hardware,
+        parse_shapes(options.shapes),
+        _cost_model(options, hardware),
+        scale_policy(options),
+        QuantizerPolicy(
+            options.asymmetric,
+            options.per_channel_activations,
+            options.missing_zero_point,
+            options.on_conflict,
+            options.weights,
+            options.calibration_type == "max",
+            calibration is not None or assume_scales,
+        ),
+        calibration,
+        tuple(options.keep_fp16),
+        _rewrites(options.dla_rewrites),
+        options.dla_output == "4d",
+        options.graph_optimizer,
+        options.rename_node_outputs,
+        assume_scales,
+        options.prove,
+    )
+
+
+def with_other_rules(settings: Settings, options: TranslateOptions) -> Settings:
+    """The same with the scale rules and the rewrites that `options` ask for."""
+    return dataclasses.replace(settings, policy=scale_policy(options), rewrites=_rewrites(options.dla_rewrites))
+
+
+def scale_policy(options: TranslateOptions) -> Policy:
+    """Which scale rules hold."""
+    switches = dict.fromkeys(name for row in RULES.values() for name in row.options)
+    return Policy(
+        frozenset(name for name in switches if getattr(options, name)),
+        tuple(options.addtl_ops_to_infer_adjacent_scales),
+        options.inference,
+        options.target != "gpu",
+        options.unify_scales,
+        options.max_bits_lost,
+        options.calibrate is not None,
+    )
+
+
+def _calibration(options: TranslateOptions) -> Optional[Calibration]:
+    method, own = parse_methods(options.calibrate_method)
+    named = options.recalibrate
+    if options.calibrate is None:
+        if named:
+            raise UsageError("--recalibrate needs inputs.", "Name them with --calibrate.")
+        return None
+    worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
+    return Calibration(
+        options.calibrate,
+        options.calibrate_samples,
+        tuple(options.image_mean),
+        tuple(options.image_std),
+        options.layout,
+        method,
+        own,
+        options.calibrate_outputs,
+        options.ignore_nonfinite,
+        int(worst[1]) if worst else tuple(named),
+    )
+
+
+def _rewrites(value: Union[bool, str]) -> str:
+    mode = value if isinstance(value, str) else "on" if value else "off"
+    if mode not in ("off", "on", "force"):
+        raise UsageError(f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list or force.")
+    return mode
 
 
 def _check_preset(options: TranslateOptions) -> None:

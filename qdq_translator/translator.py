@@ -16,10 +16,9 @@ from qdq_translator.cost.gains import with_milliseconds
 from qdq_translator.decision import Decision, context_of, decide
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.write import write_translation
-from qdq_translator.errors import UsageError, UserError
+from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles, model_name, plain_name
 from qdq_translator.graph import Graph
-from qdq_translator.inference import Context
 from qdq_translator.io import Source, check_text, load_model, with_own_weights
 from qdq_translator.network import Network
 from qdq_translator.options import TranslateOptions
@@ -31,7 +30,7 @@ from qdq_translator.progress import Progress, silent
 from qdq_translator.report.data import make_report
 from qdq_translator.root_causes import explain, find_root_causes
 from qdq_translator.scales import ScaleTable, TensorScale
-from qdq_translator.settings import EVERYWHERE, Settings, resolve
+from qdq_translator.settings import EVERYWHERE, Settings, resolve, with_other_rules
 from qdq_translator.targets.dla.verdicts import with_reasons
 from qdq_translator.translation import Translated
 from qdq_translator.validate import validate
@@ -74,23 +73,21 @@ def translate(
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
-    settings = dataclasses.replace(resolve(options, diagnostics), assume_scales=assume_scales)
-    network, source, own_name = (
-        _proved(model, settings, diagnostics) if options.prove else _read(model, settings, diagnostics)
-    )
+    settings = resolve(options, diagnostics, assume_scales)
+    network, source, own_name = (_proved if settings.prove else _read)(model, settings, diagnostics)
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
         scales.assume(name for name in graph.tensors() if types.is_float(name))
     given = scales.fork()
 
-    context = context_of(network, scales, options)
-    data = _data_scales(context, settings.input_shapes, diagnostics, progress, where)
+    context = context_of(network, scales, settings)
+    data = _data_scales(graph, settings, diagnostics, progress, where)
     if data is not None:
-        data.recalibrate(context, settings.recalibrate)
+        data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
-    tried = _Tried(model, network, given, settings, decision)
+    tried = _Tried(model, network, given, options, settings, decision)
     return _conclude(
-        network, decision, settings, diagnostics, source, name or own_name, tried, try_more and data is None
+        network, decision, options, settings, diagnostics, source, name or own_name, tried, try_more and data is None
     )
 
 
@@ -105,13 +102,14 @@ def translate_part(
     for tensor, scale in scales.items():
         network.scales.infer(tensor, scale.value, scale.origin)
     network.withheld.update(tensor for tensor in graph.tensors() if tensor not in scales)
-    decision = decide(network, context_of(network, network.scales, options), settings, diagnostics)
-    return _conclude(network, decision, settings, diagnostics, source, name)
+    decision = decide(network, context_of(network, network.scales, settings), settings, diagnostics)
+    return _conclude(network, decision, options, settings, diagnostics, source, name)
 
 
 def _conclude(
     network: Network,
     decision: Decision,
+    options: TranslateOptions,
     settings: Settings,
     diagnostics: Diagnostics,
     source: Source,
@@ -122,7 +120,7 @@ def _conclude(
     """From the decision to the value: names that TensorRT makes up, causes, weights, messages. tried: what other options would
     do, where that is to be looked at (may_try: also with every scale)."""
     graph, types, context = network.graph, network.types, decision.context
-    scales, options, hardware = context.scales, settings.options, settings.hardware
+    scales, hardware = context.scales, settings.hardware
     dla, costs, rewrites = decision.dla, decision.costs, decision.rewrites
     automatic = Automatic()
     if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
@@ -135,7 +133,7 @@ def _conclude(
     if dla is not None and costs is not None:
         causes = with_milliseconds(causes, plan, dla, costs)
         if tried is not None and may_try and not settings.assume_scales:
-            causes = dataclasses.replace(causes, what_if=what_if_on_dla(options, decision, tried, tried.may_rewrite))
+            causes = dataclasses.replace(causes, what_if=what_if_on_dla(decision, tried, tried.may_rewrite))
         if tried is not None:
             report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
     weights = check_weights(graph, types, network.trained)
@@ -243,22 +241,24 @@ class _Tried:
         model: Union[str, Path, onnx.ModelProto],
         network: Network,
         given: ScaleTable,
+        options: TranslateOptions,
         settings: Settings,
         now: Decision,
     ) -> None:
-        self._model, self._network, self._given, self._settings, self._now = model, network, given, settings, now
+        self._model, self._network, self._given, self._now = model, network, given, now
+        self._options, self._settings = options, settings
         self._rewritten: Optional[Network] = None
 
-    def __call__(self, options: TranslateOptions) -> Decision:
-        """Raises UserError as `translate` does."""
-        settings = dataclasses.replace(self._settings, options=options)
+    def __call__(self, change: dict[str, Any]) -> Decision:
+        """change: options and their values. Raises UserError as `translate` does."""
+        settings = with_other_rules(self._settings, dataclasses.replace(self._options, **change))
         network, given = self._network, self._given
         like: Optional[Decision] = self._now
-        if options.dla_rewrites and not self._settings.options.dla_rewrites:
+        if settings.rewrites != self._settings.rewrites:
             if self._rewritten is None:
                 self._rewritten = _read(self._model, settings, Diagnostics())[0]
             network, given, like = self._rewritten, self._rewritten.scales, None
-        return decide(network, context_of(network, given.fork(), options), settings, Diagnostics(), like=like)
+        return decide(network, context_of(network, given.fork(), settings), settings, Diagnostics(), like=like)
 
     @property
     def rules(self) -> list[str]:
@@ -267,27 +267,29 @@ class _Tried:
 
     @property
     def may_rewrite(self) -> bool:
-        """Reading the model once more costs little enough."""
+        """It is not rewritten yet, and reading it once more costs little enough."""
+        if self._settings.rewrites != "off":
+            return False
         sizes = (math.prod(tensor.dims) for tensor in self._network.graph.initializers.values())
         return sum(sizes) <= _LARGEST_TRIED
 
 
 def _data_scales(
-    context: Context,
-    input_shapes: dict[str, list[int]],
+    graph: Graph,
+    settings: Settings,
     diagnostics: Diagnostics,
     progress: Progress,
     where: Optional[Evaluation],
 ) -> Optional[DataScales]:
     """Rules K1 and K2, where data were given: what `infer_scales` asks for scales."""
-    if context.options.calibrate is None:
-        if context.options.recalibrate:
-            raise UsageError("--recalibrate needs inputs.", "Name them with --calibrate.")
+    wanted = settings.calibration
+    if wanted is None:
         return None
     from qdq_translator.calibration.data_scales import DataScales, load_data
     from qdq_translator.simulate.evaluation import HERE
 
-    return DataScales(load_data(context.graph, context.options, input_shapes), diagnostics, progress, where or HERE)
+    samples = load_data(graph, wanted, settings.input_shapes)
+    return DataScales(samples, wanted, diagnostics, progress, where or HERE)
 
 
 def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:

@@ -15,7 +15,7 @@ from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
-from qdq_translator.options import parse_shapes, words_of
+from qdq_translator.options import words_of
 from qdq_translator.progress import Progress, silent
 from qdq_translator.report.tables import table_of
 from qdq_translator.simulate.compare import (
@@ -67,7 +67,6 @@ class Request(Protocol):
     samples: Optional[int]
     ignore_nonfinite: bool
     seed: int
-    shapes: list[str]
     image_mean: list[Real]
     image_std: list[Real]
     layout: str
@@ -86,6 +85,10 @@ class Request(Protocol):
     metric: Optional[str]
     max_metric_drop: Optional[Real]
     device_results: Optional[str]
+
+    @property
+    def sizes(self) -> dict[str, list[int]]:
+        """Of dynamic inputs: `--shapes`."""
 
 
 def verify(options: Request, progress: Progress = silent, where: Evaluation = HERE) -> dict[str, Any]:
@@ -223,7 +226,7 @@ def _verified(
 
 
 def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Samples:
-    specs = input_specs(network.model, made.sizes_for(parse_shapes(options.shapes), "--shapes"))
+    specs = input_specs(network.model, made.sizes_for(options.sizes, "--shapes"))
     if options.inputs is None:
         return random_samples(specs, network.scales, options.samples, options.seed)
     images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)

@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Callable
 
 from qdq_translator.decision import Decision
-from qdq_translator.options import TranslateOptions, flags_of
+from qdq_translator.options import flags_of
 from qdq_translator.root_causes import WhatIf, add_macs
 from qdq_translator.rules import inference_options
 from qdq_translator.targets.dla.limits import DLA_INT8, GPU
 
 
 def what_if_on_dla(
-    options: TranslateOptions,
     now: Decision,
-    decide_with: Callable[[TranslateOptions], Decision],
+    decide_with: Callable[[dict[str, Any]], Decision],
     may_rewrite: bool,
 ) -> list[WhatIf]:
     """Single options that gain something, best first, then everything together, where that is more.
 
-    decide_with: what becomes of the model with other options. may_rewrite: whether `--dla_rewrites`, for which the passes run
-    again, is among them.
+    decide_with: what becomes of the model where options have other values. may_rewrite: whether `--dla_rewrites`, for which
+    the passes run again, is among them.
     """
     base = _row((), now)
-    candidates = _candidates(options, now, may_rewrite)
+    candidates = _candidates(now, may_rewrite)
     singles: list[tuple[dict[str, Any], WhatIf]] = []
     for change in candidates:
-        row = _row(tuple(flags_of(change)), decide_with(dataclasses.replace(options, **change)))
+        row = _row(tuple(flags_of(change)), decide_with(change))
         if _gain(row, base) > _gain(base, base):
             singles.append((change, row))
     singles.sort(key=lambda pair: _gain(pair[1], base), reverse=True)
     rows = [row for _, row in singles]
     everything = {name: value for change in candidates for name, value in change.items()}
     if len(everything) > 1:
-        together = _row(tuple(flags_of(everything)), decide_with(dataclasses.replace(options, **everything)))
+        together = _row(tuple(flags_of(everything)), decide_with(everything))
         if all(_gain(together, base) > _gain(row, base) for row in (base, *rows)):
             rows.append(together)
     return rows
 
 
-def _candidates(options: TranslateOptions, now: Decision, may_rewrite: bool) -> list[dict[str, Any]]:
+def _candidates(now: Decision, may_rewrite: bool) -> list[dict[str, Any]]:
     """Options that are off and could matter here."""
+    policy = now.context.policy
     changes: list[dict[str, Any]] = []
     if any(layer.missing for layer in now.plan):
-        changes += [{name: True} for name in inference_options(markers=True) if not getattr(options, name)]
-    if now.shared and options.unify_scales != "max":
+        changes += [{name: True} for name in inference_options(markers=True) if name not in policy.on]
+    if now.shared and policy.unify != "max":
         changes.append({"unify_scales": "max"})
-    if now.dla is not None and now.dla.fallbacks and may_rewrite and not options.dla_rewrites:
+    if now.dla is not None and now.dla.fallbacks and may_rewrite:
         changes.append({"dla_rewrites": True})
     return changes
 

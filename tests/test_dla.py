@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from qdq_translator.graph import Graph
-from qdq_translator.inference import Context
-from qdq_translator.options import TranslateOptions
+from qdq_translator.inference import Context, Policy
 from qdq_translator.precision import make_plan
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.targets.dla.limits import LIMITS, NO_SCALE, UNKNOWN_OPERATOR
@@ -39,7 +38,7 @@ def plan_of(
     for name in [*graph.inputs, *(n for node in graph.nodes for n in node.outputs)]:
         if types.is_float(name) and name not in missing:
             table.infer(name, (scales or {}).get(name, 0.1), Origin("Q1"))
-    context = Context(graph, types, table, TranslateOptions(target=target))
+    context = Context(graph, types, table, Policy(for_dla=target != "gpu"))
     plan = make_plan(graph, types, table)
     return judge(
         context,

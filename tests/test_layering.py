@@ -110,3 +110,19 @@ def test_what_is_complex_or_unformatted_says_why() -> None:
         assert not re.search(r"# fmt: (off|skip)", source), f"{path} switches formatting off"
         for said in re.findall(r"# noqa: C901(.*)", source):
             assert len(said.split()) >= 3, f"{path}: say why the function is that complex"
+
+
+RECORDS = ("emit/", "report/", "simulate/", "translation", "what_if")
+"""What a translation was made with is written into its files and read back: as plain values, for nobody's decision."""
+
+
+def test_options_end_at_the_settings() -> None:
+    """Below `translate()` whoever decides reads `Settings`, not options."""
+    rank = {name: number for number, floor in enumerate(floors()) for name in floor}
+    graph = imports()
+    below = {name for name in graph if rank[room(name)] > rank["translator"]}
+    reading = {name for name in below if "qdq_translator.options" in graph[name]}
+    assert {room(name) for name in reading} - {"settings", *RECORDS} == set()
+    text = {name: path.read_text(encoding="utf-8") for name, path in modules().items() if name in below}
+    asked = {name for name in text if re.search(r"(settings|context)\.options\b", text[name])}
+    assert asked == set()

@@ -14,10 +14,11 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph
-from qdq_translator.inference import Context, infer_scales
+from qdq_translator.inference import Context, Policy, infer_scales
 from qdq_translator.precision import make_plan
 from qdq_translator.root_causes import Flag, command_line, find_root_causes
 from qdq_translator.scales import Origin, ScaleTable
+from qdq_translator.settings import scale_policy
 from qdq_translator.translator import Translation
 from qdq_translator.types import TensorTypes
 from tests.conftest import ZOO, need_shared, zoo_paths
@@ -176,7 +177,7 @@ def _covers(context: Context, roots: tuple[str, ...], wanted: list[str]) -> bool
     table = context.scales.fork()
     for tensor in roots:
         table.infer(tensor, 0.9 / 127, Origin("try"))
-    infer_scales(Context(context.graph, context.types, table, context.options), Diagnostics())
+    infer_scales(Context(context.graph, context.types, table, context.policy), Diagnostics())
     return all(tensor in table for tensor in wanted)
 
 
@@ -198,7 +199,7 @@ def test_the_set_is_the_smallest(seed: int) -> None:
     """Held against trying every smaller set, on networks whose rules need one known tensor each."""
     graph = Graph.from_model(_random_network(seed))
     types = TensorTypes(graph)
-    context = Context(graph, types, ScaleTable(), TranslateOptions())
+    context = Context(graph, types, ScaleTable(), Policy())
     found = find_root_causes(context, make_plan(graph, types, context.scales))
     wanted = list(found.root_of)
     roots = tuple(cause.tensor for cause in found.causes)
@@ -213,7 +214,7 @@ def test_roots_bring_every_layer_of_the_zoo_to_int8(path: Path) -> None:
     table = made.scales.fork()
     for cause in made.causes.causes:
         table.infer(cause.tensor, 0.9 / 127, Origin("try"))
-    infer_scales(Context(made.graph, made.types, table, made.options), Diagnostics())
+    infer_scales(Context(made.graph, made.types, table, scale_policy(made.options)), Diagnostics())
     after = make_plan(made.graph, made.types, table)
     assert [layer.name for layer in after if layer.avoidable] == []
 
@@ -236,7 +237,7 @@ def test_cost_grows_with_the_network_not_with_its_square(monkeypatch: pytest.Mon
         )
         monkeypatch.setattr(Context, "scale", counting)
         calls = 0
-        find_root_causes(Context(made.graph, made.types, made.scales, made.options), made.plan)
+        find_root_causes(Context(made.graph, made.types, made.scales, scale_policy(made.options)), made.plan)
         monkeypatch.setattr(Context, "scale", plain)
         counts.append(calls)
         assert len(made.causes.root_of) == 3 * blocks

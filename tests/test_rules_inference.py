@@ -10,7 +10,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.inference import Context, infer_scales
+from qdq_translator.inference import Context, Policy, infer_scales
 from qdq_translator.inference.self_gated import SIGMOID
 from qdq_translator.translator import Translation
 from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
@@ -109,7 +109,7 @@ def test_s2_what_stands_for_a_graph_output_gets_none_either() -> None:
     assert last.op_type == "Reshape" and t.graph.producer[last.inputs[0]].op_type == "Relu"
     relu = t.graph.producer[last.inputs[0]]
     assert relu.inputs[0] in t.scales and not {last.inputs[0], "y"} & set(t.scales)
-    free = Context(t.graph, t.types, t.scales.fork(), TranslateOptions())
+    free = Context(t.graph, t.types, t.scales.fork(), Policy())
     infer_scales(free, Diagnostics())
     assert last.inputs[0] in free.scales  # it is being withheld that does it
 
@@ -578,7 +578,7 @@ def test_s4_data_come_behind_the_exact_rules_and_before_the_guesses() -> None:
         asked.append([n for n in ("a", "b", "c", "e") if n in context.scales])
         return len(asked) == 1 and context.give("b", 0.004, "K1", context.graph.producer["b"], "")
 
-    context = Context(t.graph, t.types, t.scales.fork(), TranslateOptions(infer_bounds=True))
+    context = Context(t.graph, t.types, t.scales.fork(), Policy(frozenset({"infer_bounds"})))
     infer_scales(context, Diagnostics(), observe)
     assert asked == [["a"], ["a", "b", "c"]]
     assert [context.scales[n].origin.rule for n in "abce"] == ["S3", "K1", "S3", "B1"]

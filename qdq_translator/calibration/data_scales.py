@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -30,12 +30,12 @@ from qdq_translator.inference import clip, pass_through
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.normalization import inside_normalizations
 from qdq_translator.inference.unify import differing_ranges
-from qdq_translator.options import TranslateOptions, parse_methods
 from qdq_translator.parsing import did_you_mean
 from qdq_translator.placement import graph_tensors
 from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin
+from qdq_translator.settings import Calibration
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import left_out
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
@@ -49,13 +49,13 @@ FEW_SAMPLES = 8
 TRAINED_COST_DB = 6.0
 
 
-def load_data(graph: Graph, options: TranslateOptions, shapes: dict[str, list[int]]) -> Samples:
-    """The samples of `options.calibrate`. Raises UserError for data that the network does not take."""
+def load_data(graph: Graph, wanted: Calibration, shapes: dict[str, list[int]]) -> Samples:
+    """The samples that `wanted` names. Raises UserError for data that the network does not take."""
     inputs = onnx.ModelProto()
     inputs.graph.input.extend(graph.inputs.values())
     specs = input_specs(inputs, shapes)
-    images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
-    return load_samples(place(str(options.calibrate)), specs, options.calibrate_samples, images)
+    images = ImageOptions(wanted.mean, wanted.std, wanted.layout)
+    return load_samples(place(wanted.data), specs, wanted.samples, images)
 
 
 class DataScales:
@@ -63,8 +63,14 @@ class DataScales:
     of a DLA together once the exact rules have handed them on."""
 
     def __init__(
-        self, samples: Samples, diagnostics: Diagnostics, progress: Progress, where: Evaluation = HERE
+        self,
+        samples: Samples,
+        wanted: Calibration,
+        diagnostics: Diagnostics,
+        progress: Progress,
+        where: Evaluation = HERE,
     ) -> None:
+        self._wanted = wanted
         self._samples, self._diagnostics, self._progress, self._where = samples, diagnostics, progress, where
         self._histograms: dict[str, Histogram] = {}
         self._used = 0
@@ -72,9 +78,9 @@ class DataScales:
         for note in samples.notes:
             diagnostics.info(RULE, f"{samples.source}: {note}.")
 
-    def recalibrate(self, context: Context, wanted: Union[int, Sequence[str]]) -> None:
-        """Rule K2, before anything is inferred: of the tensors named in `wanted`, or of that many of the worst. Raises
-        UserError for a tensor without scale of its own, and as `observe` does."""
+    def recalibrate(self, context: Context) -> None:
+        """Rule K2, before anything is inferred. Raises UserError for a tensor without scale of its own, and as `observe` does."""
+        wanted = self._wanted.recalibrate
         if not wanted:
             return
         named = () if isinstance(wanted, int) else wanted
@@ -111,12 +117,11 @@ class DataScales:
         self._calls += 1
         if self._calls == 1:
             return self._give(context)
-        if self._calls == 2 and context.for_dla and context.options.unify_scales != "off":
+        if self._calls == 2 and context.for_dla and context.policy.unify != "off":
             self._share(context)
         return False
 
     def _give(self, context: Context) -> bool:
-        options = context.options
         wanted: list[str] = []
         trial = dataclasses.replace(context, scales=context.scales.fork())
 
@@ -128,7 +133,7 @@ class DataScales:
         outputs = [
             name
             for name in (*context.graph.outputs, *sorted(context.withheld))
-            if options.calibrate_outputs and name not in context.scales and context.types.is_float(name)
+            if self._wanted.outputs and name not in context.scales and context.types.is_float(name)
         ]
         tensors = [name for name in graph_tensors(context.graph) if name in {*wanted, *outputs}]
         if not tensors:
@@ -164,7 +169,6 @@ class DataScales:
             for name, scale in context.scales.items()
             if (scale.explicit or scale.origin.rule == RECALIBRATED) and name not in without
         }
-        options = context.options
         observed = observe(
             context.graph,
             context.types,
@@ -172,8 +176,8 @@ class DataScales:
             tensors,
             self._samples,
             self._progress,
-            options.ignore_nonfinite,
-            by_channel=bool(options.recalibrate),
+            self._wanted.ignore_nonfinite,
+            by_channel=bool(self._wanted.recalibrate),
             where=self._where,
         )
         self._used = len(self._samples) - observed.left_out
@@ -199,9 +203,9 @@ class DataScales:
         return (amax / INT8_MAX if histogram.amax else ZERO_SCALE), row
 
     def _method_of(self, tensor: str, context: Context) -> str:
-        general, own = parse_methods(context.options.calibrate_method)
         producer = context.graph.producer.get(tensor)
-        return general if producer is None else own.get(producer.op_type, general)
+        general = self._wanted.method
+        return general if producer is None else self._wanted.own.get(producer.op_type, general)
 
     def _origin(self, tensor: str, context: Context, note: str) -> Origin:
         producer = context.graph.producer.get(tensor)
@@ -317,7 +321,7 @@ class DataScales:
                 hint="Look at the data and at the layers before it.",
                 data={"tensors": silent},
             )
-        method = context.options.calibrate_method
+        method = ",".join((self._wanted.method, *(f"{op}:{own}" for op, own in self._wanted.own.items())))
         diagnostics.info(
             RULE,
             f"{len(rows)} tensor{'s' if len(rows) != 1 else ''} got a scale from {samples} samples of data ({method}).",

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Dict, List, Optional
 
-from qdq_translator.options import option, same_option, translation_option
+from qdq_translator.options import option, parse_shapes, same_option, translation_option
 
 Real = float
 """`float` is the name of an option below."""
@@ -133,6 +133,11 @@ class Options:
     )
     json: bool = option("--json", default=False, help="the results as one JSON object on stdout")
     verbose: bool = option("--verbose", default=False, help="every layer of --per_layer; tracebacks of errors")
+
+    @property
+    def sizes(self) -> Dict[str, List[int]]:
+        """Of dynamic inputs."""
+        return parse_shapes(self.shapes)
 
 
 def run(options: Options) -> int:

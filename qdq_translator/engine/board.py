@@ -18,12 +18,12 @@ from qdq_translator.cost.fit import fit
 from qdq_translator.cost.layers import FusedLayer, fused_layers
 from qdq_translator.cost.model import COST_SCHEMA_VERSION, CostModel, Parameters, Work, choose_clock, published
 from qdq_translator.disk import read_file
+from qdq_translator.emit.remembered import Remembered
 from qdq_translator.engine.inspector import EngineLayer, fused_names
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
-from qdq_translator.options import parse_shapes
 from qdq_translator.targets.dla.limits import DLA_FP16
 from qdq_translator.types import TensorTypes
 
@@ -128,7 +128,7 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
         raise UserError(
             f"{files.model.name} and {files.report.name} are not of one translation.", "Translate the model again."
         )
-    types = TensorTypes(graph, parse_shapes(options.get("shapes") or []))
+    types = TensorTypes(graph, Remembered.of_options(options).shapes)
     layers = fused_layers(graph, types, [row["dla"] for row in report["plan"]])
     chosen = _match(times, names, [row["subgraph"] for row in report["dla"]["layers"]], layers, profile, files.name)
     start = Parameters(**published()["parameters"])

@@ -33,9 +33,8 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import ModelError, UserError
 from qdq_translator.formats.calibration_cache import is_usable
 from qdq_translator.graph import Graph, Node
-from qdq_translator.inference import Context, infer_scales
+from qdq_translator.inference import Context, Policy, infer_scales
 from qdq_translator.operators import OutputChannels, output_channels
-from qdq_translator.options import TranslateOptions
 from qdq_translator.passes import cleanup, names
 from qdq_translator.placement import Placement, graph_tensors, is_before_bias, is_named_higher, place
 from qdq_translator.precision import float_ends
@@ -113,8 +112,8 @@ def restore(
             table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
     table.settle("max", Diagnostics())
     if complete:
-        options = TranslateOptions(**inference_options(markers=False))
-        infer_scales(Context(graph, types, table, options), Diagnostics())
+        policy = Policy(frozenset(inference_options(markers=False)))
+        infer_scales(Context(graph, types, table, policy), Diagnostics())
     placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions, explicit=True)
     tensors: dict[str, str] = {}
     for name in graph_tensors(graph):

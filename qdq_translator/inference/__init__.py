@@ -9,9 +9,10 @@ from qdq_translator.graph import Node
 from qdq_translator.inference import unary
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.phases import ScaleRule, all_rules, phases, rules_by_op
+from qdq_translator.inference.policy import Policy
 from qdq_translator.inference.report import report_inferred
 
-__all__ = ["Context", "Observe", "all_rules", "infer_scales", "rules_by_op"]
+__all__ = ["Context", "Observe", "Policy", "all_rules", "infer_scales", "rules_by_op"]
 
 Observe = Callable[[Context], bool]
 """Gives scales from data (rule K1) through `Context.give`: one, several, or none; True if it gave any."""
@@ -25,7 +26,7 @@ def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[O
     until it has nothing more to give; what it gives, the exact rules hand on first.
     """
     before = len(context.scales)
-    exact, *guesses = phases(context.options)
+    exact, *guesses = phases(context.policy)
     _to_rest(exact, context)
     while observe is not None and observe(context):
         _to_rest(exact, context)
@@ -34,7 +35,7 @@ def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[O
         if guess:
             rules = (*rules, *guess)
             _to_rest(rules, context)
-    unary_scales = unary.add_unary_scales(context) if context.options.add_unary_ew_scales_for_dla else []
+    unary_scales = unary.add_unary_scales(context) if "add_unary_ew_scales_for_dla" in context.policy.on else []
     report_inferred(context, unary_scales, diagnostics)
     return len(context.scales) - before
 

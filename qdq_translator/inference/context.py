@@ -8,7 +8,7 @@ from typing import Mapping, Optional
 import numpy as np
 
 from qdq_translator.graph import Graph, Node
-from qdq_translator.options import TranslateOptions
+from qdq_translator.inference.policy import Policy
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.types import TensorTypes
@@ -69,14 +69,14 @@ class Context:
     graph: Graph
     types: TensorTypes
     scales: ScaleTable
-    options: TranslateOptions
+    policy: Policy
     derived: tuple[DerivedScale, ...] = ()
     withheld: frozenset[str] = frozenset()
 
     @property
     def for_dla(self) -> bool:
         """Whether the target is a DLA."""
-        return self.options.target != "gpu"
+        return self.policy.for_dla
 
     def scale(self, tensor: str) -> Optional[float]:
         return self.scales.value(tensor)

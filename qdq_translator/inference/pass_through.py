@@ -28,10 +28,7 @@ def applies(node: Node, context: Context) -> bool:
         return context.types.is_float(node.inputs[0]) and context.types.is_float(node.outputs[0])
     if node.is_op("Pad"):
         return _pads_within(node, context)
-    return (
-        node.is_op(*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS)
-        or node.op_type in context.options.addtl_ops_to_infer_adjacent_scales
-    )
+    return node.is_op(*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS) or node.op_type in context.policy.passed
 
 
 def _pads_within(node: Node, context: Context) -> bool:

@@ -19,7 +19,7 @@ from typing import Callable, Optional
 from qdq_translator.graph import Node
 from qdq_translator.inference import average_pool, bounds, clip, concat, mul, pass_through, self_gated, sigmoid, sums
 from qdq_translator.inference.context import Context
-from qdq_translator.options import TranslateOptions
+from qdq_translator.inference.policy import Policy
 
 Apply = Callable[[Node, Context], bool]
 
@@ -68,10 +68,10 @@ PHASES: dict[str, tuple[tuple[ScaleRule, ...], ...]] = {
 """`--inference` -> its phases; data (K1) come behind the first."""
 
 
-def phases(options: TranslateOptions) -> tuple[tuple[ScaleRule, ...], ...]:
-    """The phases of `options.inference` with the rules that `options` switch on. Operators that the user names
+def phases(policy: Policy) -> tuple[tuple[ScaleRule, ...], ...]:
+    """The phases of `policy.mode` with the rules that are on. Operators that the user names
     (`--addtl_ops_to_infer_adjacent_scales`) are passed through and have no other rule; Clip and Concat keep theirs."""
-    named = set(options.addtl_ops_to_infer_adjacent_scales)
+    named = set(policy.passed)
     passed = tuple(sorted(named - {*CLIP.ops, *CONCAT.ops} - {*HANDED_ON.ops}))
 
     def switched(rule: ScaleRule) -> ScaleRule:
@@ -80,9 +80,9 @@ def phases(options: TranslateOptions) -> tuple[tuple[ScaleRule, ...], ...]:
         return dataclasses.replace(rule, ops=tuple(op for op in rule.ops if op not in passed))
 
     def is_on(rule: ScaleRule) -> bool:
-        return not rule.flag or getattr(options, rule.flag) or (rule in (CONCAT, CONCAT_PARTLY) and "Concat" in named)
+        return not rule.flag or rule.flag in policy.on or (rule in (CONCAT, CONCAT_PARTLY) and "Concat" in named)
 
-    return tuple(tuple(switched(rule) for rule in phase if is_on(rule)) for phase in PHASES[options.inference])
+    return tuple(tuple(switched(rule) for rule in phase if is_on(rule)) for phase in PHASES[policy.mode])
 
 
 def rules_by_op(rules: tuple[ScaleRule, ...]) -> dict[str, list[ScaleRule]]:
@@ -94,6 +94,6 @@ def rules_by_op(rules: tuple[ScaleRule, ...]) -> dict[str, list[ScaleRule]]:
     return by_op
 
 
-def all_rules(options: TranslateOptions) -> tuple[ScaleRule, ...]:
+def all_rules(policy: Policy) -> tuple[ScaleRule, ...]:
     """The rules of all phases, in order."""
-    return tuple(rule for phase in phases(options) for rule in phase)
+    return tuple(rule for phase in phases(policy) for rule in phase)

@@ -32,7 +32,7 @@ def _named(tensors: Iterable[str]) -> str:
 def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
     """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
     present = dict.fromkeys(node.op_type for node in context.graph.nodes)
-    absent = [op for op in context.options.addtl_ops_to_infer_adjacent_scales if op not in present]
+    absent = [op for op in context.policy.passed if op not in present]
     if absent:
         near = dict.fromkeys(filter(None, (did_you_mean(op, present) for op in absent)))
         (diagnostics.warning if near else diagnostics.info)(
@@ -70,7 +70,7 @@ def _report_clipped(context: Context, diagnostics: Diagnostics) -> None:
             tensor=tensors[0],
             node=context.scales[tensors[0]].origin.node,
             hint="Quantize the tensor in the model"
-            + ("." if context.options.inference == "sound" else ", or translate with --inference sound."),
+            + ("." if context.policy.mode == "sound" else ", or translate with --inference sound."),
             data={"tensors": tensors},
         )
 

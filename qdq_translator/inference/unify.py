@@ -104,7 +104,7 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
 
     Nothing is done for GPU targets and with mode 'off'.
     """
-    mode = context.options.unify_scales
+    mode = context.policy.unify
     if mode == "max" and not context.for_dla:
         diagnostics.info(
             "U1",
@@ -113,7 +113,7 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
         )
     if mode == "off" or not context.for_dla:
         return []
-    groups = _Groups(context, context.options.max_bits_lost if mode == "max" else math.inf)
+    groups = _Groups(context, context.policy.max_bits_lost if mode == "max" else math.inf)
     ranges = []
     for members, nodes in groups.differing():
         ranges.append(_shared(members, nodes, context, raised=mode == "max"))
@@ -140,7 +140,7 @@ def _shared(
 def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
     """(all tensors, those whose scale the DLA applies) of every set that should be on one scale and is not, as far as no
     tensor loses more than `--max_bits_lost` by it."""
-    sets = _Groups(context, context.options.max_bits_lost).differing()
+    sets = _Groups(context, context.policy.max_bits_lost).differing()
     return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
 
 

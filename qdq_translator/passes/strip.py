@@ -19,7 +19,6 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network, TrainedWeight
-from qdq_translator.options import TranslateOptions
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
     BakedConstant,
@@ -40,6 +39,7 @@ from qdq_translator.quantizers.steps import (
     Step,
 )
 from qdq_translator.scales import Origin
+from qdq_translator.settings import QuantizerPolicy
 from qdq_translator.words import counted
 
 _OTHER_QUANTIZED_OPS = (
@@ -76,8 +76,8 @@ _OTHER_QUANTIZED_OPS = (
 """Quantized operators that are no Q/DQ of ONNX: refused (fact 8, 8.3)."""
 
 
-def strip(network: Network, options: TranslateOptions, float_model: bool = False) -> None:
-    """Takes every quantizer out; the codes of each baked weight go into `network.trained`. float_model: there may be none.
+def strip(network: Network, policy: QuantizerPolicy) -> None:
+    """Takes every quantizer out; the codes of each baked weight go into `network.trained`.
 
     Raises UnsupportedQuantizer with every reason found.
     """
@@ -86,17 +86,17 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
     found = find_activation_quantizers(
         graph,
         constants,
-        asymmetric=options.asymmetric,
-        per_channel=options.per_channel_activations,
-        missing_zero_point=options.missing_zero_point,
+        asymmetric=policy.asymmetric,
+        per_channel=policy.per_channel,
+        missing_zero_point=policy.missing_zero_point,
     )
     weights, rejected = find_constant_quantizers(
-        graph, constants, asymmetric=options.asymmetric, missing_zero_point=options.missing_zero_point
+        graph, constants, asymmetric=policy.asymmetric, missing_zero_point=policy.missing_zero_point
     )
     rejected = [*found.rejected, *rejected, *_other_quantized_ops(graph), *_quantizers_in_bodies(graph)]
     if rejected:
         raise _refusal(rejected)
-    if not found.steps and not weights and options.calibrate is None and not float_model:
+    if not found.steps and not weights and not policy.float_model:
         raise UnsupportedQuantizer(
             "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
             "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
@@ -105,7 +105,7 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
     # what may share nodes with others is replaced when all are computed; each is let go as soon as it is stored
     baked: deque[BakedConstant] = deque()
     for item in weights:
-        result = bake(graph, constants, item, options.weights, options.missing_zero_point)
+        result = bake(graph, constants, item, policy.weights, policy.missing_zero_point)
         if _alone(graph, constants, item):
             _replace_constant(graph, item, result.values)
             result = dataclasses.replace(result, values=_STORED)
@@ -114,7 +114,7 @@ def strip(network: Network, options: TranslateOptions, float_model: bool = False
         result = baked.popleft()
         name = item.name if result.values is _STORED else _replace_constant(graph, item, result.values)
         if item.kind == "weight":
-            _report_weight(item, result, diagnostics, options)
+            _report_weight(item, result, diagnostics, policy.weights_by_max)
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
     stripper = _Stripper(network)
     steps, series = in_series(graph, found.steps)
@@ -260,9 +260,7 @@ def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray)
     return name
 
 
-def _report_weight(
-    item: QuantizedConstant, baked: BakedConstant, diagnostics: Diagnostics, options: TranslateOptions
-) -> None:
+def _report_weight(item: QuantizedConstant, baked: BakedConstant, diagnostics: Diagnostics, by_max: bool) -> None:
     if baked.saturated:
         diagnostics.info(
             "W1",
@@ -271,7 +269,7 @@ def _report_weight(
             node=item.node,
             data={"saturated": baked.saturated},
         )
-    if options.calibration_type == "max" and baked.float_scale_off:
+    if by_max and baked.float_scale_off:
         percent = 100 * (baked.float_scale_error or 0)
         diagnostics.warning(
             "W3",

@@ -22,7 +22,7 @@ from qdq_translator.inference import Context
 from qdq_translator.inference.normalization import inside_normalizations
 from qdq_translator.precision import LayerPlan
 from qdq_translator.root_causes.causes import CauseGroup, RootCause, RootCauses, WhatIf, add_macs
-from qdq_translator.root_causes.cures import Flag, Needs, command_line, options_off, try_options, what_if
+from qdq_translator.root_causes.cures import Flag, Needs, command_line, everything_on, try_rules, what_if
 from qdq_translator.root_causes.roots import Roots
 from qdq_translator.root_causes.words import evidence, what, who, why_not
 from qdq_translator.scales import TensorScale
@@ -52,8 +52,8 @@ def find_root_causes(
     wanted = _missing(plan, context)
     if not wanted:
         return RootCauses([], [], {}, [])
-    more = options_off(context)
-    cured, needs = try_options(context, more)
+    more = everything_on(context)
+    cured, needs = try_rules(context, more)
     root_of = Roots(context, wanted).find()
     causes = _describe(context, plan, root_of, cured, needs, users)
     groups = _group(causes, plan, root_of)
@@ -98,7 +98,7 @@ def _describe(
     users: Callable[[str], str],
 ) -> list[RootCause]:
     graph = context.graph
-    by_data = context.options.calibrate is None
+    by_data = not context.policy.by_data
     inside = inside_normalizations(context) if by_data else ()
     follows: dict[str, list[str]] = {root: [] for root in root_of.values()}
     for tensor, root in root_of.items():

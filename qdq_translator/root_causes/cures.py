@@ -7,8 +7,7 @@ from typing import Any, Dict, Iterable, NamedTuple, Optional
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Node
-from qdq_translator.inference import Context, infer_scales, pass_through
-from qdq_translator.options import TranslateOptions
+from qdq_translator.inference import Context, Policy, infer_scales, pass_through
 from qdq_translator.precision import INT8, LayerPlan
 from qdq_translator.root_causes.causes import WhatIf, add_macs
 from qdq_translator.rules import MARKERS, RULES, inference_options
@@ -44,32 +43,27 @@ _WITHIN_INPUT_RANGE = (
 for `--addtl_ops_to_infer_adjacent_scales`."""
 
 
-def options_off(context: Context) -> TranslateOptions:
-    """The options of `context` with every inference rule switched on that could matter for this graph."""
-    present = dict.fromkeys(node.op_type for node in context.graph.nodes if node.is_standard)
-    given = context.options.addtl_ops_to_infer_adjacent_scales
-    changes: dict[str, Any] = {
-        **inference_options(markers=context.for_dla),
-        _MORE_OPERATORS: [
-            *given,
-            *(o for o in _WITHIN_INPUT_RANGE if o in present and o not in given),
-        ],
-    }
-    return dataclasses.replace(context.options, **changes)
+def everything_on(context: Context) -> Policy:
+    """The policy of `context` with every inference rule switched on that could matter for this graph."""
+    present = {node.op_type for node in context.graph.nodes if node.is_standard}
+    given = context.policy
+    more = tuple(op for op in _WITHIN_INPUT_RANGE if op in present and op not in given.passed)
+    on = given.on | inference_options(markers=context.for_dla).keys()
+    return dataclasses.replace(given, on=on, passed=(*given.passed, *more))
 
 
-def _infer_with(context: Context, options: TranslateOptions) -> ScaleTable:
+def _infer_with(context: Context, policy: Policy) -> ScaleTable:
     table = context.scales.fork()
     for name, scale in table.items():
         if scale.origin.rule in MARKERS:  # no ranges: the rules would take them for some
             table.drop(name)
-    infer_scales(dataclasses.replace(context, scales=table, options=options), Diagnostics())
+    infer_scales(dataclasses.replace(context, scales=table, policy=policy), Diagnostics())
     return table
 
 
-def try_options(context: Context, options: TranslateOptions) -> tuple[dict[str, TensorScale], Needs]:
-    """Scales that `options` would add, in the order in which they came, and for each the flags on its way."""
-    table = _infer_with(context, options)
+def try_rules(context: Context, policy: Policy) -> tuple[dict[str, TensorScale], Needs]:
+    """Scales that `policy` would add, in the order in which they came, and for each the flags on its way."""
+    table = _infer_with(context, policy)
     added = {name: scale for name, scale in table.items() if name not in context.scales}
     nodes = {node.name: node for node in context.graph.nodes}
     needs: Needs = {}
@@ -79,20 +73,19 @@ def try_options(context: Context, options: TranslateOptions) -> tuple[dict[str, 
         if node is not None and origin.source not in table:  # several tensors, whose names may hold what stands between
             sources = [n for n in (*node.inputs, *node.outputs) if n != tensor]
         flags = {flag: None for source in sources for flag in needs.get(source, ())}
-        own = _flag(origin.rule, node, context.options) if node is not None else None
+        own = _flag(origin.rule, node, context.policy) if node is not None else None
         if own is not None and not (origin.rule == "S5" and origin.source):
             flags[own] = None
         needs[tensor] = flags
     return added, needs
 
 
-def _flag(rule: str, node: Node, options: TranslateOptions) -> Optional[Flag]:
+def _flag(rule: str, node: Node, policy: Policy) -> Optional[Flag]:
     """What has to be added to the command line for `rule` at `node`; None if nothing."""
     if rule == "S3" and node.op_type not in (*pass_through.OPS, "Clip"):
-        known = node.op_type in options.addtl_ops_to_infer_adjacent_scales
-        return None if known else Flag(_MORE_OPERATORS, node.op_type)
+        return None if node.op_type in policy.passed else Flag(_MORE_OPERATORS, node.op_type)
     switches = RULES[rule].options
-    return None if not switches or any(getattr(options, name) for name in switches) else Flag(switches[0])
+    return None if not switches or policy.on.intersection(switches) else Flag(switches[0])
 
 
 def command_line(flags: Iterable[Flag]) -> tuple[str, ...]:
@@ -107,7 +100,7 @@ def command_line(flags: Iterable[Flag]) -> tuple[str, ...]:
 def what_if(
     context: Context,
     plan: list[LayerPlan],
-    more: TranslateOptions,
+    more: Policy,
     needs: Needs,
     wanted: dict[str, None],
     cured: dict[str, TensorScale],
@@ -118,9 +111,10 @@ def what_if(
     rows = []
     if len(singles) > 1:
         for name in singles:
-            options = dataclasses.replace(context.options, **{name: getattr(more, name)})
+            by_operator = name == _MORE_OPERATORS
+            change: dict[str, Any] = {"passed": more.passed} if by_operator else {"on": context.policy.on | {name}}
             shown = command_line(f for f in flags if f.option == name)
-            rows.append(_count(shown, plan, _infer_with(context, options)))
+            rows.append(_count(shown, plan, _infer_with(context, dataclasses.replace(context.policy, **change))))
     if flags:
         table = context.scales.fork()
         for tensor, scale in cured.items():

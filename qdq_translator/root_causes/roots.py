@@ -35,7 +35,7 @@ class Roots:
         self.wanted = wanted
         self.trial = _TryContext(context)
         self.graph = context.graph
-        self.rules = rules_by_op(all_rules(context.options))
+        self.rules = rules_by_op(all_rules(context.policy))
 
     def find(self) -> dict[str, str]:
         """Missing tensor -> root."""

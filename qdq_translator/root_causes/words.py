@@ -54,7 +54,7 @@ def why_not(tensor: str, context: Context, cured: dict[str, TensorScale], needs:
     if tensor in context.graph.outputs:
         return "it is a graph output, which no rule gives a scale (S2)"
     made = "the graph input was not quantized" if producer is None else f"no rule follows a {producer.op_type} forward"
-    if producer is not None and producer.op_type in rules_by_op(all_rules(context.options)):
+    if producer is not None and producer.op_type in rules_by_op(all_rules(context.policy)):
         made = f"the rule of {producer.op_type} has nothing to start from"
     readers = list(dict.fromkeys(reader.op_type for reader in context.graph.consumers(tensor)))
     if not readers:

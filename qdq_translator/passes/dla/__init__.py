@@ -148,7 +148,7 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
         return
     rewriter = Rewriter(network, settings, generation or "orin")
     before = _weights(network.graph)
-    seen = _picture(network.graph) if settings.options.prove else None
+    seen = _picture(network.graph) if settings.prove else None
     for module in RULES:
         known = len(network.applied)
         if rewriter.begin(module.RULE):

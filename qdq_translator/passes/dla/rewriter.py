@@ -59,7 +59,7 @@ class Rewriter(Editor):
         return explicit_pads(self._layer(node))
 
     def _layer(self, node: Node) -> Layer:
-        context = Context(self.graph, self.types, self.scales, self.settings.options)
+        context = Context(self.graph, self.types, self.scales, self.settings.policy)
         return Layer(node, context, self.settings.hardware.tensorrt)
 
     def leave(self, node: Node, why: str) -> None:

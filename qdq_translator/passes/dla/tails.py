@@ -20,7 +20,7 @@ RULE = "D16"
 
 
 def apply(rewriter: Rewriter) -> None:
-    if rewriter.settings.options.dla_output != "4d":
+    if not rewriter.settings.image_outputs:
         return
     for output in list(rewriter.graph.outputs):
         chain = _views(rewriter, output)
