@@ -91,7 +91,7 @@ def floors(model: Path, task: tasks.Task, expected: list[np.ndarray]) -> list[st
     signal = sum(float(np.square(output, dtype=np.float64).sum()) for output in expected)
     try:
         for floor in FLOORS:
-            self_gated.SIGMOID = Floored(plain.value, floor)
+            self_gated.SIGMOID = Floored(plain.value, least=floor)
             _, outputs = engine(model, SETS["pool, concat, mul"], task)
             noise = sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in zip(outputs, expected))
             cells.append(f"{task.score(outputs):.2f} ({10 * np.log10(signal / noise):.1f} dB)")
