@@ -4,11 +4,19 @@ a pair before every Conv and on the residual branch, per-channel weight quantize
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.formats.files import TranslationFiles
 
 
 class Builder:
@@ -100,8 +108,8 @@ def residual(convs: int, channels: int = 16) -> onnx.ModelProto:
     return b.model(x, [1, channels, 32, 32])
 
 
-def resnet50() -> onnx.ModelProto:
-    """ResNet-50: 53 Convs and a Gemm, 25.5 million weights, about 100 MB."""
+def resnet50(size: int = 224) -> onnx.ModelProto:
+    """ResNet-50: 53 Convs and a Gemm, 25.5 million weights, about 100 MB. size: height and width of the input."""
     b = Builder()
     x = b.node("Relu", b.conv_bn("input", 3, 64, 7, 2))
     x = b.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -117,11 +125,11 @@ def resnet50() -> onnx.ModelProto:
             cin = 4 * width
     x = b.node("Flatten", b.node("GlobalAveragePool", b.pair(x)))
     bias = b.constant("fc_bias", np.zeros(1000, np.float32))
-    return b.model(b.node("Gemm", b.pair(x), b.weight(1000, 2048), bias, transB=1), [1, 3, 224, 224])
+    return b.model(b.node("Gemm", b.pair(x), b.weight(1000, 2048), bias, transB=1), [1, 3, size, size])
 
 
-def mobilenet_v2() -> onnx.ModelProto:
-    """MobileNet-v2, 3.4 million weights."""
+def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
+    """MobileNet-v2, 3.4 million weights. size: as of `resnet50`."""
     b, cin = Builder(), 32
     x = b.node("Relu", b.conv_bn("input", 3, 32, 3, 2))
     for expand, cout, repeats, first in (
@@ -137,7 +145,41 @@ def mobilenet_v2() -> onnx.ModelProto:
     x = b.node("Relu", b.conv_bn(x, cin, 1280, 1))
     x = b.node("Flatten", b.node("GlobalAveragePool", b.pair(x)))
     bias = b.constant("fc_bias", np.zeros(1000, np.float32))
-    return b.model(b.node("Gemm", b.pair(x), b.weight(1000, 1280), bias, transB=1), [1, 3, 224, 224])
+    return b.model(b.node("Gemm", b.pair(x), b.weight(1000, 1280), bias, transB=1), [1, 3, size, size])
+
+
+NETWORKS = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `prepared` is asked for."""
+    parser.add_argument("--network", default="resnet50", choices=tuple(NETWORKS))
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--size", type=int, default=224, help="height and width of the input")
+    parser.add_argument("--repeats", type=int, default=3)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network's file, the files of its translation, and random inputs (samples, 3, size, size), float32, with their file."""
+
+    model: Path
+    files: TranslationFiles
+    data: np.ndarray
+    inputs: Path
+
+
+@contextlib.contextmanager
+def prepared(options: argparse.Namespace) -> Iterator[Prepared]:
+    """In a folder that goes when it is no longer needed. options: those of `add_arguments`."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        path, inputs = work / f"{options.network}.onnx", work / "inputs.npy"
+        onnx.save(NETWORKS[options.network](options.size), path)
+        files = translate(path, TranslateOptions()).save(work / "t")
+        data = np.random.default_rng(0).normal(size=(options.samples, 3, options.size, options.size)).astype(np.float32)
+        np.save(inputs, data)
+        yield Prepared(path, files, data, inputs)
 
 
 def huge(gib: float, folder: Path) -> Path:

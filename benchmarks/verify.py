@@ -12,7 +12,6 @@ Runtime's default optimizations and once, as verify does, without. Wall time in 
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 from typing import Callable
@@ -23,10 +22,9 @@ import onnxruntime
 
 from benchmarks import networks
 from benchmarks.measure import machine
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.emit.integrity import contents
-from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
@@ -54,50 +52,43 @@ def run_both(paths: list[Path], data: np.ndarray, optimize: bool) -> None:
             session.run(None, {"input": sample[None]})
 
 
-def sensitivity(files: TranslationFiles, inputs: Path, data: np.ndarray, repeats: int) -> None:
+def sensitivity(made: networks.Prepared, repeats: int) -> None:
     """The pass: the simulated engine as one ONNX model, its graph optimizations off, on all processors."""
-    network = ImplicitNetwork.read(files)
+    network = ImplicitNetwork.read(made.files)
     simulated = simulate(network)
-    path = files.model.with_name("simulated.onnx")
+    path = made.model.with_name("simulated.onnx")
     onnx.save(simulated.model, path)
-    samples = load_samples(inputs, input_specs(network.model, {}), None)
+    samples = load_samples(made.inputs, input_specs(network.model, {}), None)
     found: list[Sensitivity] = []
-    one = best(lambda: run_both([path], data, False), repeats)
+    one = best(lambda: run_both([path], made.data, False), repeats)
     whole = best(
         lambda: found.append(measure_sensitivity(network, SimulationOptions(), samples, None, 1e9)), max(1, repeats - 1)
     )
     print(
-        f"{len(simulated.placement.int8)} layers in INT8, {len(found[0].ranking)} candidates, {len(data)} samples: one pass "
+        f"{len(simulated.placement.int8)} layers in INT8, {len(found[0].ranking)} candidates, {len(made.data)} samples: one pass "
         f"{one:.2f} s, sensitivity {whole:.2f} s, {whole / one:.2f} passes; {len(found[0].chosen)} kept above INT8"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="resnet50", choices=("resnet50", "mobilenet_v2"))
-    parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=3)
+    networks.add_arguments(parser)
     parser.add_argument("--sensitivity", action="store_true", help="this alone, against one pass over the samples")
     options = parser.parse_args()
     print(machine())
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        path = work / f"{options.network}.onnx"
-        onnx.save(getattr(networks, options.network)(), path)
-        files = translate(path, TranslateOptions()).save(work / "t")
-        data = np.random.default_rng(0).normal(size=(options.samples, 3, 224, 224)).astype(np.float32)
-        np.savez(work / "inputs.npz", input=data)
-        both = [path, files.model]
-        asked = {"model": str(path), "translation": str(files.folder), "inputs": str(work / "inputs.npz")}
+    with networks.prepared(options) as made:
         if options.sensitivity:
-            sensitivity(files, work / "inputs.npz", data, options.repeats)
+            sensitivity(made, options.repeats)
             return
+        both, data = [made.model, made.files.model], made.data
+        asked = {"model": str(made.model), "translation": str(made.files.folder), "inputs": str(made.inputs)}
         fast = best(lambda: run_both(both, data, True), options.repeats)
         plain = best(lambda: run_both(both, data, False), options.repeats)
         ours = best(lambda: verify(Options(**asked)), options.repeats)
         layers = best(lambda: verify(Options(**asked, per_layer=True)), 1)
-        translating = best(lambda: translate(path).save(work / "again"), options.repeats)
-        found = translate(path)
+        again = made.model.with_name("again")
+        translating = best(lambda: translate(made.model).save(again), options.repeats)
+        found = translate(made.model)
         digests = best(lambda: contents(found.graph, found.cache.to_text(), "", {}), options.repeats)
     print(f"{options.network}, {options.samples} samples            wall   x optimized   x unoptimized")
     for what, seconds in (

@@ -2,9 +2,11 @@
 
     python -m benchmarks.workers                     # ResNet-50, 64 samples, two processes and two Dask workers
     python -m benchmarks.workers --samples 1000      # the scheduler's overhead at 1,000 samples
+    python -m benchmarks.workers --samples 1000 --size 96      # the same with a fifth of the work, so with more overhead
 
-The work is that of `tune`: one evaluation, the simulated engine on all samples. Each way of sharing it computes the same
-outputs, byte for byte. The ways take turns, `--repeats` times, so that another load of the machine hits all of them; beside
+The work is that of `tune`: evaluations, the simulated engine on all samples, each of a network that differs from the one before
+in its largest Conv, which is what goes to a cluster. Each way of sharing it computes the same outputs, byte for byte. The ways
+take turns, `--repeats` times, so that another load of the machine hits all of them; beside
 the wall time stands the processor time of this process and all of its workers, which such a load changes less.
 
     efficiency of two workers   processor time with one worker / with two (1: nothing is spent on sharing)
@@ -19,13 +21,9 @@ import contextlib
 import hashlib
 import os
 import resource
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,17 +32,17 @@ import onnx
 
 from benchmarks import networks
 from benchmarks.measure import machine
-from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import UserError
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.run import CodedEnds
 from qdq_translator.tune.meter import Outputs
-from qdq_translator.workers.work import Engine, InProcess, shards
+from qdq_translator.workers.work import InProcess, shards
+from tests.dask_cluster import connected, dask_cluster
 
 PLAN = (50_000, 7, 60)
 """Samples, networks, evaluations of each."""
+JPEGS, JPEG_SIZE = 64, (500, 375)
 
 
 @dataclass(frozen=True)
@@ -92,88 +90,87 @@ def peak(pids: list[int]) -> int:
     return max(sizes)
 
 
-@contextlib.contextmanager
-def dask(workers: int) -> Iterator[str]:
-    """A scheduler and so many workers of one thread on this machine."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+def decoding(network: ImplicitNetwork) -> float:
+    """Processor seconds for one JPEG of ImageNet's usual size: decoded, scaled and made the input of the network."""
+    from PIL import Image
 
-        def start(*argv: str) -> None:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *argv],
-                cwd=folder,
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(JPEGS):
+            rough = random.integers(0, 256, (24, 32, 3), dtype=np.uint8)
+            Image.fromarray(rough).resize(JPEG_SIZE, Image.Resampling.BICUBIC).save(
+                f"{folder}/{number}.jpg", quality=90
             )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
+        samples = load_samples(Path(folder), input_specs(network.model, {}), None)
+        begun = time.process_time()
+        for run in range(samples.runs):
+            samples.feed(run)
+        return (time.process_time() - begun) / samples.runs
 
-        start("distributed.cli.dask_scheduler", "--host", address, "--no-dashboard", "--no-show")
-        for _ in range(workers):
-            start("distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1", "--no-dashboard")
-        time.sleep(5)
-        yield address
+
+def another(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
+    """As the next point of a search differs from the one before: in one layer."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    tensor = max(changed.graph.initializer, key=lambda tensor: len(tensor.raw_data) if len(tensor.dims) == 4 else 0)
+    values = onnx.numpy_helper.to_array(tensor) * np.float32(1 + number / 128)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    return changed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="resnet50", choices=("resnet50", "mobilenet_v2"))
-    parser.add_argument("--samples", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
+    networks.add_arguments(parser)
+    parser.set_defaults(samples=64)
     options = parser.parse_args()
     print(machine())
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        path = work / f"{options.network}.onnx"
-        onnx.save(getattr(networks, options.network)(), path)
-        network = ImplicitNetwork.of(translate(path, TranslateOptions()))
-        data = np.random.default_rng(0).normal(size=(options.samples, 3, 224, 224)).astype(np.float32)
-        np.save(work / "x.npy", data)
-        del data
-        samples = load_samples(work / "x.npy", input_specs(network.model, {}), None)
+    with networks.prepared(options) as made:
+        network = ImplicitNetwork.read(made.files)
+        samples = load_samples(made.inputs, input_specs(network.model, {}), None)
         model = simulate(network).model
-        asked = Outputs(model, "simulated", CodedEnds({}, {}), samples, "cpu", classes=True)
-        with dask(2) as address:
-            taken, memory = compare(asked, samples.runs, address, options.repeats)
-    show(options, taken, memory)
+        points = [
+            Outputs(another(model, number), "simulated", CodedEnds({}, {}), samples, "cpu", classes=True)
+            for number in range(options.repeats + 1)
+        ]
+        environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        with dask_cluster(2, environment) as (address, _):
+            taken, memory = compare(points, samples.runs, address)
+        decoded = decoding(network)
+    show(options, taken, memory, decoded)
 
 
-def compare(asked: Outputs, runs: int, address: str, repeats: int) -> tuple[dict[str, list[Taken]], dict[str, int]]:
-    """Every way in turn; its sessions are open before it is measured."""
-    ways = {"1 worker": {}, "2 workers": {"workers": 2}, "Dask, 2 workers": {"scheduler": address}}
+def compare(points: list[Outputs], runs: int, address: str) -> tuple[dict[str, list[Taken]], dict[str, int]]:
+    """Every way in turn, point by point; the first point, for which workers start and get everything, is not measured."""
+    ways = ("1 worker", "2 workers", "Dask, 2 workers")
     taken: dict[str, list[Taken]] = {way: [] for way in ways}
-    memory: dict[str, int] = {}
     with contextlib.ExitStack() as stack:
-        engines: dict[str, Engine] = {"1 worker": InProcess(1)}
-        for way, given in ways.items():
-            for _ in range(10 if given else 0):
-                try:
-                    engines[way] = stack.enter_context(evaluation(**given)).engine  # type: ignore[arg-type]
-                    break
-                except UserError:
-                    time.sleep(2)  # the scheduler is still starting
-            engines[way].run(asked, shards(runs)[:4])
-        for _ in range(repeats):
+        both = stack.enter_context(evaluation(workers=2))
+        opened, cluster = connected(address)
+        stack.enter_context(opened)
+        engines = dict(zip(ways, (InProcess(1), both.engine, cluster.engine)))
+        for number, point in enumerate(points):
             for way, engine in engines.items():
+                if not number:
+                    engine.run(point, shards(runs)[:4])
+                    continue
                 pids = children(os.getpid())
                 begun, processor = time.perf_counter(), processor_time(pids)
-                outputs = engine.run(asked, shards(runs))
+                outputs = engine.run(point, shards(runs))
                 digest = hashlib.sha256(b"".join(v.tobytes() for row in outputs for v in row.values())).hexdigest()
                 spent = processor_time(pids) - processor
                 taken[way].append(Taken(time.perf_counter() - begun, spent, digest))
         memory = {"this process": peak([os.getpid()]), "a worker": peak(children(os.getpid()))}
-    assert len({one.digest for rows in taken.values() for one in rows}) == 1, "all ways give the same bytes"
+    for rows in zip(*taken.values()):
+        assert len({one.digest for one in rows}) == 1, "all ways give the same bytes"
     return taken, memory
 
 
-def show(options: argparse.Namespace, taken: dict[str, list[Taken]], memory: dict[str, int]) -> None:
+def show(options: argparse.Namespace, taken: dict[str, list[Taken]], memory: dict[str, int], decoded: float) -> None:
     processor = {way: statistics.median(one.processor for one in rows) for way, rows in taken.items()}
     wall = {way: statistics.median(one.seconds for one in rows) for way, rows in taken.items()}
-    print(f"{options.network}, {options.samples} samples, median of {options.repeats}      wall   processor")
+    print(
+        f"{options.network}, {options.size} pixels, {options.samples} samples, median of {options.repeats}      wall   processor"
+    )
     for way in taken:
         print(f"{way:<28}{wall[way]:>20.2f} s{processor[way]:>10.2f} s")
     one = processor["1 worker"]
@@ -182,11 +179,11 @@ def show(options: argparse.Namespace, taken: dict[str, list[Taken]], memory: dic
     print(f"overhead of the scheduler   {100 * (processor['Dask, 2 workers'] / one - 1):+.1f}% (processor time)")
     for who, size in memory.items():
         print(f"memory, {who:<20}{size / 2**20:.0f} MiB")
-    each = one / options.samples
+    each = one / options.samples + decoded
     samples, nets, evaluations = PLAN
     total = each * samples * nets * evaluations
     print(
-        f"{1000 * each:.0f} ms of one core a sample; {samples:,} samples x {nets} networks x {evaluations} evaluations, if all cost "
+        f"{1000 * each:.0f} ms of one core a sample, {1000 * decoded:.1f} ms of it for a JPEG; {samples:,} samples x {nets} networks x {evaluations} evaluations, if all cost "
         f"what {options.network} does:"
     )
     for machines, cores in ((1, 16), (8, 16), (64, 16)):

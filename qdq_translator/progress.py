@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import time
 from typing import Callable, Iterator, TextIO
 
 Progress = Callable[[str, int, int], None]
@@ -14,10 +16,10 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @contextlib.contextmanager
-def progress_bar(stream: TextIO) -> Iterator[Progress]:
-    """A bar with the time left on a terminal, nothing elsewhere."""
+def progress_bar(stream: TextIO, lines: bool = False) -> Iterator[Progress]:
+    """A bar with the time left on a terminal; elsewhere nothing, or with `lines` a line for everything new that goes on."""
     if not stream.isatty():
-        yield silent
+        yield _Lines(stream).tell if lines else silent
         return
     from rich.console import Console
     from rich.progress import Progress as Bar
@@ -25,3 +27,18 @@ def progress_bar(stream: TextIO) -> Iterator[Progress]:
     with Bar(console=Console(file=stream), transient=True) as bar:
         task = bar.add_task("starting", total=1)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+class _Lines:
+    """The time left is what the rest takes at the pace so far."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._begun, self._told = stream, time.monotonic(), ""
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        if what == self._told:
+            return
+        self._told = what
+        seconds = (time.monotonic() - self._begun) / done * (total - done) if done else 0.0
+        left = f"; {done} of {total}, {datetime.timedelta(seconds=round(seconds))} left at most" if done else ""
+        print(f"{what}{left}", file=self._stream, flush=True)

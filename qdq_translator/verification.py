@@ -154,7 +154,7 @@ def _verified(
         unfused = simulate(network, dataclasses.replace(settings, fuse=False))
     outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused, metric, where)
     progress("expected rounding", 0, 1)
-    usual = expected_rounding(network, settings, simulated, samples)
+    usual = expected_rounding(network, settings, simulated, samples, where)
     measured = min(samples.runs, MEASURED_RUNS) * samples.batch
     verdicts = {
         name: judge(row, usual[name], measured, options.inputs is None)
@@ -199,7 +199,7 @@ def _verified(
     if device is not None:
         results["device"] = {k: device.about.get(k) for k in ("device", "tensorrt", "target", "dla_core", "engines")}
     if options.per_layer:
-        layers = compare_layers(network, explicit, simulated, samples, progress=progress)
+        layers = compare_layers(network, explicit, simulated, samples, progress=progress, where=where)
         results["per_layer"] = layers.as_dict()
         notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in layers.rows if row.tensor in network.unary]
     if options.sensitivity:

@@ -32,6 +32,8 @@ from qdq_translator.simulate.task_metrics import MeanAveragePrecision, metric_of
 from qdq_translator.tune.journal import Journal
 from qdq_translator.tune.meter import Meter, bootstrap_interval, paired_interval
 from qdq_translator.tune.points import Point, flags, group_moves, starts
+from qdq_translator.workers.cluster import PATIENCE
+from tests.dask_cluster import free_port
 from tests.small_models import model
 
 pytest.importorskip("onnxruntime")
@@ -220,8 +222,20 @@ def test_a_drop_out_of_reach_is_status_1_with_the_best_found(
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("def m(outputs, labels):\n    return 1 / int(labels[0] > 99)", "division by zero"),
+        (
+            "n = []\ndef m(outputs, labels):\n    n.append(1)\n    return 1 / (len(n) - 6)",
+            "fails on sample 5 of the explicit stage: ZeroDivisionError: division by zero (bad.py, line 4, in m",
+        ),
         ("def m(outputs, labels):\n    return float('nan')", "returns nan on sample 0 of the explicit stage"),
+        (
+            "class m:\n    n = 0\n    def add(self, outputs, labels):\n        self.n += 1\n        assert self.n < 8\n"
+            "    def result(self):\n        return 1.0",
+            "fails on sample 7 of the explicit stage: AssertionError",
+        ),
+        (
+            "class m:\n    def add(self, outputs, labels):\n        pass\n    def result(self):\n        return float('inf')",
+            "returns inf over all samples of the explicit stage",
+        ),
         ("import nowhere_at_all", "nowhere_at_all"),
     ],
 )
@@ -233,6 +247,77 @@ def test_a_metric_that_fails(
     assert main([*asked, "--metric", f"{tmp_path / 'bad.py'}:m"]) == 1
     err = capsys.readouterr().err
     assert said in err and "Traceback" not in err and len(err.splitlines()) <= 2
+
+
+def test_data_that_are_not_finite_are_refused_or_left_out(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(DATA) as data:
+        images, labels = data["input"][:40].copy(), data["labels"][:40]
+    images[7, 0, 3, 3], images[9, 0, 0, 0] = np.nan, np.inf
+    np.savez(tmp_path / "x.npz", input=images, labels=labels)
+    asked = ["tune", "-i", str(spread), "--data", str(tmp_path / "x.npz"), "--calibrate", str(DATA), *SHAPES]
+    asked += ["--max_drop", "100", "--evaluations", "1", "-o", str(tmp_path / "t")]
+    assert main(asked) == 1
+    err = capsys.readouterr().err
+    assert "2 values in 2 of 40 samples are not finite" in err and "sample 7" in err
+    assert main([*asked, "--ignore_nonfinite", "--verbose"]) == 0
+    err = capsys.readouterr().err
+    assert "evaluation 1: drop" in err and "best so far drop" in err and "1 of 1, 0:00:00 left" in err
+    found = json.loads((tmp_path / "t" / "spread_tune.json").read_text())["data"]
+    assert found["samples"] == 38 and "2 of 40 samples" in found["notes"][0]
+
+
+def test_data_that_change_under_way_end_the_search(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The metric changes them, when the model as given has been measured."""
+    images = tmp_path / "x.npy"
+    with np.load(DATA) as data:
+        np.save(images, data["input"])
+        np.save(tmp_path / "labels.npy", data["labels"])
+    (tmp_path / "spoils.py").write_text(
+        "import numpy as np\n"
+        "def m(outputs, labels):\n"
+        f"    values = np.load({str(images)!r}, mmap_mode='r+')\n"
+        "    values[-1, 0, 0, 0] += 0.25\n"
+        "    return 1.0\n"
+    )
+    asked = ["tune", "-i", str(spread), "--data", str(images), "--labels", str(tmp_path / "labels.npy"), *SHAPES]
+    asked += ["--calibrate", str(DATA), "--max_drop", "100", "--evaluations", "1", "-o", str(tmp_path / "t")]
+    assert main([*asked, "--metric", f"{tmp_path / 'spoils.py'}:m"]) == 1
+    assert "changed while it was read" in capsys.readouterr().err
+    assert not (tmp_path / "t" / "spread_tune.json").exists()
+
+
+def test_a_scheduler_or_a_provider_that_is_not_there(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["tune", "-i", str(spread), "--data", str(DATA), "--max_drop", "1", "-o", str(tmp_path / "t")]
+    assert main([*asked, "--provider", "gpux"]) == 1
+    assert "no provider 'gpux'" in capsys.readouterr().err
+    pytest.importorskip("distributed")
+    assert main([*asked, "--scheduler", f"tcp://127.0.0.1:{free_port()}"]) == 1
+    assert "cannot be reached" in capsys.readouterr().err
+    assert 2 * PATIENCE <= 10  # seconds: for the scheduler, and for a first worker
+    assert not list((tmp_path / "t").glob("spread*"))
+
+
+def test_data_and_labels_may_have_addresses(spread: Path, tmp_path: Path) -> None:
+    """`memory://` stands for what other protocols hold: a folder of shards and its labels apart."""
+    fsspec = pytest.importorskip("fsspec")
+    with np.load(DATA) as data, fsspec.open("memory://val/x.npy", "wb") as x, fsspec.open("memory://y.npy", "wb") as y:
+        np.save(x, data["input"][:40])
+        np.save(y, data["labels"][:40])
+        np.savez(tmp_path / "x.npz", input=data["input"][:40], labels=data["labels"][:40])
+    found = []
+    for given in (["memory://val", "--labels", "memory://y.npy"], [str(tmp_path / "x.npz")]):
+        out = tmp_path / f"t{len(found)}"
+        asked = ["tune", "-i", str(spread), "--data", *given, "--calibrate", given[0], "--max_drop", "100", *SHAPES]
+        assert main([*asked, "--evaluations", "3", "-o", str(out)]) == 0
+        rows = json.loads((out / "spread_tune.json").read_text())["points"]
+        found.append([(row["measured"], row["cost"]) for row in rows])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

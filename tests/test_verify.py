@@ -358,9 +358,9 @@ def test_groups_bound_the_memory_and_change_nothing(files: TranslationFiles, mon
     made: list[int] = []
     original = per_layer.Session
 
-    def counting(model: onnx.ModelProto, what: str, fetch: Any) -> Any:
+    def counting(model: onnx.ModelProto, what: str, fetch: Any, **given: Any) -> Any:
         made.append(len(fetch))
-        return original(model, what, fetch)
+        return original(model, what, fetch, **given)
 
     monkeypatch.setattr(per_layer, "Session", counting)
     whole = per_layer.compare_layers(network, explicit, simulated, samples)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
+import onnx
 import pytest
 
 from qdq_translator import workers
@@ -20,8 +21,10 @@ from qdq_translator.errors import UsageError, UserError
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
 from qdq_translator.workers.local import MOST_DEATHS, Processes
+from qdq_translator.workers.packing import pack, unpack
 from qdq_translator.workers.work import InProcess, Work, shards
 from tests.dask_cluster import connected, dask_cluster, free_port
+from tests.small_models import model
 
 pytest.importorskip("onnxruntime")
 PACKAGE = Path(workers.__file__).parents[1]
@@ -152,7 +155,7 @@ def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _verified(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
     asked = ["verify", "-i", str(MODEL), "-t", str(folder), "--inputs", str(DATA), "--samples", "40", "--json"]
-    assert main([*asked, "--audit", "--sensitivity", *flags]) == 0
+    assert main([*asked, "--audit", "--sensitivity", "--per_layer", *flags]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     del found["sensitivity"]["seconds"]
     return found
@@ -182,7 +185,67 @@ def test_wrong_usage() -> None:
         pass
 
 
+# -------------------------------------------------------------------- packing
+
+
+def _weighted(*weights: np.ndarray) -> onnx.ModelProto:
+    text = "net (float[1,4] x) => (float[1,4] y) { y = Identity(x) }"
+    return model(text, **{f"w{number}": values for number, values in enumerate(weights)})
+
+
+def test_what_is_packed_comes_back_and_large_parts_lie_apart() -> None:
+    large, small = np.arange(8192, dtype=np.float32), np.arange(4, dtype=np.float32)
+    value = {"model": _weighted(large, small), "array": large[::-1].copy(), "words": "as they are"}
+    packed = pack(value)
+    assert len(packed.parts) == 2 and len(packed.body) < 4096
+    found = unpack(packed.body, [bytes(packed.parts[name]) for name in packed.order])
+    assert found["model"] == value["model"] and np.array_equal(found["array"], value["array"])
+    assert found["words"] == value["words"]
+
+
+def test_equal_models_have_one_digest_and_other_weights_another() -> None:
+    large = np.arange(8192, dtype=np.float32)
+    given = pack(_weighted(large, large + 1))
+    assert given.digest == pack(_weighted(large.copy(), large + 1)).digest
+    assert len({given.digest, pack(_weighted(large, large)).digest, pack(_weighted(large + 1, large)).digest}) == 3
+    other = pack(_weighted(large, large + 2))
+    assert len(set(given.parts) & set(other.parts)) == 1
+
+
 # -------------------------------------------------------------------- a Dask cluster
+
+
+class Heavy(Work):
+    """The sum of its weights, for every run."""
+
+    def __init__(self, *weights: np.ndarray) -> None:
+        self.weights = weights
+
+    def open(self) -> Callable[[int], float]:
+        return lambda run: float(run * sum(values.astype(np.float64).sum() for values in self.weights))
+
+    def merge(self, total: float, part: float) -> float:
+        return total + part
+
+
+def test_only_what_changed_is_sent_to_a_cluster() -> None:
+    pytest.importorskip("distributed")
+    random = np.random.default_rng(0)
+    first, second, third = (random.normal(size=50_000).astype(np.float32) for _ in range(3))
+    works = [Heavy(first, second), Heavy(first, third), Heavy(third, first), Heavy(second, third)]
+    with dask_cluster(2, {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}) as (address, running):
+        stack, where = connected(address)
+        with stack:
+            client, sent = where.engine._client, []
+            scatter = client.scatter
+            client.scatter = lambda data, **given: (sent.append(sum(map(len, data))), scatter(data, **given))[1]
+            for work in works:
+                assert where.engine.run(work, shards(40)) == InProcess(1).run(work, shards(40))
+            kilobytes = [size // 1000 for size in sent]
+            assert kilobytes == [400, 200, 0, 0]
+            for process in running[:1]:
+                process.kill()
+            assert where.engine.run(works[0], shards(40)) == InProcess(1).run(works[0], shards(40))
 
 
 def test_a_scheduler_that_is_not_there_is_told_soon() -> None:

@@ -11,6 +11,8 @@ CLASS_NAMES = ("square", "disc", "triangle")
 SMALLEST, LARGEST = 10, 60
 MOST_OBJECTS = 4
 MOST_OVERLAP = 0.1
+NOISE = 0.08
+"""Standard deviation; an image lies between -1 and 1."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,13 @@ class Objects:
     labels: np.ndarray
 
 
-def generate(count: int, seed: int) -> tuple[np.ndarray, list[Objects]]:
-    """Images (count, 3, 96, 96), float32 from -1 to 1, and their objects; the same for the same seed."""
+def generate(count: int, seed: int, noise: float = NOISE) -> tuple[np.ndarray, list[Objects]]:
+    """Images (count, 3, 96, 96), float32 from -1 to 1, and their objects; the same for the same seed, whatever the noise."""
     random = np.random.default_rng(seed)
     images = np.empty((count, 3, SIZE, SIZE), np.float32)
     objects = []
     for index in range(count):
-        images[index], found = _scene(random)
+        images[index], found = _scene(random, noise)
         objects.append(found)
     return images, objects
 
@@ -42,7 +44,7 @@ def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return common / np.maximum(areas_a[:, None] + areas_b[None] - common, 1e-9)
 
 
-def _scene(random: np.random.Generator) -> tuple[np.ndarray, Objects]:
+def _scene(random: np.random.Generator, noise: float) -> tuple[np.ndarray, Objects]:
     background = random.uniform(-0.6, 0.6, (3, 1, 1))
     slope = random.uniform(-0.3, 0.3, (3, 2))
     y, x = np.mgrid[0:SIZE, 0:SIZE] + 0.5
@@ -64,7 +66,7 @@ def _scene(random: np.random.Generator) -> tuple[np.ndarray, Objects]:
         image = np.where(_mask(label, u, v), colour[:, None, None], image)
         boxes.append(box)
         labels.append(label)
-    image = np.clip(image + random.normal(0, 0.08, image.shape), -1, 1)
+    image = np.clip(image + random.normal(0, noise, image.shape), -1, 1)
     found = np.stack(boxes) if boxes else np.empty((0, 4), np.float32)
     return image.astype(np.float32), Objects(found, np.array(labels, np.int64))
 

@@ -63,7 +63,9 @@ class Options(TranslateOptions):
     scheduler: Optional[str] = same_option("scheduler")
     provider: str = same_option("provider")
     json: bool = option("--json", default=False, help="the results as one JSON object on stdout", group="Output")
-    verbose: bool = option("--verbose", default=False, help="tracebacks of errors", group="Output")
+    verbose: bool = option(
+        "--verbose", default=False, help="a line for each evaluation; tracebacks of errors", group="Output"
+    )
 
 
 def run(options: Options) -> int:
@@ -90,7 +92,7 @@ def run(options: Options) -> int:
     fields = (field.name for field in dataclasses.fields(TranslateOptions))
     base = TranslateOptions(**{name: getattr(options, name) for name in fields})
     with alone(journal):
-        with progress_bar(sys.stderr) as progress, evaluation(
+        with progress_bar(sys.stderr, options.verbose) as progress, evaluation(
             options.workers, options.scheduler, options.provider
         ) as where:
             outcome = tune(options, base, where, progress)

@@ -20,22 +20,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
+import onnx
 
 from qdq_translator.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import pass_through
 from qdq_translator.precision import float_activations
-from qdq_translator.progress import Progress
+from qdq_translator.progress import Progress, silent
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import STATED
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
-from qdq_translator.simulate.run import ExplicitNetwork, Session
+from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded
 from qdq_translator.types import TensorTypes
+from qdq_translator.workers.work import Work, shards
 
 JUMP_DB = 6.0
 JUMP_BELOW_DB = 50.0
@@ -151,7 +154,8 @@ def compare_layers(
     simulated: Simulated,
     samples: Samples,
     group_bytes: int = GROUP_BYTES,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
+    where: Evaluation = HERE,
 ) -> LayerComparison:
     """Every float tensor that both models have, in graph order."""
     stripped = Graph.from_model(copy_model(network.model))
@@ -167,14 +171,28 @@ def compare_layers(
     unrounded = {*simulated.placement.stay_float, *simulated.placement.fused}
     groups = list(_groups(tensors, types, samples.batch, group_bytes))
     total = len(groups) * samples.runs
+    model = folded(explicit.model)
     for number, group in enumerate(groups):
-        fetched = _compare_group(
-            group, names, explicit, simulated, samples, _Step(progress, number * samples.runs, total)
+
+        def tell(done: int, before: int = number * samples.runs) -> None:
+            progress("comparing layers", before + done, total)
+
+        work = _Layers(
+            model,
+            simulated.model,
+            explicit.ends,
+            {n: (names.base(n), names.aliases(n)) for n in group},
+            {n: (simulated.made[n], (simulated.made if names.is_moved(n) else simulated.read)[n]) for n in group},
+            frozenset(filter(names.is_clamped, group)),
+            samples,
+            where.provider,
         )
+        fetched = where.engine.run(work, shards(samples.runs), tell)
         for name in group:
             if name not in fetched:
                 continue
-            made, read = fetched[name]
+            made, readings = fetched[name]
+            read = max(readings, key=lambda comparison: comparison.noise)
             producer = stripped.producer.get(name)
             row = Row(
                 name,
@@ -222,16 +240,6 @@ def _noise_for_readers(row: Row) -> tuple[float, bool]:
     return (row.made.noise if row.made is not None else 0.0), True
 
 
-class _Step:
-    """Progress within one group."""
-
-    def __init__(self, progress: Progress, before: int, total: int) -> None:
-        self.progress, self.before, self.total = progress, before, total
-
-    def __call__(self, run: int) -> None:
-        self.progress("comparing layers", self.before + run, self.total)
-
-
 def _groups(tensors: list[str], types: TensorTypes, batch: int, limit: int) -> Iterator[list[str]]:
     """Tensors in order, in groups of at most `limit` bytes (float32, both models, made and read)."""
     group: list[str] = []
@@ -249,40 +257,71 @@ def _groups(tensors: list[str], types: TensorTypes, batch: int, limit: int) -> I
         yield group
 
 
-def _compare_group(
-    group: list[str],
-    names: _Names,
-    explicit: ExplicitNetwork,
-    simulated: Simulated,
-    samples: Samples,
-    progress: _Step,
-) -> dict[str, tuple[Optional[Comparison], Comparison]]:
-    ours = {n: (simulated.made[n], (simulated.made if names.is_moved(n) else simulated.read)[n]) for n in group}
-    theirs = {n: (names.base(n), names.aliases(n)) for n in group}
-    left = Session(explicit.model, "explicit", [t for base, aliases in theirs.values() for t in (base, *aliases)])
-    right = Session(simulated.model, "simulated", [t for pair in ours.values() for t in pair])
-    made = {n: Comparison() for n in group if not names.is_clamped(n)}
-    read = {n: [Comparison() for _ in theirs[n][1]] for n in group}
-    for run in range(samples.runs):
-        progress(run)
-        feed = samples.feed(run)
-        a, b = explicit.ends.real(left.run(explicit.ends.feed(feed))), right.run(feed)
-        for name in group:
-            base, aliases = theirs[name]
-            raw, seen = b[ours[name][0]], b[ours[name][1]]
-            if a[base].dtype.kind != "f" or not _same_shape(a[base], raw):  # codes on the way through data movement
-                made.pop(name, None)
-            elif name in made:
-                made[name].add(a[base], raw.reshape(a[base].shape))
-            if name in made and aliases == [base] and ours[name][0] == ours[name][1]:
-                read[name] = [made[name]]
-                continue
-            for alias, comparison in zip(aliases, read.get(name, ())):
-                if a[alias].dtype.kind != "f" or not _same_shape(a[alias], seen):
-                    del read[name]
-                    break
-                comparison.add(a[alias], seen.reshape(a[alias].shape))
-    return {n: (made.get(n), max(rows, key=lambda c: c.noise)) for n, rows in read.items()}
+_Rows = Dict[str, Tuple[Optional[Comparison], List[Comparison]]]
+"""Tensor -> as its layer makes it, and as its readers see it, each of them; without those that cannot be compared."""
+
+
+@dataclasses.dataclass
+class _Layers(Work):
+    """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees it; ours: the
+    same of the simulated engine, which has one way; clamped: see `_Names.is_clamped`."""
+
+    explicit: onnx.ModelProto
+    simulated: onnx.ModelProto
+    ends: CodedEnds
+    theirs: dict[str, tuple[str, list[str]]]
+    ours: dict[str, tuple[str, str]]
+    clamped: frozenset[str]
+    samples: Samples
+    provider: str
+
+    def open(self) -> Callable[[int], _Rows]:
+        fetched = [t for base, aliases in self.theirs.values() for t in (base, *aliases)]
+        left = Session(self.explicit, "explicit", fetched, one_thread=True, provider=self.provider)
+        fetched = [t for pair in self.ours.values() for t in pair]
+        right = Session(self.simulated, "simulated", fetched, one_thread=True, provider=self.provider)
+
+        def compared(run: int) -> _Rows:
+            feed = self.samples.feed(run)
+            a, b = self.ends.real(left.run(self.ends.feed(feed))), right.run(feed)
+            rows = ((name, self._rows(name, a, b)) for name in self.theirs)
+            return {name: row for name, row in rows if row is not None}
+
+        return compared
+
+    def _rows(
+        self, name: str, a: dict[str, np.ndarray], b: dict[str, np.ndarray]
+    ) -> Optional[tuple[Optional[Comparison], list[Comparison]]]:
+        base, aliases = self.theirs[name]
+        raw, seen = (b[tensor] for tensor in self.ours[name])
+        made = (
+            None if name in self.clamped else _comparison(a[base], raw)
+        )  # codes on the way through data movement: None
+        if made is not None and aliases == [base] and self.ours[name][0] == self.ours[name][1]:
+            return made, [made]
+        read = [_comparison(a[alias], seen) for alias in aliases]
+        whole = [row for row in read if row is not None]
+        return (made, whole) if len(whole) == len(read) else None
+
+    def merge(self, total: _Rows, part: _Rows) -> _Rows:
+        merged: _Rows = {}
+        for name in [name for name in total if name in part]:
+            (made, read), (other, others) = total[name], part[name]
+            for row, more in zip(read, others):
+                row.merge(more)
+            if made is not None and other is not None and not any(made is row for row in read):
+                made.merge(other)
+            merged[name] = (made if other is not None else None), read
+        return merged
+
+
+def _comparison(reference: np.ndarray, other: np.ndarray) -> Optional[Comparison]:
+    """None for what is no float or has another shape."""
+    if reference.dtype.kind != "f" or not _same_shape(reference, other):
+        return None
+    row = Comparison()
+    row.add(reference, other.reshape(reference.shape))
+    return row
 
 
 def _same_shape(a: np.ndarray, b: np.ndarray) -> bool:

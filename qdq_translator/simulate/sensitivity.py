@@ -263,6 +263,16 @@ def rank(
     return sorted(shares, key=lambda pair: -pair[1])
 
 
+def noise(
+    network: ImplicitNetwork, options: SimulationOptions, samples: Samples, runs: int, where: Evaluation = HERE
+) -> float:
+    """Noise energy at the worst output relative to its own, against the stripped network in float, on the runs that `rank`
+    takes."""
+    types = TensorTypes(Graph.from_model(copy_model(network.model)))
+    judge = Judge(network, options, samples.some(runs), None, types, where=where)
+    return float(10 ** (-judge.of(judge.simulated({})).sqnr_db / 10))
+
+
 class Judge:
     """Simulations of one network, measured against float on the same samples."""
 

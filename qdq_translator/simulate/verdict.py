@@ -25,15 +25,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
+
+import numpy as np
+import onnx
 
 from qdq_translator.graph import Graph
 from qdq_translator.placement import Placement, graph_tensors
 from qdq_translator.rules import STATED
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison, finite_or_none, noise_to_db
 from qdq_translator.simulate.run import Session
+from qdq_translator.workers.work import Work
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 STANDARD_ERRORS = 2
@@ -58,7 +63,11 @@ class Verdict:
 
 
 def expected_rounding(
-    network: ImplicitNetwork, options: SimulationOptions, simulated: Simulated, samples: Samples
+    network: ImplicitNetwork,
+    options: SimulationOptions,
+    simulated: Simulated,
+    samples: Samples,
+    where: Evaluation = HERE,
 ) -> dict[str, SlicedComparison]:
     """Output -> what the two are apart by rounding alone, on the first runs."""
     origins = network.config.get("scale_origins", {})
@@ -70,17 +79,37 @@ def expected_rounding(
     noisy = dataclasses.replace(options, rounding="noise", unclipped=frozenset(tensors) - stated.keys())
     as_explicit = Placement(stated, frozenset(), frozenset(), frozenset(), ())
     as_planned = dataclasses.replace(simulated.placement, held={n: planned[n] for n in simulated.placement.held})
-    stages = [
-        Session(simulate(network, dataclasses.replace(noisy, seed=seed), placement=placement).model, "noisy")
+    models = [
+        simulate(network, dataclasses.replace(noisy, seed=seed), placement=placement).model
         for seed, placement in enumerate((as_explicit, as_planned))
     ]
-    rows = {name: SlicedComparison(samples.batch) for name in stages[0].outputs}
-    for run in range(min(samples.runs, MEASURED_RUNS)):
-        feed = samples.feed(run)
-        explicit, implicit = (session.run(feed) for session in stages)
+    explicit, implicit = where.engine.run(_Noisy(models, samples, where.provider), [range(1), range(1, 2)])
+    rows = {name: SlicedComparison(samples.batch) for name in explicit[0]}
+    for ours, others in zip(explicit, implicit):
         for name, row in rows.items():
-            row.add(explicit[name], implicit[name])
+            row.add(ours[name], others[name])
     return rows
+
+
+@dataclasses.dataclass
+class _Noisy(Work):
+    """Each model is one piece, in a session of its own: its random numbers go on from run to run."""
+
+    models: list[onnx.ModelProto]
+    samples: Samples
+    provider: str
+
+    def open(self) -> Callable[[int], list[list[dict[str, np.ndarray]]]]:
+        def outputs(index: int) -> list[list[dict[str, np.ndarray]]]:
+            session = Session(self.models[index], "noisy", one_thread=True, provider=self.provider)
+            return [[session.run(self.samples.feed(run)) for run in range(min(self.samples.runs, MEASURED_RUNS))]]
+
+        return outputs
+
+    def merge(
+        self, total: list[list[dict[str, np.ndarray]]], part: list[list[dict[str, np.ndarray]]]
+    ) -> list[list[dict[str, np.ndarray]]]:
+        return total + part
 
 
 def judge(found: SlicedComparison, expected: SlicedComparison, samples: int, random: bool = False) -> Verdict:

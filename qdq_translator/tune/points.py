@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 from typing import Any, Iterable, Iterator
 
@@ -27,10 +26,6 @@ class Point:
     @classmethod
     def of(cls, changes: dict[str, Any], kept: Iterable[str] = ()) -> Point:
         return cls(tuple(sorted(changes.items())), tuple(sorted(set(kept))))
-
-    @property
-    def key(self) -> str:
-        return json.dumps({"changes": dict(self.changes), "kept": self.kept}, sort_keys=True)
 
     def options(self, base: TranslateOptions) -> TranslateOptions:
         changes: dict[str, Any] = {

@@ -21,11 +21,12 @@ from qdq_translator.io import load_model
 from qdq_translator.options import TranslateOptions, effective, parse_shapes
 from qdq_translator.progress import Progress
 from qdq_translator.simulate.evaluation import Evaluation
+from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import SimulationOptions, simulate
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
 from qdq_translator.simulate.places import place
 from qdq_translator.simulate.run import ExplicitNetwork, folded
-from qdq_translator.simulate.sensitivity import Candidate, rank
+from qdq_translator.simulate.sensitivity import Candidate, noise, rank
 from qdq_translator.simulate.task_metrics import metric_of
 from qdq_translator.translator import Translation, translate
 from qdq_translator.tune.bench import Bench, Cost, Remembering
@@ -33,6 +34,8 @@ from qdq_translator.tune.journal import Journal
 from qdq_translator.tune.meter import CONFIDENCE, LEAST_SAMPLES, Measured, Meter
 from qdq_translator.tune.points import Point, flags, moves, starts
 from qdq_translator.tune.search import Evaluated, Goal, Search, pareto
+from qdq_translator.words import counted
+from qdq_translator.workers.packing import pack
 
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
@@ -78,7 +81,7 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
     model, source = load_model(request.model)
     explicit = ExplicitNetwork.of(model)
     planned = translate(request.model, dataclasses.replace(base, calibrate=None, recalibrate=[]), assume_scales=True)
-    samples = _samples(request, base, planned.model)
+    samples = only_finite(_samples(request, base, planned.model), base.ignore_nonfinite, progress, where)
     metric = metric_of(request.metric)
     code = Path(request.metric.rpartition(":")[0])
     about = {
@@ -113,16 +116,25 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
         "kind": KIND,
         "generator": f"qdq-translator {__version__}",
         "model": {"file": source.file, "sha256": source.sha256},
-        "data": {"source": samples.source, "samples": len(samples), "digest": samples.digest},
+        "data": {
+            "source": samples.source,
+            "samples": len(samples),
+            "digest": samples.digest,
+            "notes": samples.notes,
+        },
         "metric": {"name": metric.name, "reference": meter.reference.score},
         "goal": {"max_drop": request.max_drop, "budget_ms": request.budget_ms, "holds": search.best is not None},
         "early_stopping": _stopping(meter, samples),
         "seed": request.seed,
-        "evaluations": len(evaluated),
+        "evaluations": search.evaluations,
         "best": chosen.as_dict(),
         "front": [found.as_dict() for found in pareto(evaluated)],
         "points": [found.as_dict() for found in evaluated],
         "sensitivity": judge.rankings(),
+        "additivity": [
+            {"tensors": count, "expected_share": expected, "measured_share": measured}
+            for count, expected, measured in search.additivity
+        ],
         "command": _command(request.model, request.output_dir, chosen.point.options(base)),
         "seconds": time.monotonic() - begun,
     }
@@ -178,15 +190,12 @@ class _Judge:
             rounding="away" if target == "xavier-dla" else "even", fp16=True, sigmoid_fp16=target.endswith("dla")
         )
         self._ranked: dict[Point, list[tuple[Candidate, float]]] = {}
-        self._count = 0
-        self._best = ""
+        self._simulated: dict[Point, onnx.ModelProto] = {}
+        """Of the last point that was asked for."""
 
-    def tell(self, found: Evaluated) -> None:
-        self._count += 1
-        drop = f"drop {found.measured.drop:.3g}" + ("" if found.measured.complete else " or more")
-        cost = found.cost.milliseconds
-        time_ = "" if cost is None else f", {cost:.3f} ms"
-        self._progress(f"evaluation {self._count}: {drop}{time_}", self._count, self._limit)
+    def tell(self, found: Evaluated, best: Optional[Evaluated], count: int) -> None:
+        held = "nothing holds so far" if best is None else f"best so far {_words(best)}"
+        self._progress(f"evaluation {count}: {_words(found)}; {held}", count, self._limit)
 
     def plain(self, point: Point) -> Point:
         return point.plain(self._bench.base)
@@ -194,19 +203,39 @@ class _Judge:
     def cost(self, point: Point) -> Optional[Cost]:
         return self._bench.cost(point)
 
+    def _model(self, point: Point) -> onnx.ModelProto:
+        if point not in self._simulated:
+            self._simulated = {point: simulate(self._bench.network(point), self._simulation).model}
+        return self._simulated[point]
+
+    def identity(self, point: Point) -> str:
+        return pack(self._model(point)).digest
+
     def measure(self, point: Point, most: float) -> Measured:
-        known = self._journal.evaluation(point.key)
+        key = self.identity(point)
+        known = self._journal.evaluation(key)
         if known is not None and (known["complete"] or known["most"] == most):
             del known["most"]
             return Measured.from_dict(known)
-        network = self._bench.network(point)
-        measured = self._meter.measure(simulate(network, self._simulation).model, most)
-        self._journal.add_evaluation(point.key, {**measured.as_dict(), "most": most})
+        measured = self._meter.measure(self._model(point), most)
+        self._journal.add_evaluation(key, {**measured.as_dict(), "most": most})
         return measured
+
+    def removed(self, base: Point, point: Point) -> float:
+        key = f"removed {self.identity(base)} {self.identity(point)}"
+        if key not in self._journal:
+            networks = [self._bench.network(one) for one in (base, point)]
+            left, all_of_it = (
+                noise(network, self._simulation, self._meter.samples, SENSITIVITY_RUNS, self._where)
+                for network in reversed(networks)
+            )
+            self._journal[key] = pickle.dumps(1 - left / all_of_it if all_of_it else 0.0)
+        share: float = pickle.loads(self._journal[key])
+        return share
 
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
         if point not in self._ranked:
-            key = f"sensitivity {point.key}"
+            key = f"sensitivity {self.identity(point)}"
             if key not in self._journal:
                 network, samples = self._bench.network(point), self._meter.samples
                 found = rank(network, self._simulation, samples, SENSITIVITY_RUNS, self._where)
@@ -227,6 +256,14 @@ class _Judge:
             }
             for point, rows in self._ranked.items()
         ]
+
+
+def _words(found: Evaluated) -> str:
+    cost, measured = found.cost, found.measured
+    words = f"drop {measured.drop:.3g}{'' if measured.complete else ' or more'}"
+    if cost.milliseconds is not None:
+        words += f" at {cost.milliseconds:.3f} ms"
+    return words + (f" and {counted(cost.gpu_layers, 'GPU layer')}" if cost.gpu_layers else "")
 
 
 def save(outcome: Outcome, request: Request) -> None:

@@ -22,6 +22,7 @@ from qdq_translator.simulate.sensitivity import Candidate
 from qdq_translator.tune.bench import Cost
 from qdq_translator.tune.meter import Measured
 from qdq_translator.tune.points import Point, group_moves
+from qdq_translator.words import counted
 
 REPAIRED = 2
 """Starting points that get FP16 sets."""
@@ -96,15 +97,21 @@ class Judge(Protocol):
     def cost(self, point: Point) -> Optional[Cost]:
         """None for a point that cannot be."""
 
+    def identity(self, point: Point) -> str:
+        """Equal for points whose networks compute the same."""
+
     def measure(self, point: Point, most: float) -> Measured:
         """Raises UserError."""
+
+    def removed(self, base: Point, point: Point) -> float:
+        """The share of the noise energy of `base` at the outputs that is not there in `point`."""
 
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
         """With the share (0 to 1) of the noise energy at the outputs that each takes away alone, largest first."""
 
 
 class Search:
-    """limit: evaluations, at most. report: called with each that is new."""
+    """limit: evaluations, at most. report: called with each that is new, the best one so far and how many there are."""
 
     def __init__(
         self,
@@ -114,13 +121,15 @@ class Search:
         method: Callable[[Point], str],
         seed: int,
         limit: int,
-        report: Callable[[Evaluated], None] = lambda found: None,
+        report: Callable[[Evaluated, Optional[Evaluated], int], None] = lambda found, best, count: None,
     ) -> None:
         self._judge, self._goal, self._moves, self._method = judge, goal, moves, method
         self._random, self._limit, self._report = random.Random(seed), limit, report
         self.found: dict[Point, Evaluated] = {}
-        self.additivity: list[tuple[int, float]] = []
-        """Candidates in an FP16 set, and the share of the noise energy that they should take away together."""
+        self.additivity: list[tuple[int, float, float]] = []
+        """Of an FP16 set: candidates, the share of the noise energy that they should take away together, and what they do."""
+        self._measured: dict[str, tuple[Measured, float]] = {}
+        """Of each network, with the drop beyond which it was of no interest."""
 
     @property
     def best(self) -> Optional[Evaluated]:
@@ -140,12 +149,23 @@ class Search:
         if point in self.found:
             return self.found[point]
         cost = self._judge.cost(point)
-        if cost is None or len(self.found) >= self._limit:
+        if cost is None:
             return None
-        measured = self._judge.measure(point, self._goal.most(self.best))
+        identity, most = self._judge.identity(point), self._goal.most(self.best)
+        measured, before = self._measured.get(identity, (None, most))
+        if measured is None and self.evaluations >= self._limit:
+            return None
+        if measured is None or not (measured.complete or before == most):
+            measured = self._judge.measure(point, most)
+            self._measured[identity] = measured, most
         found = self.found[point] = Evaluated(point, cost, measured, why)
-        self._report(found)
+        self._report(found, self.best, self.evaluations)
         return found
+
+    @property
+    def evaluations(self) -> int:
+        """Networks that were measured: points whose networks compute the same are one."""
+        return len(self._measured)
 
     # ---------------------------------------------------------------- FP16 sets
 
@@ -197,8 +217,7 @@ class Search:
 
     def _with(self, base: Evaluated, chosen: Sequence[tuple[Candidate, float]]) -> Optional[Evaluated]:
         point = _plus(base.point, *(candidate for candidate, _ in chosen))
-        self.additivity.append((len(chosen), sum(share for _, share in chosen)))
-        return self._evaluate(point, f"{len(chosen)} tensors with their readers in FP16")
+        return self._evaluate(point, f"{counted(len(chosen), 'tensor')} with all readers in FP16")
 
     def _look_back(self, base: Evaluated, ordered: list[tuple[Candidate, float]], low: int, high: int) -> None:
         while high - low > 1:
@@ -213,6 +232,11 @@ class Search:
             found = self._with(base, fewer)
             if found is not None and self._goal.holds(found):
                 chosen = fewer
+        self._check_additivity(base, chosen)
+
+    def _check_additivity(self, base: Evaluated, chosen: Sequence[tuple[Candidate, float]]) -> None:
+        together = self._judge.removed(base.point, _plus(base.point, *(candidate for candidate, _ in chosen)))
+        self.additivity.append((len(chosen), sum(share for _, share in chosen), together))
 
     def _spend(self, base: Evaluated, ordered: list[tuple[Candidate, float]]) -> None:
         """As many candidates as the budget has room for, measured at every doubling."""
@@ -226,13 +250,14 @@ class Search:
                 self._with(base, chosen)
         if chosen:
             self._with(base, chosen)
+            self._check_additivity(base, chosen)
 
     # ---------------------------------------------------------------- single changes
 
     def _local(self) -> None:
         """From the best point on, or from the one that loses least; accepted is what becomes the best."""
         idle = 0
-        while idle < IDLE and len(self.found) < self._limit and self.found:
+        while idle < IDLE and self.evaluations < self._limit and self.found:
             current = self.best or min(self.found.values(), key=self._goal.rank)
             proposal = self._proposal(current)
             idle += 1
@@ -242,7 +267,9 @@ class Search:
             cost = self._judge.cost(point) if point not in self.found else None
             if cost is None or not self._promising(cost, current):
                 continue
-            if self._evaluate(point, why) is not None:
+            before = self.evaluations
+            self._evaluate(point, why)
+            if self.evaluations > before:
                 idle = 0
 
     def _promising(self, cost: Cost, current: Evaluated) -> bool:

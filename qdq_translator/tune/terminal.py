@@ -30,4 +30,11 @@ def print_outcome(results: dict[str, Any]) -> None:
         table.add_row(*map(escape, cells(row)), style="bold" if row == best else "")
     console.print(table)
     console.print(f"Early stopping: {results['early_stopping']}.")
+    for row in results["additivity"]:
+        console.print(
+            f"{counted(row['tensors'], 'tensor')} in FP16 should take away {100 * row['expected_share']:.0f}% of the noise energy "
+            f"by the sum of their shares; measured: {100 * row['measured_share']:.0f}%."
+        )
+    for note in data["notes"]:
+        console.print(f"note: {escape(note)}")
     console.print(f"The same again: {escape(results['command'])}", soft_wrap=True)

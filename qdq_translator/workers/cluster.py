@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import hashlib
 import logging
-import pickle
 import sys
 import time
 from concurrent.futures import CancelledError
@@ -14,12 +13,15 @@ from typing import Any, Iterator, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.workers.opened import shard_of
+from qdq_translator.workers.opened import KEPT, shard_of
+from qdq_translator.workers.packing import Packed, pack, unpack
 from qdq_translator.workers.work import Engine, Work
 
 PATIENCE = 4.0
 """Seconds: for the scheduler, and again for a first worker."""
 MOST_LOSSES = 3
+PAUSE = 1.0
+"""Seconds in which the scheduler finds out which workers are left."""
 
 
 class Cluster(Engine):
@@ -34,6 +36,7 @@ class Cluster(Engine):
             ) from error
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._address = address
+        self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT)
         try:
             client: Any = distributed.Client
             self._client = client(address, timeout=PATIENCE, set_as_default=False)
@@ -67,16 +70,17 @@ class Cluster(Engine):
                 raise
 
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
-        data = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
-        digest = hashlib.sha256(data).hexdigest()
+        packed = pack(work)
+        digest = packed.digest
         done = losses = 0
         while done < len(ranges):
-            sent = self._client.scatter(data, broadcast=True)
-            futures: list[Any] = [
-                self._client.submit(_shard, sent, digest, shard.start, shard.stop, version(), pure=False)
-                for shard in ranges[done:]
-            ]
+            futures: list[Any] = []
             try:
+                body, parts = self._send(packed)
+                futures += [
+                    self._client.submit(_shard, body, parts, digest, shard.start, shard.stop, version(), pure=False)
+                    for shard in ranges[done:]
+                ]
                 for index, future in enumerate(futures):
                     part = future.result()
                     futures[index] = None  # what is merged is not kept on a worker
@@ -85,16 +89,31 @@ class Cluster(Engine):
             except UserError:
                 raise
             except Exception as error:
-                # the work went with the last worker that had it, or a shard has ended several workers
-                lost = isinstance(error, CancelledError) or type(error).__name__ in _LOST
+                # the work went with the last worker that had it or on its way to one, or a shard has ended several workers
+                lost = isinstance(error, (CancelledError, OSError)) or type(error).__name__ in _LOST
                 losses += 1
+                self._sent.clear()
                 if not lost or losses >= MOST_LOSSES:
                     raise UserError(
                         f"The cluster failed at runs {ranges[done].start} to {ranges[done].stop - 1} of the data: {error}.",
                         "See the logs of its workers; they may lack memory.",
                     ) from error
+                time.sleep(PAUSE)
             finally:
                 self._client.cancel([future for future in futures if future is not None])
+
+    def _send(self, packed: Packed) -> tuple[Any, list[Any]]:
+        """(body, parts) as futures. The workers keep the parts of the last pieces of work, which are not sent again."""
+        held: dict[str, Any] = {}
+        for sent in self._sent:
+            held.update(sent)
+        new = [name for name in packed.parts if name not in held]
+        # hash=False: a key made from the content may still be on its way out where the same content is sent again
+        data = [packed.body, *(bytes(packed.parts[name]) for name in new)]
+        body, *futures = self._client.scatter(data, broadcast=True, hash=False)
+        held.update(zip(new, futures))
+        self._sent.append({name: held[name] for name in packed.parts})
+        return body, [held[name] for name in packed.order]
 
     def close(self) -> None:
         self._client.close()
@@ -128,10 +147,10 @@ def _same(found: Sequence[str], where: str) -> None:
         )
 
 
-def _shard(data: bytes, digest: str, first: int, last: int, asked: tuple[str, ...]) -> Any:
+def _shard(body: bytes, parts: list[bytes], digest: str, first: int, last: int, asked: tuple[str, ...]) -> Any:
     """On a worker, which may have joined after the first look at versions."""
     if tuple(asked) != version():
         raise UserError(
             f"A worker has {_words(version())}; {_words(asked)} is needed.", "Install the same versions everywhere."
         )
-    return shard_of(digest, lambda: data, range(first, last), 1)
+    return shard_of(digest, lambda: unpack(body, parts), range(first, last), 1)

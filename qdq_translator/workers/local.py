@@ -91,4 +91,4 @@ def _watch(folder: str) -> None:
 
 
 def _shard(path: str, digest: str, first: int, last: int, threads: int) -> Any:
-    return shard_of(digest, lambda: Path(path).read_bytes(), range(first, last), threads)
+    return shard_of(digest, lambda: pickle.loads(Path(path).read_bytes()), range(first, last), threads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import pickle
 import threading
 from typing import Any, Callable
 
@@ -20,10 +19,10 @@ class _Opened:
         self._lock = threading.Lock()
         self._kept: collections.OrderedDict[str, tuple[Work, Callable[[int], Any]]] = collections.OrderedDict()
 
-    def get(self, digest: str, read: Callable[[], bytes]) -> tuple[Work, Callable[[int], Any]]:
+    def get(self, digest: str, read: Callable[[], Work]) -> tuple[Work, Callable[[int], Any]]:
         with self._lock:
             if digest not in self._kept:
-                work: Work = pickle.loads(read())
+                work = read()
                 self._kept[digest] = work, work.open()
                 while len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
@@ -35,7 +34,7 @@ _OPENED = _Opened()
 """Of this process, which is a worker and lives for nothing else."""
 
 
-def shard_of(digest: str, read: Callable[[], bytes], runs: range, threads: int) -> Any:
-    """The folded part of one shard. digest: of the pickled work, which `read` gives."""
+def shard_of(digest: str, read: Callable[[], Work], runs: range, threads: int) -> Any:
+    """The folded part of one shard. digest: of the work, which `read` gives."""
     work, function = _OPENED.get(digest, read)
     return fold(work, in_order(function, runs, threads))
