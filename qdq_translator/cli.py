@@ -6,8 +6,10 @@ It imports what is heavy inside `run`, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -21,6 +23,7 @@ from qdq_translator.errors import UsageError, UserError, unexpected
 
 def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
     """Parses `argv` for one command and runs it; errors become one or two sentences and an exit status."""
+    atexit.register(gc.freeze)  # nothing is left to collect then, and looking costs as much as importing ONNX does
     try:
         status = _run(module_name, prog, argv)
     except BrokenPipeError:

@@ -163,12 +163,17 @@ class Constants:
     def _evaluate(self, name: str, values: dict[str, np.ndarray], special: Optional[Special]) -> Optional[np.ndarray]:
         node = self._graph.producer[name]
         inputs: list[Optional[np.ndarray]] = [values[i] if i else None for i in node.inputs]
+        result = self.spent(node, inputs, special)
+        if result is None and not (is_quantize(node) or is_dequantize(node)):
+            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset(), self.budget)
+        return result
+
+    def spent(self, node: Node, inputs: list[Optional[np.ndarray]], special: Optional[Special]) -> Optional[np.ndarray]:
+        """What `special` makes of one node, and the node, are paid for. Raises ModelError where that costs too much."""
         self.budget.spend(_CALL + sum(v.nbytes for v in inputs if v is not None), f"{node.op_type} {node.label}")
-        result = special(node, inputs) if special is not None else None
+        result = None if special is None else special(node, inputs)
         if result is not None:
             self.budget.spend(result.nbytes, f"{node.op_type} {node.label}")
-        elif not (is_quantize(node) or is_dequantize(node)):
-            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset(), self.budget)
         return result
 
     def type_name(self, name: str) -> Optional[str]:

@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from pathlib import Path
-from typing import Iterable, Iterator, Optional
+from typing import BinaryIO, Iterable, Iterator, Optional
 
 from qdq_translator.errors import UsageError, UserError
 
@@ -33,24 +33,55 @@ _DAY = 24 * 3600.0
 
 
 def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
-    """Bytes of a regular file, all to its end without `length`.
+    """Bytes of a regular file, all to its end without `length`. Raises what `opened` raises, EOFError where it is too short."""
+    with opened(path) as file:
+        _check_holds(os.fstat(file.fileno()), offset + (length or 0))
+        file.seek(offset)
+        return file.read() if length is None else file.read(length)
 
-    Raises OSError for anything else (a device, a FIFO or a socket would be read for ever), EOFError where it is too short.
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, to read from.
+
+    Raises OSError for anything else (a device, a FIFO or a socket would be read for ever).
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # NUL in the name
         raise OSError(errno.EINVAL, "that is no name of a file") from error
     with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        if offset + (length or 0) > status.st_size:
-            raise EOFError
-        file.seek(offset)
-        return file.read() if length is None else file.read(length)
+        _check_holds(os.fstat(descriptor), 0)
+        yield file
+
+
+def _check_holds(status: os.stat_result, size: int) -> None:
+    """Raises OSError for what is no regular file, EOFError for one below `size` bytes."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if size > status.st_size:
+        raise EOFError
+
+
+class FilePart:
+    """Bytes of a regular file that are read later, perhaps more than once. Raises what `read_file` raises, at once; and
+    OSError where the file has changed when they are read."""
+
+    def __init__(self, path: Path, offset: int, length: int) -> None:
+        self._path, self._offset, self._length = path, offset, length
+        self._seen = self._look()
+        _check_holds(os.stat(path), offset + length)
+
+    def read(self) -> bytes:
+        if self._look() != self._seen:
+            raise OSError(errno.ESTALE, "it was changed while the model was being translated")
+        return read_file(self._path, self._offset, self._length)
+
+    def _look(self) -> tuple[int, int, int]:
+        status = os.stat(self._path)
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_text(path: Path, hint: str) -> str:

@@ -1,7 +1,7 @@
 """The one in-memory form of a network: an ONNX graph, indexed once, edited in constant time.
 
 Nodes stand in a doubly linked list in topological order; `producer` and `consumers` are kept true by every edit.
-Initializers stay ONNX `TensorProto`s until somebody asks for their values.
+Initializers are ONNX `TensorProto`s, or `Weight`s where they are large or were made here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any, Iterable, Iterator, Optional
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto
 
 from qdq_translator.budget import most_inlined
 from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
+from qdq_translator.weights import Initializer, Weight, to_array, to_message, weight_of
 
 _SUBGRAPH_TYPES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -25,14 +26,6 @@ _MOST_CALLS = 100
 _NO_FUNCTIONS = "Export it without local functions."
 PRODUCER_NAME = "qdq-translator"
 """Never 'TensorRT': the parser would read our attributes as its own (fact 4.10)."""
-
-
-def to_array(tensor: onnx.TensorProto) -> np.ndarray:
-    """The values of a tensor; bfloat16 as float32 where this version of onnx has no NumPy type for it (before 1.19)."""
-    values = numpy_helper.to_array(tensor)
-    if values.dtype.names == ("bfloat16",):
-        values = np.left_shift(values["bfloat16"], 16, dtype=np.uint32).view(np.float32)
-    return values
 
 
 class Node:
@@ -157,7 +150,7 @@ class Graph:
         self.inputs: dict[str, onnx.ValueInfoProto] = {}
         self.outputs: dict[str, onnx.ValueInfoProto] = {}
         self.value_info: dict[str, onnx.ValueInfoProto] = {}
-        self.initializers: dict[str, TensorProto] = {}
+        self.initializers: dict[str, Initializer] = {}
         self.opsets: dict[str, int] = {}
         self.ir_version = 8
         self.model_metadata: dict[str, str] = {}
@@ -218,7 +211,7 @@ class Graph:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
         return graph
 
-    def to_model(self, initializers: Optional[Iterable[TensorProto]] = None) -> onnx.ModelProto:
+    def to_model(self, initializers: Optional[Iterable[Initializer]] = None) -> onnx.ModelProto:
         """A new ModelProto with copies of everything. `initializers`: what stands in for the graph's own, to save the
         copy of the weights where nobody needs them."""
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
@@ -236,7 +229,8 @@ class Graph:
         proto.value_info.extend(
             v for name, v in self.value_info.items() if name in self.producer and name not in self.outputs
         )
-        proto.initializer.extend(self.initializers.values() if initializers is None else initializers)
+        for tensor in self.initializers.values() if initializers is None else initializers:
+            proto.initializer.append(to_message(tensor))
         if self.tensor_metadata:
             for value in (*proto.input, *proto.output, *proto.value_info):
                 for key, text in self.tensor_metadata.get(value.name, {}).items():
@@ -448,6 +442,8 @@ class Graph:
             if node is None or not node.is_op("Constant"):
                 return None
             return constant_value(node)
+        if isinstance(tensor, Weight):
+            return tensor.array()
         cached = self._arrays.get(name)
         if cached is None:
             cached = to_array(tensor)
@@ -461,9 +457,14 @@ class Graph:
         return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
 
     def add_initializer(self, name: str, values: np.ndarray) -> str:
-        """Adds or replaces an initializer. Replacing does not touch arrays that were handed out."""
+        """Adds or replaces an initializer; the array must not change afterwards. Replacing does not touch arrays that were
+        handed out."""
+        return self.set_initializer(name, weight_of(name, values))
+
+    def set_initializer(self, name: str, tensor: Initializer) -> str:
+        """The same for what is an initializer already, and is called `name`."""
         self.version += 1
-        self.initializers[name] = tensor_from_array(values, name)
+        self.initializers[name] = tensor
         self._arrays.pop(name, None)
         if self._taken is not None:
             self._taken.add(name)
@@ -495,13 +496,6 @@ class Graph:
 
     def opset(self) -> int:
         return self.opsets.get("", 1)
-
-
-def tensor_from_array(values: np.ndarray, name: str) -> TensorProto:
-    """A TensorProto with raw data. Floats and integers of NumPy's own types."""
-    tensor = TensorProto(name=name, data_type=onnx.helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
-    tensor.raw_data = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
-    return tensor
 
 
 def constant_value(node: Node) -> Optional[np.ndarray]:

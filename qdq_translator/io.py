@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import math
+import os
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Optional, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.disk import read_file
+from qdq_translator.disk import FilePart, opened
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph
 from qdq_translator.validate import stored_bytes
+from qdq_translator.weights import ELEMENTS, Initializer, Weight, stored_weight
+from qdq_translator.wire import LARGE, cut_weights, tag_of, varint
 
 PROTOBUF_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
 _ALIGNMENT = 4096
 _SMALL = 1024
-"""Initializers below this many bytes stay inside the model file, those below this many elements inside its message."""
+"""Initializers below this many bytes stay inside the model file."""
 _SHARED = 4
 """How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
 
@@ -41,43 +46,83 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
     Raises ModelError for what is no ONNX model and for external data outside the model's folder.
     """
     path = Path(path)
+    data = _read(path)
+    model, digest = _parse(path, bytes(data)), hashlib.sha256(data).hexdigest()
+    del data
+    files, external = _DataFiles(path.parent), _external(model)
+    for tensor in external if weights else ():
+        files.load(tensor)
+    return model, Source(path.name, digest, bool(external))
+
+
+def open_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, dict[str, Weight], Source]:
+    """The same without a copy of the weights: the model with empty tensors in the place of large initializers, and those by
+    name. What lies in other files is read when somebody asks for it, and must be there until then."""
+    path = Path(path)
+    data = _read(path)
+    rest, values = cut_weights(data)
+    model = _parse(path, rest)
+    source = Source(path.name, hashlib.sha256(data).hexdigest(), bool(_external(model)))
+    weights: dict[str, Weight] = {}
+    for place, stored in values.items():
+        tensor = model.graph.initializer[place]
+        weight = stored_weight(tensor, stored)
+        if weight is None:  # for `validate` to say why
+            tensor.raw_data = bytes(stored)
+        else:
+            weights[tensor.name] = weight
+    if source.external_data:
+        files = _DataFiles(path.parent)
+        for tensor in model.graph.initializer:
+            later = files.open(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
+            if later is not None:
+                weights[tensor.name] = later
+        for tensor in _external(model):
+            files.load(tensor)
+    return model, weights, source
+
+
+def _read(path: Path) -> memoryview:
+    """The whole file, in an array: NumPy asks the system for large pages, which come several times faster."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder.", "Name the .onnx file inside it.")
     try:
-        data = read_file(path)
+        with opened(path) as file:
+            data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
+            filled = 0
+            while filled < data.size and (count := file.readinto(data[filled:])):  # type: ignore[attr-defined]
+                filled += count
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check the path and its permissions.") from error
-    if not data:
+    if not filled:
         raise ModelError(f"{path} is empty.", "Export the model again.")
-    digest = hashlib.sha256(data).hexdigest()
+    return data[:filled].data
+
+
+def _parse(path: Path, data: bytes) -> onnx.ModelProto:
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX model, or is cut off.", "Export or copy it again.") from error
-    del data
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError(f"{path} is not an ONNX model: it holds no graph.", "Export the model again.")
     if not model.opset_import:
         raise ModelError(f"{path} names no opset.", "Export the model again.")
     check_text(model)
-    tensors = [*_tensors(model.graph), *(t for function in model.functions for t in _tensors_of(function.node))]
-    external = [t for t in tensors if t.data_location == TensorProto.EXTERNAL]
-    given: dict[Path, int] = {}
-    for tensor in external if weights else ():
-        _load_external(tensor, path.parent, given)
-    return model, Source(path.name, digest, bool(external))
+    return model
 
 
-def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, TensorProto]]:
+def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Weight]]:
     """The model with empty tensors in the place of large initializers, and those by name. `model` must not be used afterwards.
 
     A protobuf message is freed as a whole: apart, a weight that is replaced goes at once, and not with its file.
     """
-    weights: dict[str, TensorProto] = {}
+    weights: dict[str, Weight] = {}
     for tensor in model.graph.initializer:
-        if tensor.HasField("raw_data") and math.prod(tensor.dims) >= _SMALL:
-            own = weights[tensor.name] = TensorProto()
-            own.CopyFrom(tensor)
+        values = tensor.raw_data
+        own = stored_weight(tensor, memoryview(values)) if len(values) >= LARGE else None
+        if own is not None:
+            weights[tensor.name] = own
             tensor.ClearField("raw_data")
     rest = onnx.ModelProto()
     rest.CopyFrom(model)
@@ -128,63 +173,109 @@ def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
     return found
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    yield from _tensors_of(graph.node)
+def _external(model: onnx.ModelProto) -> list[TensorProto]:
+    """Every tensor whose data lie in another file."""
+    found: list[TensorProto] = []
+
+    def of_graph(graph: onnx.GraphProto) -> None:
+        found.extend([t for t in graph.initializer if t.data_location == TensorProto.EXTERNAL])
+        of_nodes(graph.node)
+
+    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+        for node in nodes:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_location == TensorProto.EXTERNAL:
+                    found.append(attribute.t)
+                for subgraph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                    of_graph(subgraph)
+
+    of_graph(model.graph)
+    for function in model.functions:
+        of_nodes(function.node)
+    return found
 
 
-def _tensors_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield attribute.t
-            for subgraph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-                yield from _tensors(subgraph)
+class _DataFiles:
+    """The files beside a model, in `folder`, that hold its external data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._given: dict[Path, int] = {}
+        """Bytes that each file has given so far."""
+
+    def load(self, tensor: TensorProto) -> None:
+        """Moves the data of a tensor into it. Raises ModelError, naming the tensor, where that cannot be."""
+        _take_in(tensor, self._reader(tensor))
+
+    def open(self, tensor: TensorProto) -> Optional[Weight]:
+        """A large tensor whose data are read each time that somebody asks. Others are loaded. Raises ModelError."""
+        read, dtype, dims = self._reader(tensor), ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
+        if dtype is None or math.prod(dims) * dtype.itemsize < LARGE:
+            _take_in(tensor, read)
+            return None
+        _take_in(tensor, bytes)
+        return Weight(tensor.name, tensor.data_type, dims, lambda: np.frombuffer(read(), dtype).reshape(dims))
+
+    def _reader(self, tensor: TensorProto) -> Callable[[], bytes]:
+        """What reads the data of a tensor; raises ModelError as this does."""
+        who = f"tensor '{tensor.name}'"
+        try:
+            info = external_data_helper.ExternalDataInfo(tensor)
+            offset, length = int(info.offset or 0), int(info.length or 0)
+        except (TypeError, ValueError):
+            offset = -1
+        if offset < 0 or length < 0 or "\0" in info.location:
+            raise ModelError(
+                f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
+            )
+        location = info.location
+        place = (self._folder / location).resolve()
+        if Path(location).is_absolute() or self._folder.resolve() not in place.parents:
+            raise ModelError(
+                f"External data of {who} points to '{location}', outside the model's folder.",
+                "Move the data file beside the model and save the model again.",
+            )
+        needed = stored_bytes(tensor)
+        if needed is None:
+            needed = length
+        elif info.length is not None and length != needed:
+            raise ModelError(
+                f"External data of {who} have {length} bytes instead of the {needed} of its type and shape.",
+                "Export the model again.",
+            )
+
+        def read() -> bytes:
+            with _as_model_errors(location, who):
+                return part.read()
+
+        with _as_model_errors(location, who):
+            given = self._given[place] = self._given.get(place, 0) + needed
+            if given > _SHARED * place.stat().st_size:
+                raise ModelError(
+                    f"External data of {who} lie where those of many others do.", "Export the model again."
+                )
+            part = FilePart(place, offset, needed)
+        return read
 
 
-def _load_external(tensor: TensorProto, folder: Path, given: dict[Path, int]) -> None:
-    """Moves the data of a tensor into it; `given`: bytes that each file has given so far.
-
-    Raises ModelError, naming the tensor, where that cannot be.
-    """
-    who = f"tensor '{tensor.name}'"
-    try:
-        info = external_data_helper.ExternalDataInfo(tensor)
-        offset, length = int(info.offset or 0), int(info.length or 0)
-    except (TypeError, ValueError):
-        offset = -1
-    if offset < 0 or length < 0 or "\0" in info.location:
-        raise ModelError(
-            f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
-        )
-    place = (folder / info.location).resolve()
-    if Path(info.location).is_absolute() or folder.resolve() not in place.parents:
-        raise ModelError(
-            f"External data of {who} points to '{info.location}', outside the model's folder.",
-            "Move the data file beside the model and save the model again.",
-        )
-    needed = stored_bytes(tensor)
-    if needed is None:
-        needed = length
-    elif info.length is not None and length != needed:
-        raise ModelError(
-            f"External data of {who} have {length} bytes instead of the {needed} of its type and shape.",
-            "Export the model again.",
-        )
-    try:
-        given[place] = given.get(place, 0) + needed
-        if given[place] > _SHARED * place.stat().st_size:
-            raise ModelError(f"External data of {who} lie where those of many others do.", "Export the model again.")
-        tensor.raw_data = read_file(place, offset, needed)
-    except EOFError as error:
-        raise ModelError(f"External data '{info.location}' ends inside {who}.", "Copy it again.") from error
-    except OSError as error:
-        raise ModelError(
-            f"External data '{info.location}' of {who} cannot be read: {error.strerror}.",
-            "Copy the data file beside the model again.",
-        ) from error
+def _take_in(tensor: TensorProto, read: Callable[[], bytes]) -> None:
+    """What `read` gives is the tensor's data, which lie in no other file any more."""
+    tensor.raw_data = read()
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
+
+
+@contextlib.contextmanager
+def _as_model_errors(location: str, who: str) -> Iterator[None]:
+    try:
+        yield
+    except EOFError as error:
+        raise ModelError(f"External data '{location}' ends inside {who}.", "Copy it again.") from error
+    except OSError as error:
+        raise ModelError(
+            f"External data '{location}' of {who} cannot be read: {error.strerror}.",
+            "Copy the data file beside the model again.",
+        ) from error
 
 
 def write_graph(
@@ -196,10 +287,8 @@ def write_graph(
     Weights are written one after the other, so that no second copy of them is ever in memory.
     """
     tensors = list(graph.initializers.values())
-    sizes = [tensor.ByteSize() for tensor in tensors]
-    if external or sum(sizes) >= PROTOBUF_LIMIT:
+    if external or sum(tensor.ByteSize() for tensor in tensors) >= PROTOBUF_LIMIT:
         tensors = _write_data(tensors, path.parent / data_name, data_name)
-        sizes = [tensor.ByteSize() for tensor in tensors]
     model = graph.to_model(initializers=())
     body = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
@@ -207,13 +296,25 @@ def write_graph(
     del model.metadata_props[:]
     for key, value in entries.items():
         model.metadata_props.add(key=key, value=value)
-    total = len(body) + sum(len(_INITIALIZER_TAG) + len(_varint(size)) + size for size in sizes)
+    heads = [_head(tensor) for tensor in tensors]
+    sizes = [
+        len(head) + (tensor.ByteSize() if isinstance(tensor, Weight) else 0) for tensor, head in zip(tensors, heads)
+    ]
+    total = len(body) + sum(len(_INITIALIZER_TAG) + len(varint(size)) + size for size in sizes)
     with open(path, "wb") as file:
         file.write(model.SerializeToString(deterministic=True))
-        file.write(_GRAPH_TAG + _varint(total) + body)
-        for tensor, size in zip(tensors, sizes):
-            file.write(_INITIALIZER_TAG + _varint(size))
-            file.write(tensor.SerializeToString(deterministic=True))
+        file.write(_GRAPH_TAG + varint(total) + body)
+        for tensor, head, size in zip(tensors, heads, sizes):
+            file.write(_INITIALIZER_TAG + varint(size) + head)
+            if isinstance(tensor, Weight):
+                file.write(tensor.raw())
+
+
+def _head(tensor: Initializer) -> bytes:
+    """A serialized tensor; of a weight all but its values, which are to follow."""
+    if not isinstance(tensor, Weight):
+        return tensor.SerializeToString(deterministic=True)
+    return tensor.header().SerializeToString(deterministic=True) + _RAW_DATA_TAG + varint(tensor.ByteSize())
 
 
 def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bool) -> None:
@@ -221,38 +322,25 @@ def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bo
     write_graph(Graph.from_model(model), path, data_name, external)
 
 
-def _field_tag(message: type, field: str) -> bytes:
-    """The wire tag of a length-delimited protobuf field."""
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)  # type: ignore[attr-defined]
+_GRAPH_TAG = tag_of(onnx.ModelProto, "graph")
+_INITIALIZER_TAG = tag_of(onnx.GraphProto, "initializer")
+_RAW_DATA_TAG = tag_of(onnx.TensorProto, "raw_data")
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_GRAPH_TAG = _field_tag(onnx.ModelProto, "graph")
-_INITIALIZER_TAG = _field_tag(onnx.GraphProto, "initializer")
-
-
-def _write_data(tensors: list[TensorProto], path: Path, location: str) -> list[TensorProto]:
+def _write_data(tensors: list[Initializer], path: Path, location: str) -> list[Initializer]:
     """Writes the bytes of all but small tensors to `path`; returns tensors that point there."""
-    pointers = []
+    pointers: list[Initializer] = []
     with open(path, "wb") as file:
         for tensor in tensors:
-            if not tensor.HasField("raw_data") or len(tensor.raw_data) < _SMALL:
+            length = tensor.ByteSize() if isinstance(tensor, Weight) else len(tensor.raw_data)
+            if length < _SMALL:
                 pointers.append(tensor)
                 continue
             file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
             pointer = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             pointer.data_location = TensorProto.EXTERNAL
-            length = math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
             for key, value in (("location", location), ("offset", file.tell()), ("length", length)):
                 pointer.external_data.add(key=key, value=str(value))
-            file.write(tensor.raw_data)
+            file.write(tensor.raw() if isinstance(tensor, Weight) else tensor.raw_data)
             pointers.append(pointer)
     return pointers

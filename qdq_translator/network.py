@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph, Node
@@ -20,8 +19,9 @@ from qdq_translator.inference.context import DerivedScale
 from qdq_translator.operators import VIEWS
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
+from qdq_translator.weights import Initializer, Weight
 
-Picture = Tuple[ModelProto, Dict[str, TensorProto]]
+Picture = Tuple[ModelProto, Dict[str, Initializer]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TrainedWeight:
     codes: int8, or None where they cannot be told; per_channel: whether the exporter had a scale per channel.
     """
 
-    codes: Optional[np.ndarray]
+    codes: Optional[Weight]
     source: str
     per_channel: bool
     saturated: int

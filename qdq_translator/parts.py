@@ -30,6 +30,7 @@ from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.run import Session
 from qdq_translator.translator import Translation, translate, translate_part
 from qdq_translator.types import TensorTypes
+from qdq_translator.weights import to_message
 
 SCHEMA_VERSION = 1
 ROLES = ("before", "dla", "after")
@@ -200,7 +201,7 @@ def _part(
         model.opset_import.add(domain=domain, version=version)
     model.graph.name = f"{graph.name or 'graph'}_{role}"
     model.graph.node.extend(node.to_proto() for node in everything)
-    model.graph.initializer.extend(graph.initializers[name] for name in used if name in graph.initializers)
+    model.graph.initializer.extend(to_message(graph.initializers[name]) for name in used if name in graph.initializers)
     model.graph.input.extend(_value(graph, types, name) for name in inputs)
     model.graph.output.extend(_value(graph, types, name) for name in outputs)
     return Part(role, model, inputs, outputs)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+from typing import Callable, Optional, Union
 
 import numpy as np
 
 INT8_MAX = 127
 FLOAT32: np.dtype = np.dtype(np.float32)
+_AT_ONCE = 2**16
+"""Elements that are computed in one go."""
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}
 """Codes that a storage type can hold. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
 
@@ -67,6 +69,21 @@ def along(values: np.ndarray, axis: Optional[int], rank: int) -> np.ndarray:
     return values.reshape(shape)
 
 
+def in_blocks(
+    compute: Callable[..., np.ndarray], dtype: Union[str, np.dtype], values: np.ndarray, *parameters: np.ndarray
+) -> np.ndarray:
+    """`compute(values, *parameters)`, element by element and of type `dtype`, a part along the first axis at a time: what is
+    computed on the way stays in the processor's cache. `parameters` broadcast over `values`, with as many axes or none."""
+    if values.size <= _AT_ONCE:
+        return compute(values, *parameters)
+    made, rows = np.empty(values.shape, dtype), len(values)
+    step = max(1, rows * _AT_ONCE // values.size)
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        made[part] = compute(values[part], *(p[part] if p.ndim and len(p) == rows else p for p in parameters))
+    return made
+
+
 def quantize(
     real: np.ndarray, params: QuantParams, low: Optional[int] = None, high: Optional[int] = None
 ) -> np.ndarray:
@@ -75,21 +92,34 @@ def quantize(
     `low`/`high` tighten the saturation. Result: the params' dtype, the shape of `real`.
     """
     code_low, code_high = params.code_range
-    scaled = np.asarray(np.divide(real, along(params.scale, params.axis, real.ndim), dtype=np.float32))
-    np.rint(scaled, out=scaled)
+
+    def codes(part: np.ndarray, scale: np.ndarray, zero_point: Optional[np.ndarray] = None) -> np.ndarray:
+        scaled = np.asarray(np.divide(part, scale, dtype=np.float32))
+        np.rint(scaled, out=scaled)
+        if zero_point is not None:
+            scaled += zero_point
+        np.clip(scaled, code_low if low is None else low, code_high if high is None else high, out=scaled)
+        return scaled.astype(params.dtype)
+
+    steps = [along(params.scale, params.axis, real.ndim)]
     if params.zero_point.any():
-        scaled += along(params.zero_point, params.axis, real.ndim).astype(np.float32)
-    np.clip(scaled, code_low if low is None else low, code_high if high is None else high, out=scaled)
-    return scaled.astype(params.dtype)
+        steps.append(along(params.zero_point, params.axis, real.ndim).astype(np.float32))
+    return in_blocks(codes, params.dtype, real, *steps)
 
 
 def dequantize(codes: np.ndarray, params: QuantParams, dtype: np.dtype) -> np.ndarray:
     """Codes -> real as ONNX DequantizeLinear: subtract in integers, multiply in float32, then round to `dtype`."""
+
+    def real(part: np.ndarray, scale: np.ndarray, zero_point: Optional[np.ndarray] = None) -> np.ndarray:
+        whole = part if zero_point is None else part.astype(np.int64) - zero_point
+        values = whole.astype(np.float32)
+        values *= scale
+        return values.astype(dtype, copy=False)
+
+    steps = [along(params.scale, params.axis, codes.ndim)]
     if params.zero_point.any():
-        codes = codes.astype(np.int64) - along(params.zero_point, params.axis, codes.ndim)
-    real = codes.astype(np.float32)
-    real *= along(params.scale, params.axis, codes.ndim)
-    return real.astype(dtype, copy=False)
+        steps.append(along(params.zero_point, params.axis, codes.ndim))
+    return in_blocks(real, dtype, codes, *steps)
 
 
 def tensorrt_weight_codes(weight: np.ndarray, channel_axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -105,6 +135,10 @@ def tensorrt_weight_codes(weight: np.ndarray, channel_axes: tuple[int, ...]) -> 
         weight.max(axis=others, keepdims=True, initial=0), -weight.min(axis=others, keepdims=True, initial=0)
     )
     scale = amax / np.float32(INT8_MAX)
-    codes = weight / np.where(scale > 0, scale, np.float32(1))
-    np.rint(codes, out=codes)
-    return codes.astype(np.int8), scale
+
+    def codes(part: np.ndarray, step: np.ndarray) -> np.ndarray:
+        scaled = part / step
+        np.rint(scaled, out=scaled)
+        return scaled.astype(np.int8)
+
+    return in_blocks(codes, np.dtype(np.int8), weight, np.where(scale > 0, scale, np.float32(1))), scale

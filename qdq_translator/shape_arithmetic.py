@@ -20,6 +20,7 @@ from onnx import TensorProto, TypeProto, ValueInfoProto, defs, numpy_helper, sha
 
 from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
+from qdq_translator.weights import to_message
 
 _HIDDEN = "qdq_translator.hidden"
 _MOST = 64
@@ -171,7 +172,7 @@ class _Completion:
             if tensor is not None:
                 types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
                 if index and math.prod(tensor.dims) <= _MOST:
-                    data[name] = tensor
+                    data[name] = to_message(tensor)
             elif name in self.values:
                 types[name] = self.values[name].type
             else:

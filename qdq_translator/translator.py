@@ -19,7 +19,7 @@ from qdq_translator.emit.write import write_translation
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles, model_name, plain_name
 from qdq_translator.graph import Graph
-from qdq_translator.io import Source, check_text, load_model, with_own_weights
+from qdq_translator.io import Source, check_text, open_model, with_own_weights
 from qdq_translator.network import Network
 from qdq_translator.options import TranslateOptions
 from qdq_translator.parser_network import supports
@@ -175,11 +175,11 @@ def _read(
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         check_text(copy)
-        model, source, name = copy, Source("", ""), plain_name(model.graph.name)
+        source, name = Source("", ""), plain_name(model.graph.name)
+        model, weights = with_own_weights(copy)
     else:
         name = model_name(os.fspath(model))
-        model, source = load_model(model)
-    model, weights = with_own_weights(model)
+        model, weights, source = open_model(model)
     graph = Graph.from_model(model)
     graph.initializers.update(weights)
     del model, weights

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Optional
+from typing import Iterable, Optional
 
 from onnx import AttributeProto, TensorProto, defs, numpy_helper
 
 from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, Node
+from qdq_translator.weights import Weight
 
 _KNOWN_TYPES = frozenset(v for k, v in TensorProto.DataType.items() if k != "UNDEFINED")
 _BITS: dict[int, int] = {
@@ -45,7 +46,10 @@ def validate(graph: Graph) -> None:
         if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
             raise ModelError(f"Tensor '{name}' has more than {MOST_DIMENSIONS} dimensions.", _MEND)
     for tensor in graph.initializers.values():
-        _check_tensor(tensor, f"Initializer '{tensor.name}'")
+        if isinstance(tensor, Weight):  # whose bytes fit its shape
+            _check_shape(tensor.dims, f"Initializer '{tensor.name}'")
+        else:
+            _check_tensor(tensor, f"Initializer '{tensor.name}'")
     for node in graph.nodes:
         if not any(node.outputs):
             raise ModelError(f"Node {node.label} ({node.op_type}) has no output.", _MEND)
@@ -136,7 +140,7 @@ def stored_bytes(tensor: TensorProto) -> Optional[int]:
 
     Raises ModelError for a shape that no tensor can have.
     """
-    _check_shape(tensor, f"Tensor '{tensor.name}'")
+    _check_shape(tensor.dims, f"Tensor '{tensor.name}'")
     return _bytes(tensor)
 
 
@@ -145,18 +149,18 @@ def _bytes(tensor: TensorProto) -> Optional[int]:
     return None if bits is None else -(-math.prod(tensor.dims) * bits // 8)
 
 
-def _check_shape(tensor: TensorProto, what: str) -> None:
-    dims = tuple(tensor.dims)
+def _check_shape(sizes: Iterable[int], what: str) -> None:
+    dims = tuple(sizes)
     if len(dims) > MOST_DIMENSIONS:
         raise ModelError(f"{what} has more than {MOST_DIMENSIONS} dimensions.", _MEND)
     if dims and (min(dims) < 0 or math.prod(dims if 0 not in dims else [d or 1 for d in dims]) > _MOST_ELEMENTS):
-        raise ModelError(f"{what} has the shape {list(tensor.dims)}.", _MEND)
+        raise ModelError(f"{what} has the shape {list(dims)}.", _MEND)
 
 
 def _check_tensor(tensor: TensorProto, what: str) -> None:
     if tensor.data_type not in _KNOWN_TYPES:
         raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
-    _check_shape(tensor, what)
+    _check_shape(tensor.dims, what)
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ModelError(f"{what} has its data in another file.", "Load the model with its external data.")
     needed = _bytes(tensor)

@@ -16,6 +16,7 @@ from qdq_translator.network import TrainedWeight
 from qdq_translator.operators import has_one_scale, output_channels
 from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
 from qdq_translator.types import TensorTypes
+from qdq_translator.weights import Weight, to_array
 
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
@@ -66,10 +67,12 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
     for node in graph.nodes:
         for index, name in enumerate(node.inputs[:2]):
             if name in trained and name in graph.initializers:
-                values = graph.array(name)
-                assert values is not None
+                tensor = graph.initializers[name]
+                values = to_array(tensor)
                 if not values.size:
                     continue
+                if isinstance(tensor, Weight):  # which is asked for in a moment
+                    tensor.checksum(values)
                 rank = types.rank(node.input(1 - index))
                 row = _check(node, index, values, trained[name], has_one_scale(node, index, values.ndim, rank))
                 if row is not None:
@@ -87,7 +90,7 @@ def _check(
         weight = channels.rows(values)
     else:
         return None
-    if trained.codes is None or trained.codes.shape != values.shape:
+    if trained.codes is None or tuple(trained.codes.dims) != values.shape:
         note = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
         return WeightCheck(
             name,
@@ -103,7 +106,8 @@ def _check(
             note=note,
             one_scale=one_scale,
         )
-    codes = trained.codes.reshape(1, -1) if one_scale or channels is None else channels.rows(trained.codes)
+    codes = trained.codes.array()
+    codes = codes.reshape(1, -1) if one_scale or channels is None else channels.rows(codes)
     made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
     full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
     same = made == codes

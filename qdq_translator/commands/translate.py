@@ -24,6 +24,11 @@ def run(options: TranslateCommand) -> int:
 
         print(rules_text(), end="")
         return 0
+    with _without_collector():
+        return _run(options)
+
+
+def _run(options: TranslateCommand) -> int:
     _check(options)
     models = _models(options)
     summaries: List[Dict[str, Any]] = []

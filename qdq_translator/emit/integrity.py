@@ -24,17 +24,20 @@ from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.layer_precisions import fp16_layers
 from qdq_translator.formats.sets import SET_DIGITS, SET_KEY, digest, digest_of_json
 from qdq_translator.graph import Graph, Node
+from qdq_translator.weights import Initializer, Weight
 
 _MODEL_PARTS = {"ends": "graph input, output or opset", "nodes": "node", "initializers": "initializer"}
 
 
-def _of_tensor(tensor: onnx.TensorProto) -> str:
+def _of_tensor(tensor: Initializer) -> str:
     """Type, shape and values, however they are stored."""
-    if tensor.data_type == onnx.TensorProto.STRING:
-        values = b"\0".join(tensor.string_data)
+    if isinstance(tensor, Weight):
+        checksum = tensor.checksum()
+    elif tensor.data_type == onnx.TensorProto.STRING:
+        checksum = zlib.crc32(b"\0".join(tensor.string_data))
     else:
-        values = tensor.raw_data or np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes()
-    return digest([repr((tensor.data_type, *tensor.dims)).encode(), zlib.crc32(values).to_bytes(4, "little")])
+        checksum = zlib.crc32(tensor.raw_data or np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes())
+    return digest([repr((tensor.data_type, *tensor.dims)).encode(), checksum.to_bytes(4, "little")])
 
 
 def _of_node(node: Node) -> str:

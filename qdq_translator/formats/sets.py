@@ -31,11 +31,8 @@ _AGAIN = "Translate the model again."
 
 def digest(parts: Iterable[bytes], digits: int = DIGITS) -> str:
     """Hex digits over byte strings whose borders count."""
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(len(part).to_bytes(8, "little"))
-        found.update(part)
-    return found.hexdigest()[:digits]
+    framed = b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "little"), part)])
+    return hashlib.sha256(framed).hexdigest()[:digits]
 
 
 def digest_of_json(value: Any, digits: int = DIGITS) -> str:

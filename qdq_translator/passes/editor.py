@@ -13,6 +13,7 @@ from qdq_translator.inference.context import DerivedScale
 from qdq_translator.network import Applied, Network
 from qdq_translator.settings import Settings
 from qdq_translator.types import Dim, TensorTypes
+from qdq_translator.weights import as_weight, weight_of
 
 Image = Tuple[Dim, int, int, int]
 """N, C, H, W; the batch size may be unknown."""
@@ -121,8 +122,8 @@ class Editor:
         trained = self.trained.get(old)
         if trained is not None:
             codes = None
-            if trained.codes is not None and trained.codes.shape == values.shape:
-                codes = np.ascontiguousarray(change(trained.codes))
+            if trained.codes is not None and tuple(trained.codes.dims) == values.shape:
+                codes = as_weight(weight_of(new, np.ascontiguousarray(change(trained.codes.array()))))
             self.trained[new] = dataclasses.replace(trained, codes=codes)
         return new
 

@@ -18,6 +18,7 @@ import numpy as np
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
 from qdq_translator.operators import WEIGHTED, coefficients, epsilon, output_channels
+from qdq_translator.weights import as_weight
 
 
 def fold_batchnorm(network: Network) -> None:
@@ -37,16 +38,16 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
     if norm.get("training_mode", 0) or len([o for o in norm.outputs if o]) > 1 or not norm.get("spatial", 1):
         return
     statistics = [graph.array(name) for name in norm.inputs[1:5]]
-    weight = graph.array(first.input(1)) if first.input(1) in graph.initializers else None
+    weight = as_weight(graph.initializers[first.input(1)]) if first.input(1) in graph.initializers else None
     if weight is None or weight.dtype.kind != "f" or any(s is None for s in statistics):
         return
-    layout = output_channels(first, 1, weight.ndim)
+    layout = output_channels(first, 1, len(weight.dims))
     gamma, beta, mean, variance = (np.asarray(s, np.float64).reshape(-1) for s in statistics)
     channels = gamma.size
     if (
         {s.size for s in (beta, mean, variance)} != {channels}
         or layout is None
-        or layout.count(weight.shape) != channels
+        or layout.count(tuple(weight.dims)) != channels
     ):
         return
     spread = variance + epsilon(norm)
@@ -60,7 +61,6 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
             return
     if first.op_type == "MatMul" and network.types.rank(first.inputs[0]) != 2:
         return
-    scaled = layout.times(weight, factor)
     old_bias = (
         np.zeros(channels) if bias is None else np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), channels)
     )
@@ -70,7 +70,7 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
         first.attributes.pop("beta", None)
     old = first.inputs[1]
     new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")
-    graph.add_initializer(new, scaled)
+    graph.set_initializer(new, weight.changed(new, lambda values: layout.times(values, factor)))
     graph.set_input(first, 1, new)
     bias_name = first.input(2)
     if not bias_name or not _only_here(graph, bias_name):

@@ -15,11 +15,12 @@ from typing import Iterable, Iterator
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
+from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto
 
 from qdq_translator.constants import element_name
-from qdq_translator.graph import Graph, Node, tensor_from_array
+from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
+from qdq_translator.weights import Initializer, message_of, to_array
 
 RULE = "F9"
 _OTHERS = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
@@ -67,11 +68,11 @@ class _Done:
     constants: dict[str, int] = dataclasses.field(default_factory=dict)
     error: float = 0.0
 
-    def converted(self, tensor: TensorProto) -> np.ndarray:
+    def converted(self, tensor: Initializer) -> np.ndarray:
         """The values in float32; those of float64 beyond its range become the largest that it has."""
         kind = element_name(tensor.data_type)
         self.constants[kind] = self.constants.get(kind, 0) + 1
-        values = numpy_helper.to_array(tensor)
+        values = to_array(tensor)
         if kind != "float64":
             return values.astype(np.float32)
         finite = np.isfinite(values)
@@ -87,14 +88,14 @@ class _Done:
                 attribute.i = TensorProto.FLOAT
             for tensor in [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors:
                 if tensor.data_type in _OTHERS:
-                    tensor.CopyFrom(tensor_from_array(self.converted(tensor), tensor.name))
+                    tensor.CopyFrom(message_of(self.converted(tensor), tensor.name))
             for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
                 self._convert_body(body)
 
     def _convert_body(self, body: onnx.GraphProto) -> None:
         for tensor in body.initializer:
             if tensor.data_type in _OTHERS:
-                tensor.CopyFrom(tensor_from_array(self.converted(tensor), tensor.name))
+                tensor.CopyFrom(message_of(self.converted(tensor), tensor.name))
         for value in (*body.input, *body.output, *body.value_info):
             _convert_type(value.type)
         for node in body.node:

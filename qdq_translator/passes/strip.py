@@ -6,8 +6,6 @@ where it was codes, graph inputs and outputs under their own names.
 
 from __future__ import annotations
 
-import dataclasses
-from collections import deque
 from typing import Optional
 
 import numpy as np
@@ -40,6 +38,7 @@ from qdq_translator.quantizers.steps import (
 )
 from qdq_translator.scales import Origin
 from qdq_translator.settings import QuantizerPolicy
+from qdq_translator.weights import Initializer, Keeper
 from qdq_translator.words import counted
 
 _OTHER_QUANTIZED_OPS = (
@@ -74,6 +73,8 @@ _OTHER_QUANTIZED_OPS = (
     "MatMulNBits",
 )
 """Quantized operators that are no Q/DQ of ONNX: refused (fact 8, 8.3)."""
+_KEPT_CODES = 2**27
+"""Bytes of codes that stay in memory where the float weights lie in a file, which can give them again."""
 
 
 def strip(network: Network, policy: QuantizerPolicy) -> None:
@@ -102,17 +103,14 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
             "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
         )
     mixed = _mixed_readers(graph, found)
-    # what may share nodes with others is replaced when all are computed; each is let go as soon as it is stored
-    baked: deque[BakedConstant] = deque()
+    # what may share nodes with others is replaced when all are computed
+    keeper = Keeper(_KEPT_CODES)
+    baked: list[tuple[BakedConstant, str]] = []
     for item in weights:
-        result = bake(graph, constants, item, policy.weights, policy.missing_zero_point)
-        if _alone(graph, constants, item):
-            _replace_constant(graph, item, result.values)
-            result = dataclasses.replace(result, values=_STORED)
-        baked.append(result)
-    for item in weights:
-        result = baked.popleft()
-        name = item.name if result.values is _STORED else _replace_constant(graph, item, result.values)
+        result = bake(graph, constants, item, policy.weights, policy.missing_zero_point, keeper)
+        baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
+    for item, (result, name) in zip(weights, baked):
+        name = name or _replace_constant(graph, item, result.weight)
         if item.kind == "weight":
             _report_weight(item, result, diagnostics, policy.weights_by_max)
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
@@ -230,9 +228,6 @@ def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
 
 # -------------------------------------------------------------------- constants
 
-_STORED = np.empty(0, np.float32)
-"""Stands for the values of a constant that is in its place already."""
-
 
 def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
     """True for the float weights of one `Q -> DQ`, which take their own place, where no other constant is made of them."""
@@ -241,7 +236,7 @@ def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
     return item.name != item.tensor and item.tensor not in graph.outputs and not any(map(constants.is_constant, made))
 
 
-def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray) -> str:
+def _replace_constant(graph: Graph, item: QuantizedConstant, weight: Initializer) -> str:
     """Puts one initializer in the place of a constant expression, whose nodes become dead; returns its name.
 
     A constant that is a graph output keeps that name behind an Identity: the parser wants a node there.
@@ -250,12 +245,13 @@ def _replace_constant(graph: Graph, item: QuantizedConstant, values: np.ndarray)
     if name == item.tensor and name in graph.outputs:
         name = graph.unique_name(f"{name}_value")
     graph.detach(item.tensor)
-    graph.add_initializer(name, values)
+    weight.name = name
+    graph.set_initializer(name, weight)
     graph.value_info.pop(item.tensor, None)
     if name != item.tensor:
         graph.replace_uses(item.tensor, name)
     if item.tensor in graph.outputs:
-        graph.outputs[item.tensor].type.tensor_type.elem_type = _element(values.dtype)
+        graph.outputs[item.tensor].type.tensor_type.elem_type = weight.data_type
         graph.append(Node("Identity", [name], [item.tensor], graph.node_name(f"{item.tensor}_identity")))
     return name
 

@@ -7,7 +7,7 @@ That tensor is replaced by one initializer, whatever stands before it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import WEIGHT_INPUTS
 from qdq_translator.qparams import QuantParams, along, dequantize, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
+from qdq_translator.weights import Initializer, Keeper, Weight, made_weight, weight_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,13 +36,13 @@ class QuantizedConstant:
 
 @dataclasses.dataclass
 class BakedConstant:
-    """values: what the stripped model holds; codes: the trained codes in the same layout (int8, weights only), None
+    """weight: what the stripped model holds; codes: the trained codes in the same layout (int8, weights only), None
     where arithmetic behind the DequantizeLinear hides them; saturated: codes -128 that became -127;
     float_scale_error: largest relative distance of a channel's scale from max|w| / 127 (rule W3), None where the
     exporter kept no float weights."""
 
-    values: np.ndarray
-    codes: Optional[np.ndarray]
+    weight: Initializer
+    codes: Optional[Weight]
     saturated: int = 0
     float_scale_error: Optional[float] = None
     float_scale_off: int = 0
@@ -154,12 +155,15 @@ def _name_for(graph: Graph, tensor: str, chain: list[Node]) -> str:
     return tensor
 
 
-def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: str, missing: str) -> BakedConstant:
-    """The values of a constant (`weights`: 'baked' or 'float' as in TranslateOptions).
+def bake(
+    graph: Graph, constants: Constants, item: QuantizedConstant, weights: str, missing: str, keeper: Keeper
+) -> BakedConstant:
+    """The values of a constant (`weights`: 'baked' or 'float' as in TranslateOptions). keeper: of codes that a file can give
+    again.
 
     Raises UnsupportedQuantizer where the expression cannot be evaluated.
     """
-    return _Bakery(graph, constants, item, missing).bake(weights)
+    return _Bakery(graph, constants, item, missing).bake(weights, keeper)
 
 
 class _Bakery:
@@ -175,34 +179,70 @@ class _Bakery:
         self.met: list[QuantParams] = []
         """Quantizers that `_as_codes` has met."""
 
-    def bake(self, weights: str) -> BakedConstant:
-        codes = self._codes()
-        values = self._from_codes(codes) if weights == "baked" and codes is not None else None
-        if values is None:
+    def bake(self, weights: str, keeper: Keeper) -> BakedConstant:
+        found = self._codes()
+        codes = self._kept(found, keeper)
+        weight = self._from_codes(found, codes) if weights == "baked" and found is not None else None
+        if weight is None:
             read = (
                 self._on_grid if self.item.kind == "codes" else self._as_float if weights == "float" else self._as_real
             )
             values = self.constants.value(self.item.tensor, read)
-        if values is None:
-            operators = ", ".join(node.op_type for node in self.item.chain)
-            raise UnsupportedQuantizer(
-                f"Constant '{self.item.tensor}' runs through operators that cannot be evaluated: {operators}.",
-                "Export with constant folding on.",
-            )
-        return BakedConstant(values, _int8(codes), self.saturated, self.float_error, self.float_off)
+            if values is None:
+                operators = ", ".join(node.op_type for node in self.item.chain)
+                raise UnsupportedQuantizer(
+                    f"Constant '{self.item.tensor}' runs through operators that cannot be evaluated: {operators}.",
+                    "Export with constant folding on.",
+                )
+            weight = weight_of(self.item.name, values)
+        return BakedConstant(weight, codes, self.saturated, self.float_error, self.float_off)
 
     def _codes(self) -> Optional[np.ndarray]:
         """The trained codes of a weight; floats where they cannot be told any more; None where nothing can."""
-        layout_only = all(is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in self.item.chain)
-        return self.constants.value(self.item.tensor, self._as_codes) if self.is_weight and layout_only else None
+        chain = self.item.chain
+        if not self.is_weight:
+            return None
+        if all(is_quantize(n) or is_dequantize(n) for n in chain):  # the usual: one input each, one behind the other
+            data = self.constants.value(chain[0].inputs[0])
+            for node in chain:
+                data = None if data is None else self.constants.spent(node, [data], self._as_codes)
+            return data
+        layout_only = all(is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in chain)
+        return self.constants.value(self.item.tensor, self._as_codes) if layout_only else None
 
-    def _from_codes(self, codes: np.ndarray) -> Optional[np.ndarray]:
+    def _kept(self, found: Optional[np.ndarray], keeper: Keeper) -> Optional[Weight]:
+        """The codes as TensorRT's weights have them; None where they do not fit or are hidden."""
+        codes = _int8(found)
+        if codes is None:
+            return None
+        chain, source = self.item.chain, self.graph.initializers.get(self.item.chain[0].inputs[0])
+        again: Optional[Callable[[], np.ndarray]] = None
+        if isinstance(source, Weight) and callable(source.values) and codes is found and self._is_plain():
+            params, stored = self.met[0], source
+            quantized = is_quantize(chain[0])
+
+            def again() -> np.ndarray:
+                values = quantize(stored.array(), params) if quantized else stored.array()
+                return np.maximum(values, -127)
+
+        return keeper.weight(self.item.name, codes, again)
+
+    def _from_codes(self, found: np.ndarray, codes: Optional[Weight]) -> Optional[Initializer]:
         """The real values, where the codes of one plain `[Q ->] DQ` say them: cheaper than quantizing again."""
         node = self.item.chain[-1]
-        if len(self.item.chain) > 2 or len(self.met) > 2 or not is_dequantize(node):
+        if not self._is_plain():
             return None
-        plain = dataclasses.replace(self._parameters(node, codes), zero_point=np.zeros((), np.int64))
-        return dequantize(codes, plain, self._real_type(node))
+        plain = self._parameters(node, found)
+        if plain.zero_point.any():  # which the codes have no more
+            plain = dataclasses.replace(plain, zero_point=np.zeros((), np.int64))
+        dtype = self._real_type(node)
+        if codes is None or found.dtype != np.int8:
+            return weight_of(self.item.name, dequantize(found, plain, dtype))
+        int8 = codes
+        return made_weight(self.item.name, dtype, found.shape, lambda: dequantize(int8.array(), plain, dtype))
+
+    def _is_plain(self) -> bool:
+        return len(self.item.chain) <= 2 and len(self.met) <= 2 and is_dequantize(self.item.chain[-1])
 
     def _parameters(self, node: Node, data: np.ndarray) -> QuantParams:
         params = read_parameters(self.graph, self.constants, node, self.missing, self.item.params.dtype)
@@ -216,7 +256,7 @@ class _Bakery:
                 f"{params.axis} of shape {list(data.shape)}.",
                 "Export with one scale for each channel along that axis.",
             )
-        return dataclasses.replace(params, axis=axis)
+        return params if axis == params.axis else dataclasses.replace(params, axis=axis)
 
     def _real_type(self, quantizer: Node) -> np.dtype:
         scale = self.constants.value(quantizer.inputs[1])

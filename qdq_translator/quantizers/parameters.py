@@ -32,12 +32,25 @@ _SETTINGS = ("axis", "block_size", "output_dtype")
 def read_parameters(
     graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str] = None
 ) -> Union[QuantParams, Rejected]:
-    """The parameters of one Q or DQ node.
+    """The parameters of one Q or DQ node, read once.
 
     `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing_zero_point`: what a node without
     zero point and without `output_dtype` means ('uint8' by the ONNX standard). Per-channel axes come out as given by
     the node (default 1), not normalised to the rank; a single value along an axis counts as per tensor.
     """
+    key = (node, stored_dtype, missing_zero_point)
+    known = constants.parameters.get(key)
+    if known is not None:
+        return known
+    read = _read(graph, constants, node, missing_zero_point, stored_dtype)
+    if isinstance(read, QuantParams):
+        constants.parameters[key] = read
+    return read
+
+
+def _read(
+    graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str]
+) -> Union[QuantParams, Rejected]:
     tensor = node.inputs[0]
     kind = "DequantizeLinear" if is_dequantize(node) else "QuantizeLinear"
 
@@ -87,7 +100,7 @@ def read_parameters(
     if dtype not in RANGES:
         return reject(f"uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
     values = scale.astype(np.float32)
-    if not np.isfinite(values).all() or (values < 0).any() or (values == 0).any():
+    if not (values.min() > 0 and values.max() < np.inf):  # NaN neither
         bad = float(values.reshape(-1)[np.argmax(~np.isfinite(values.reshape(-1)) | (values.reshape(-1) <= 0))])
         return reject(
             f"has the scale {bad:g}.",

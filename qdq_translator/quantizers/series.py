@@ -66,7 +66,9 @@ def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
         if link.before is not None:
             after.setdefault(id(link.before), []).append(link.holds)
     changed = [
-        step if isinstance(step, QuantizedOutput) or link is None else dataclasses.replace(step, scale=link.holds)
+        step
+        if isinstance(step, QuantizedOutput) or link is None or step.scale == link.holds
+        else dataclasses.replace(step, scale=link.holds)
         for step, link in zip(steps, of_step)
     ]
     return changed, [link for link in links if link.before is not None and link.scale != link.before.scale]

@@ -21,6 +21,7 @@ from qdq_translator.network import Applied, Picture, Stage
 from qdq_translator.operators import Unions
 from qdq_translator.simulate.run import Session
 from qdq_translator.types import TensorTypes
+from qdq_translator.weights import to_array, to_message
 
 TOLERANCE = 1e-4
 """Of an output's largest magnitude."""
@@ -271,14 +272,14 @@ def _session(
     model.graph.name = "piece"
     model.graph.node.extend(node.to_proto() for node in nodes)
     used = dict.fromkeys(name for node in nodes for name in node.reads())
-    model.graph.initializer.extend(side.weights[name] for name in used if name in side.weights)
+    model.graph.initializer.extend(to_message(side.weights[name]) for name in used if name in side.weights)
     for name, values in feed.items():
         kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
         model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, values.shape))
     made = {name for node in nodes for name in node.outputs}
     wanted = [name for name in outputs if name in made]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
-    constant = {name: onnx.numpy_helper.to_array(side.weights[name]) for name in outputs if name not in made}
+    constant = {name: to_array(side.weights[name]) for name in outputs if name not in made}
     if not wanted:
         return lambda _: constant
     session = Session(model, "rewritten")

@@ -16,6 +16,7 @@ import onnx
 from qdq_translator.graph import Graph, Node
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.run import Session
+from qdq_translator.weights import to_message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +128,9 @@ class Segments:
                     model.graph.initializer.append(other)
             model.graph.node.append(proto)
         read = {name for node in part.nodes for name in node.reads()}
-        model.graph.initializer.extend(graph.initializers[name] for name in sorted(read & graph.initializers.keys()))
+        model.graph.initializer.extend(
+            to_message(graph.initializers[n]) for n in sorted(read & graph.initializers.keys())
+        )
         for name in part.reads:
             kind = onnx.helper.np_dtype_to_tensor_dtype(values[name].dtype)
             model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, None))

@@ -1,0 +1,138 @@
+"""An ONNX file as protobuf's bytes: its large initializers are found and left where they are, the rest becomes a message.
+
+Parsing a file copies every byte of it, and what is parsed is freed as a whole. A weight needs neither: its raw data lie in the
+file as they are. So one walk over the graph's fields cuts them out, and protobuf parses what is left, which decides
+whether the file is a model: bytes that the walk does not understand are all left to it.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Iterator, List, Optional, Tuple
+
+import onnx
+
+LARGE = 4096
+"""Bytes of raw data from which on a tensor is cut out."""
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
+_INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
+_RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
+_OTHER_VALUES = frozenset(
+    field.number
+    for field in onnx.TensorProto.DESCRIPTOR.fields
+    if field.name not in ("dims", "data_type", "name", "doc_string", "raw_data", "metadata_props")
+)
+"""A tensor that has one of these says in more than one way, or elsewhere, what its values are."""
+
+Span = Tuple[int, int]
+"""First byte and the byte behind the last."""
+
+
+class _NotUnderstood(Exception):
+    """Damaged, or written in a way that no exporter of ONNX uses."""
+
+
+def cut_weights(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
+    """A model's bytes without the raw data of its large initializers, and those (parts of `data`, not copied) by the
+    initializer's place among all of the graph. Bytes that are not understood come back whole, without weights."""
+    try:
+        return _Cutter(data).cut()
+    except _NotUnderstood:
+        return bytes(data), {}
+
+
+class _Cutter:
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.weights: dict[int, memoryview] = {}
+        self.initializers = 0
+
+    def cut(self) -> tuple[bytes, dict[int, memoryview]]:
+        pieces = self._without(0, len(self.data), _GRAPH, self._graph)
+        return (b"".join(pieces), self.weights) if self.weights else (bytes(self.data), {})
+
+    def _graph(self, start: int, end: int) -> Optional[List[memoryview]]:
+        return self._without(start, end, _INITIALIZER, self._initializer)
+
+    def _initializer(self, start: int, end: int) -> Optional[List[memoryview]]:
+        """Nothing where the tensor stays as it is."""
+        place, self.initializers = self.initializers, self.initializers + 1
+        if end - start < LARGE:
+            return None
+        raw: List[Tuple[int, Span]] = []
+        for number, at, span in fields(self.data, start, end):
+            if number in _OTHER_VALUES:
+                return None
+            if number == _RAW_DATA:
+                raw.append((at, span))
+        if len(raw) != 1 or raw[0][1][1] - raw[0][1][0] < LARGE:
+            return None
+        at, (first, behind) = raw[0]
+        self.weights[place] = self.data[first:behind]
+        return [self.data[start:at], self.data[behind:end]]
+
+    def _without(
+        self, start: int, end: int, wanted: int, cut: Callable[[int, int], Optional[List[memoryview]]]
+    ) -> List[memoryview]:
+        """The bytes of a message, with each field `wanted` as `cut` leaves it."""
+        pieces: List[memoryview] = []
+        copied = start
+        for number, at, (first, behind) in fields(self.data, start, end):
+            if number == wanted:
+                left = cut(first, behind)
+                if left is not None:
+                    length = varint(sum(map(len, left)))
+                    pieces += [self.data[copied:at], memoryview(varint(number << 3 | _LENGTH) + length), *left]
+                    copied = behind
+        return [*pieces, self.data[copied:end]]
+
+
+def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, Span]]:
+    """Of the message in data[start:end], field by field: its number, where its tag begins, where its content lies."""
+    at = start
+    while at < end:
+        tag, content = (data[at], at + 1) if data[at] < 128 else _read_varint(data, at, end)
+        number, kind = tag >> 3, tag & 7
+        if kind == _LENGTH:
+            if content < end and data[content] < 128:  # nearly all, so not worth a call
+                length, content = data[content], content + 1
+            else:
+                length, content = _read_varint(data, content, end)
+            behind = content + length
+        elif kind == _VARINT:
+            behind = _read_varint(data, content, end)[1]
+        elif kind in (_FIXED64, _FIXED32):
+            behind = content + (8 if kind == _FIXED64 else 4)
+        else:
+            raise _NotUnderstood
+        if behind > end:
+            raise _NotUnderstood
+        yield number, at, (content, behind)
+        at = behind
+
+
+def _read_varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """The number and where the next byte is."""
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise _NotUnderstood
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def tag_of(message: type, field: str) -> bytes:
+    """The wire tag of a length-delimited field."""
+    return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH)  # type: ignore[attr-defined]
