@@ -169,6 +169,26 @@ class Network:
 
         return users
 
+    def users_nodes(self) -> dict[str, tuple[str, str]]:
+        """Node of the finished network that the user's model does not have like that -> (name, operator) of the node there whose
+        work it does: of several that were rewritten together the one of its own name, else of its own operator, else the first."""
+        known: dict[str, tuple[str, str]] = {}
+        for one in self.applied:
+            before = [(name, op, known.get(name, (name, op))) for name, op in one.before]
+            for node, op in one.after:
+                fits = [own for name, _, own in before if name == node.name] or [
+                    own for _, old, own in before if old == op
+                ]
+                known[node.name] = (fits or [before[0][2]])[0]
+        called = {new: old for old, renamed in self.diagnostics.renamed_nodes.items() for new in renamed}
+        found = {}
+        for node in self.graph.nodes:
+            name, op = known.get(node.name, (node.name, node.op_type))
+            own = called.get(name, name), op
+            if own != (node.name, node.op_type):
+                found[node.name] = own
+        return found
+
     def rename_node(self, node: Node, new: str) -> None:
         """`new` as `Graph.node_name` gives it."""
         self._renamed_nodes[node.name] = new

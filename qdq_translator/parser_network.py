@@ -284,7 +284,7 @@ def _gemm(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Opt
 
 def _matmul(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
     ranks = [types.rank(name) for name in node.inputs]
-    if len(ranks) != 2 or any(rank is None or rank < 2 for rank in ranks):
+    if any(rank is None or rank < 2 for rank in ranks):
         return None
     if ranks[0] != ranks[1] and not any(name in graph.initializers for name in node.inputs):
         return None

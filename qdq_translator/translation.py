@@ -45,6 +45,8 @@ class Translated:
     dla: Optional[DlaPlan]
     costs: Optional[CostPlan]
     rewrites: Rewrites
+    users_nodes: dict[str, tuple[str, str]]
+    """`Network.users_nodes`."""
 
     @cached_property
     def model(self) -> onnx.ModelProto:

@@ -157,6 +157,7 @@ def _conclude(
         dla,
         costs,
         rewrites,
+        network.users_nodes(),
     )
     if options.strict and diagnostics.warnings:
         first = diagnostics.warnings[0]

@@ -98,8 +98,22 @@ def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, Attribu
             raise ModelError(f"Node {node.label} ({node.op_type}) lacks its attribute '{key}'.", _MEND)
         if given is not None and given.type != kind:
             raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
-    if schema.min_input and not node.inputs[0]:
-        raise ModelError(f"Node {node.label} ({node.op_type}) lacks its first input.", _MEND)
+    for index in _needed(schema.name, schema.since_version):
+        if not node.input(index):
+            raise ModelError(f"Node {node.label} ({node.op_type}) lacks its input {index + 1}.", _MEND)
+
+
+_EXPORTED_WITHOUT = ("Resize",)
+"""Exporters leave out its region of interest in opsets 11 and 12, which do not allow it, and everybody reads that."""
+
+
+@functools.lru_cache(maxsize=None)
+def _needed(op_type: str, since: int) -> tuple[int, ...]:
+    """Which inputs may not be left out."""
+    schema = defs.get_schema(op_type, since, "")
+    single = defs.OpSchema.FormalParameterOption.Single
+    needed = tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == single)
+    return needed[:1] if op_type in _EXPORTED_WITHOUT else needed
 
 
 @functools.lru_cache(maxsize=None)

@@ -13,8 +13,10 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.report import TOOLS
+from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.report.fix_lists import module_of
+from qdq_translator.report.fix_lists import fix_lists, module_of
+from tests.conftest import OWN_MODELS
 from tests.small_models import model
 
 C3 = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
@@ -134,11 +136,28 @@ def test_the_lists_of_every_tool(tmp_path: Path, capsys: pytest.CaptureFixture[s
         {"quantizer_name": "*fc.*quantizer", "enable": False},
     ]
     assert "Add" in found["modelopt"]["op_types_to_quantize"] == found["onnxruntime"]["op_types_to_quantize"]
-    assert found["onnxruntime"]["nodes_to_exclude"][0] == "/fc/Gemm"
+    assert found["onnxruntime"]["nodes_to_exclude"] == ["/fc/Gemm"]
     assert found["modelopt"]["op_types_to_exclude"] == ["Gemm"]
     assert "^/fc/Gemm$" not in found["modelopt"].get("nodes_to_exclude", [])
     covered = translate(EXAMPLE_MODEL, TranslateOptions(infer_add_scales=True)).save(tmp_path / "c")
     assert set(fix_list(covered, "onnxruntime", capsys)) == {"nodes_to_exclude"}
+
+
+@pytest.mark.parametrize("options", [{}, {"preset": "dla", "platform": "jetpack-6.2"}], ids=["gpu", "dla"])
+@pytest.mark.parametrize("path", sorted(OWN_MODELS.glob("*.onnx")), ids=lambda path: path.stem)
+def test_the_lists_name_what_the_model_has(path: Path, options: dict[str, Any]) -> None:
+    """Not what normal forms (F8) and rewrites for the DLA made of it."""
+    try:
+        made = translate(path, TranslateOptions(**options))
+    except UserError:
+        return
+    lists = fix_lists(made.report)
+    graph = onnx.load(path, load_external_data=False).graph
+    nodes = {node.name: node.op_type for node in graph.node}
+    tensors = {value.name for value in graph.input} | {output for node in graph.node for output in node.output}
+    assert {node: op for node, op in lists.leave.items() if nodes.get(node) != op} == {}
+    assert set(lists.tensors) <= tensors
+    assert set(lists.ops) <= set(nodes.values())
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -151,7 +170,7 @@ def test_names_of_a_model_are_never_code(
     files = translate(EXAMPLE_MODEL, TranslateOptions()).save(tmp_path / "t")
     report = json.loads(files.report.read_text())
     evil = "x\nraise SystemExit(3)\n'\"\\"
-    report["root_causes"]["causes"][0]["tensor"] = evil
+    report["root_causes"]["causes"][0].update(tensor=evil, in_your_model=evil)
     report["plan"][-1]["name"] = evil
     report["plan"].append({**report["plan"][5], "op": f"Op{evil}", "inputs": [evil]})
     files.report.write_text(json.dumps(report))

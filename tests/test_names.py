@@ -106,9 +106,15 @@ def assert_names_exist(made: Translation, explicit: onnx.ModelProto, folder: Pat
     }
     assert all(exists["node"]) and len(exists["node"]) == len(stripped.node)
     given = Graph.from_model(explicit)
+    own = {"node": {node.name for node in given.nodes}, "tensor": {*given.inputs, *given.producer}}
     name_nodes(given, Diagnostics())
     report, config = (json.loads(path.read_text(encoding="utf-8")) for path in (files.report, files.config))
     gone = declared(report, given)
+    own["node"] |= {node.name for node in given.nodes}  # of nodes without one
+    for made_node, row in report.pop("nodes_in_your_model").items():
+        assert made_node in exists["node"] and row["node"] in own["node"]
+    for cause in report["root_causes"]["causes"]:
+        assert cause["in_your_model"] in own["tensor"] | exists["tensor"]
     for name in (*report["plan"], *((report["dla"] or {}).get("layers", ()))):
         assert name["name"] in exists["node"]
     named = [m for file in (config, report) for m in mentions({k: v for k, v in file.items() if k not in FILE_FACTS})]

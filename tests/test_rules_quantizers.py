@@ -389,6 +389,18 @@ def test_q7_output_has_the_scale_of_its_own_pair() -> None:
         assert scales_of(t) == {"x": f32(0.2), "y": f32(0.05)}
 
 
+@pytest.mark.parametrize("first, second", [("y", "o"), ("o", "y")])
+def test_q7_c1_the_first_declared_output_is_the_tensor_whatever_the_order_of_nodes(first: str, second: str) -> None:
+    """It has the scale that rule C1 decides; the other one, a copy, that of its own pair."""
+    scale = {"y": "s", "o": "big"}
+    text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] o) {{ a = Exp(x) {pair('a', first, scale=scale[first])}"
+    t = same_function(model(f"{text} {pair('a', second, scale=scale[second])} }}", big=np.float32(0.2), **S))
+    assert (t.graph.producer["y"].op_type, t.graph.producer["o"].op_type) == ("Exp", "Identity")
+    assert scales_of(t) == {"y": f32(0.2), "o": f32(0.2)}
+    smaller = model(f"{text} {pair('a', second, scale=scale[second])} }}", big=np.float32(0.01), **S)
+    assert scales_of(same_function(smaller)) == {"y": f32(0.05), "o": f32(0.01)}
+
+
 def test_q7_dq_that_is_output_and_read() -> None:
     text = f"g (float[2,3] x) => (float[2,3] y, float[2,3] v) {{ a = Sin(x) {pair('a', 'y')} b = Exp(y) {pair('b', 'v')} }}"
     t = same_function(model(text, **S))

@@ -121,7 +121,8 @@ _CAUSES = _record(
                     **_row("options follows layers shared_layers", _TEXTS),
                     "macs": _maybe(_COUNT),
                     "milliseconds": _maybe(_NUMBER),
-                }
+                },
+                {"in_your_model": _TEXT},
             )
         ),
         "groups": _list(
@@ -231,6 +232,7 @@ REPORT = _record(
         ),
     },
     {
+        "nodes_in_your_model": _map(_record(_row("node op"))),
         "integrity": _record(
             {
                 **_row("set cache layer_arg config"),

@@ -287,6 +287,8 @@ class _Stripper:
         """Tensor that is gone (codes, or a DQ's output) -> the float tensor that stands for it."""
         self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
         self.floats: dict[tuple[str, np.dtype], str] = {}
+        self.ends: dict[str, tuple[Node, float]] = {}
+        """Graph output that a node is gone from -> the node, and the scale of its pair."""
         self.clamps: list[tuple[Node, str]] = []
         """Each clamp that stays and the quantizer that it came from."""
 
@@ -307,6 +309,7 @@ class _Stripper:
                 self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
             else:
                 self._output(step)
+        self._name_outputs()
 
     def name_now(self, name: str) -> str:
         """The float tensor that stands for `name` now."""
@@ -400,23 +403,27 @@ class _Stripper:
         self._replace(node, source, step.scale)
 
     def _replace(self, node: Node, source: str, scale: float) -> None:
-        """`node` is gone; the readers of what it made get `source`. A graph output keeps its name (rule Q7)."""
+        """`node` is gone; the readers of what it made get `source`."""
         graph, gone = self.graph, node.outputs[0]
         graph.value_info.pop(gone, None)
         self.real[gone] = source
         graph.replace_uses(gone, source)
-        if gone not in graph.outputs:
-            return
-        producer = graph.producer.get(source)
-        if producer is None or source in graph.outputs:
-            self._identity(source, gone, Origin("Q7", node.name, source), scale)
-            return
-        self.network.rename_tensor(source, gone)
-        del self.real[gone]
-        self.real[source] = gone
-        for key, name in list(self.clamped.items()):
-            if name == source:
-                self.clamped[key] = gone
+        if gone in graph.outputs:
+            self.ends[gone] = node, scale
+
+    def _name_outputs(self) -> None:
+        """Rule Q7: a graph output keeps its name. Where several are one tensor, that is called as the first of them, in the order
+        in which the model declares them."""
+        graph = self.graph
+        for gone in [name for name in graph.outputs if name in self.ends]:
+            node, scale = self.ends[gone]
+            source = self.name_now(gone)
+            if source not in graph.producer or source in graph.outputs:
+                self._identity(source, gone, Origin("Q7", node.name, source), scale)
+                continue
+            self.network.rename_tensor(source, gone)
+            del self.real[gone]
+            self.real[source] = gone
 
     def _identity(self, source: str, output: str, origin: Origin, scale: float) -> None:
         """A graph output that is a graph input or another output: both names stay (fact 4.2). The output has the

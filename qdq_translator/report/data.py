@@ -38,6 +38,7 @@ def make_report(translation: Translated) -> dict[str, Any]:
         "outputs": _graph_tensors(translation, list(translation.graph.outputs)),
         "root_causes": _root_causes(translation.causes),
         "plan": _plan(translation),
+        "nodes_in_your_model": {made: {"node": node, "op": op} for made, (node, op) in translation.users_nodes.items()},
         "dla": _dla(translation),
         "cost": None if translation.costs is None else translation.costs.as_dict(),
         "dla_rewrites": translation.rewrites.as_dict(dla),
@@ -131,6 +132,7 @@ def _root_causes(causes: RootCauses) -> dict[str, Any]:
         "causes": [
             {
                 "tensor": cause.tensor,
+                "in_your_model": cause.users,
                 "producer": cause.producer,
                 "op": cause.op,
                 "sentence": cause.sentence,

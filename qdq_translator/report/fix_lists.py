@@ -2,8 +2,8 @@
 
 Two lists: what should be quantized too (the operators and modules behind the root causes), and what should be left out
 because it runs above INT8 anyway (layers by design in FP16, and those of --keep_fp16), so that training and calibration see the
-network that will run. Drawn from NAME_report.json alone. Names are those of the user's model: what a rewrite of the DLA made is
-named by what it replaced.
+network that will run. Drawn from NAME_report.json alone. Names are those of the user's model: what a rewrite or a normal form made
+is named by what it replaced.
 """
 
 from __future__ import annotations
@@ -29,29 +29,26 @@ class FixLists:
 
 
 def fix_lists(report: dict[str, Any]) -> FixLists:
-    users = {made: user for user, parts in report["dla_rewrites"]["nodes"].items() for made in parts}
-    ops_of = {row["node"]: row["op"] for applied in report["dla_rewrites"]["applied"] for row in applied["before"]}
+    users = report.get("nodes_in_your_model") or {}
     quantized: dict[str, None] = {}
     wanted: dict[str, None] = {}
-    leave: dict[str, str] = {}
-    others: set[str] = set()
-    causes = [cause["tensor"] for cause in report["root_causes"]["causes"]]
+    by_design: dict[str, str] = {}
+    others: dict[str, str] = {}
+    causes = [cause.get("in_your_model") or cause["tensor"] for cause in report["root_causes"]["causes"]]
     missing = {tensor for cause in report["root_causes"]["causes"] for tensor in (cause["tensor"], *cause["follows"])}
     for row in report["plan"]:
-        name = users.get(row["name"], row["name"])
-        op = ops_of.get(name, row["op"])
+        own = users.get(row["name"], {"node": row["name"], "op": row["op"]})
+        name, op = own["node"], own["op"]
         if row["precision"] == "int8":
             quantized[op] = None
         elif missing.intersection(row["inputs"]):
             wanted[op] = None  # a quantizer works on what a node reads
-        if row["precision"] == "fp16" and row["by_design"] and op not in VIEWS:
-            leave[name] = op
-        else:
-            others.add(op)
+        apart = row["precision"] == "fp16" and row["by_design"] and op not in VIEWS
+        (by_design if apart else others)[name] = op
     more = [op for op in wanted if op not in quantized]
-    return FixLists(
-        sorted({*quantized, *wanted}), sorted(more), causes, leave, sorted(set(leave.values()).difference(others))
-    )
+    leave = {name: op for name, op in by_design.items() if name not in others}
+    leave_ops = set(leave.values()).difference(others.values())
+    return FixLists(sorted({*quantized, *wanted}), sorted(more), list(dict.fromkeys(causes)), leave, sorted(leave_ops))
 
 
 def module_of(name: str) -> str:

@@ -148,6 +148,7 @@ def _describe(
                 why,
                 cure,
                 sentence + ".",
+                users(root),
             )
         )
     causes.sort(key=lambda cause: -(cause.macs or 0))

@@ -15,6 +15,7 @@ class RootCause:
     producer/op: the node that makes it ('' and 'graph input' for an input). follows: missing tensors that its scale
     would bring along. layers: avoidable layers that it alone brings to INT8; shared: avoidable layers that need another root too.
     macs: of `layers`, None where unknown. milliseconds: estimated gain on a DLA, None without one. rule: what would give it ('' if none would); options: the flags for that, or '--calibrate DATA', () if neither would.
+    users: the tensor of the user's model that stands for it.
     """
 
     tensor: str
@@ -29,6 +30,7 @@ class RootCause:
     why: str
     cure: str
     sentence: str
+    users: str = ""
     milliseconds: Optional[float] = None
 
 
