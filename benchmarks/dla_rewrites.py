@@ -3,7 +3,7 @@
     python -m benchmarks.dla_rewrites ZOO [--write]
     python -m benchmarks.dla_rewrites --full FOLDER [--write]
 
-ZOO is a folder with Q/DQ models called ARCHITECTURE__DIALECT.onnx, FOLDER what `benchmarks.full_networks` wrote. Every figure is
+ZOO is a folder with Q/DQ models, FOLDER what `benchmarks.full_networks` wrote. Every figure is
 the rule table's prediction, but for differences and codes: of one random input, in ONNX Runtime.
 """
 
@@ -20,30 +20,24 @@ from typing import Optional
 import numpy as np
 import onnx
 
-from benchmarks.full_networks import NETWORKS as NETWORKS_OF_FULL_SIZE
+from benchmarks.full_networks import NETWORKS
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.translate import EXAMPLE_MODEL
 from qdq_translator.cost.summary import headline
+from qdq_translator.errors import UserError
+from qdq_translator.parts import tail, tail_begins
 from qdq_translator.passes.dla import RULES
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session
+from qdq_translator.targets.dla.limits import GPU
+from qdq_translator.targets.dla.verdicts import Verdict
 from qdq_translator.translator import Translation
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "dla_rewrites.md"
-NETWORKS = (
-    ("YOLOv5", "yolov5n"),
-    ("YOLOv8", "yolov8n"),
-    ("MobileNetV2", "mobilenet_v2"),
-    ("ResNet-18", "resnet18"),
-    ("U-Net", "unet"),
-    ("MLP", "mlp"),
-)
-DIALECTS = (("pytorch-quantization", "nvpq13"), ("ModelOpt, for DLA", "mo_dla_fp32"))
 OPTIONS = TranslateOptions(
     target="orin-dla",
-    platform="jetpack-6.0",
-    infer_average_pool_scales=True,
+    platform="jetpack-6.2",
     infer_concat_scales=True,
     infer_mul_scales=True,
     infer_bounds=True,
@@ -52,8 +46,10 @@ OPTIONS = TranslateOptions(
     unify_scales="max",
 )
 HEAD = (
-    "| network | quantized by | | layers: DLA INT8 | DLA FP16 | GPU | MACs in DLA INT8 | DLA subgraphs |\n"
-    "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
+    "| network | layers for the GPU | DLA subgraphs | DLA/GPU transitions | estimated ms of the DLA's layers | largest "
+    "difference in float | equal codes | equal to the Q/DQ model's | first unequal tensor, by codes at most | what is left for "
+    "the GPU, and why |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n"
 )
 
 
@@ -72,61 +68,65 @@ def rules() -> str:
     return "\n".join(parts)
 
 
-def _row(name: str, dialect: str, when: str, done: Translation) -> str:
-    dla = done.dla
-    assert dla is not None
-    macs = {True: 0, False: 0}
-    for layer, verdict in zip(done.plan, dla.layers):
-        macs[verdict.verdict == "dla-int8"] += layer.macs or 0
-    share = 100 * macs[True] / sum(macs.values())
-    counts = " | ".join(str(dla.count(v)) for v in ("dla-int8", "dla-fp16", "gpu"))
-    return f"| {name} | {dialect} | {when} | {counts} | {share:.1f}% | {dla.subgraphs} |\n"
+def both(path: Path) -> tuple[Translation, Translation]:
+    """Without and with the rewrites and --dla_output 4d; sizes that are not fixed are 1. Raises UserError."""
+    values = onnx.load(str(path), load_external_data=False).graph.input
+    sizes = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in values}
+    shapes = [f"{name}:{'x'.join(str(d or 1) for d in dims)}" for name, dims in sizes.items() if not all(dims)]
+    options = dataclasses.replace(OPTIONS, shapes=shapes)
+    rewrites = dataclasses.replace(options, dla_rewrites=True, dla_output="4d")
+    return translate(path, options), translate(path, rewrites)
 
 
-def table(models: list[tuple[str, str, Path]]) -> str:
-    rows = HEAD
-    for name, dialect, path in models:
-        rows += _row(name, dialect, "before", translate(path, OPTIONS))
-        rows += _row("", "", "after", translate(path, dataclasses.replace(OPTIONS, dla_rewrites=True)))
-    return rows
-
-
-FULL = dataclasses.replace(OPTIONS, platform="jetpack-6.2", infer_average_pool_scales=False)
-FULL_HEAD = (
-    "| network | layers for the GPU | DLA subgraphs | DLA/GPU transitions | estimated ms | largest difference in float | "
-    "equal codes | equal to the Q/DQ model's | first unequal tensor, by codes at most | the GPU keeps |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n"
-)
-
-
-def full_row(name: str, path: Path) -> str:
-    """One network before and after, with --dla_output 4d after."""
-    before, after = (
-        translate(path, dataclasses.replace(FULL, dla_rewrites=rewrite, dla_output="4d" if rewrite else "same"))
-        for rewrite in (False, True)
-    )
+def row(name: str, path: Path, before: Translation, after: Translation) -> str:
     cells = []
     for done in (before, after):
         assert done.dla is not None and done.costs is not None
         crossing = headline(done.graph, done.types, done.plan, done.dla, done.costs).as_dict()["transitions"]
-        time = done.costs.milliseconds
-        cells.append(
-            (
-                str(len(done.dla.fallbacks)),
-                str(done.dla.subgraphs),
-                str(crossing["dla_gpu"]["tensors"]),
-                "?" if time is None else f"{time:.2f}",
-            )
-        )
+        cells.append((str(done.dla.subgraphs), str(crossing["dla_gpu"]["tensors"])))
+    assert before.dla is not None and after.dla is not None
+    behind = set(tail(after.graph, after.graph, after.report)) if tail_begins(after.graph, after.report) else set()
+    left = [verdict for verdict in after.dla.fallbacks if verdict.name not in behind]
+    gpu = f"{len(before.dla.fallbacks)} → {len(left)}"
     pairs = [f"{a} → {b}" for a, b in zip(*cells)]
-    kept = Counter(verdict.op for verdict in (after.dla.fallbacks if after.dla is not None else ()))
-    left = ", ".join(f"{count} {op}" for op, count in kept.most_common(4))
     codes = codes_of(path, before, after)
     first = "" if codes.first is None else f"`{codes.first}` by {codes.most}"
     return (
-        f"| {name} | {' | '.join(pairs)} | {difference(before, after):.1e} | {codes.equal:.2f}% in {codes.tensors} tensors | "
-        f"{codes.before:.1f}% → {codes.after:.1f}% | {first} | {left} |\n"
+        f"| {name} | {gpu} | {' | '.join(pairs)} | {_times(before, after)} | {difference(before, after):.1e} | "
+        f"{codes.equal:.2f}% in {codes.tensors} tensors | {codes.before:.1f}% → {codes.after:.1f}% | {first} | "
+        f"{_left(left, len(after.dla.fallbacks) - len(left))} |\n"
     )
+
+
+def _times(before: Translation, after: Translation) -> str:
+    """Of the DLA's layers; of those after, what is new on the DLA apart: it does what the GPU's layers did before."""
+    assert before.dla is not None and before.costs is not None and after.dla is not None and after.costs is not None
+    was, now = before.costs.milliseconds, after.costs.milliseconds
+    followed = after.rewrites.nodes
+    new = {name for layer in before.dla.fallbacks for name in followed.get(layer.name, [layer.name])}
+    more = after.costs.of([i for i, layer in enumerate(after.dla.layers) if layer.name in new and layer.subgraph >= 0])
+    if was is None or now is None or more is None:
+        return "?"
+    return f"{was:.2f} → {now:.2f}" if not new or more < 0.005 else f"{was:.2f} → {now - more:.2f} + {more:.2f}"
+
+
+def _left(layers: list[Verdict], tail_layers: int) -> str:
+    """'2 MatMul (M1), a tail of 24'."""
+    kinds = Counter((v.op, ", ".join(f.limit.id for f in v.findings if f.limit.effect == GPU)) for v in layers)
+    told = [f"{count} {op} ({limits})" for (op, limits), count in kinds.most_common()]
+    return ", ".join([*told, *([f"a tail of {tail_layers}, cut off"] if tail_layers else [])])
+
+
+def limits_in(translations: list[Translation]) -> str:
+    """The limits that keep layers on the GPU, each with its words."""
+    found = {
+        finding.limit.id: finding.limit
+        for done in translations
+        for layer in (done.dla.fallbacks if done.dla is not None else ())
+        for finding in layer.findings
+        if finding.limit.effect == GPU
+    }
+    return "".join(f"- {name}: {limit.text} ({limit.status})\n" for name, limit in sorted(found.items()))
 
 
 def feed_of(done: Translation) -> dict[str, np.ndarray]:
@@ -188,19 +188,35 @@ def codes_of(path: Path, before: Translation, after: Translation) -> Codes:
 
 
 def full_table(folder: Path) -> str:
-    rows = FULL_HEAD
-    for stem, (name, _, _) in NETWORKS_OF_FULL_SIZE.items():
+    """Networks of full size, as far as the folder holds them."""
+    rows, done = HEAD, []
+    for stem, (name, _, _) in NETWORKS.items():
         path = folder / f"{stem}__ort.onnx"
         if path.exists():
-            rows += full_row(name, path)
+            before, after = both(path)
+            rows += row(name, path, before, after)
+            done.append(after)
             print(rows.splitlines()[-1], flush=True)
-    return rows
+    return f"{rows}\n{limits_in(done)}"
 
 
-def models_of(zoo: Path) -> list[tuple[str, str, Path]]:
-    found = [(name, dialect, zoo / f"{stem}__{ending}.onnx") for name, stem in NETWORKS for dialect, ending in DIALECTS]
-    example = ("digits_resnet_qat (ships with the package)", "PyTorch", EXAMPLE_MODEL)
-    return [example, *(row for row in found if row[2].exists())]
+def zoo_table(folder: Path) -> str:
+    """The networks of a folder; those that have nothing to rewrite in one sentence."""
+    rows, done, alike = HEAD, [], []
+    for path in [EXAMPLE_MODEL, *sorted(folder.glob("*.onnx"))]:
+        try:
+            before, after = both(path)
+        except UserError:
+            continue  # what cannot be translated
+        done.append(after)
+        if not after.rewrites.applied:
+            assert before.dla is not None and not before.dla.fallbacks, path
+            alike.append(f"`{path.stem}`")
+            continue
+        rows += row(path.stem, path, before, after)
+        print(rows.splitlines()[-1], flush=True)
+    same = f"Nothing to rewrite, and no layer for the GPU: {', '.join(alike)}.\n\n" if alike else ""
+    return f"{rows}\n{same}{limits_in(done)}"
 
 
 def page(text: str, part: str, content: str) -> str:
@@ -216,16 +232,15 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write rules and table into docs/dla_rewrites.md")
     arguments = parser.parse_args()
     if arguments.full is not None:
-        rows = full_table(arguments.full)
-        if arguments.write:
-            PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), "full", rows), encoding="utf-8")
-        return 0
-    if arguments.zoo is None:
+        parts = {"full": full_table(arguments.full)}
+    elif arguments.zoo is not None:
+        parts = {"rules": rules(), "table": zoo_table(arguments.zoo)}
+    else:
         parser.error("a folder is missing: ZOO, or --full FOLDER")
-    rows = table(models_of(arguments.zoo))
-    print(rows, end="")
     if arguments.write:
-        text = page(page(PAGE.read_text(encoding="utf-8"), "rules", rules()), "table", rows)
+        text = PAGE.read_text(encoding="utf-8")
+        for part, content in parts.items():
+            text = page(text, part, content)
         PAGE.write_text(text, encoding="utf-8")
     return 0
 

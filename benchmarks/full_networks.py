@@ -68,6 +68,39 @@ def _ultralytics(name: str) -> Callable[[], Any]:
     return make
 
 
+def _unet() -> Any:
+    """Ronneberger's U-Net with padded convolutions and normalizations: 64 to 1024 channels, two classes."""
+    import torch
+    from torch import nn
+
+    def twice(inputs: int, outputs: int) -> Any:
+        layers = []
+        for channels in (inputs, outputs):
+            layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+        return nn.Sequential(*layers)
+
+    class UNet(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            widths = [64, 128, 256, 512, 1024]
+            self.down = nn.ModuleList(twice(a, b) for a, b in zip([3, *widths], widths))
+            self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(widths, widths[1:]))
+            self.up = nn.ModuleList(twice(b, a) for a, b in zip(widths, widths[1:]))
+            self.out = nn.Conv2d(widths[0], 2, 1)
+
+        def forward(self, x: Any) -> Any:
+            kept = []
+            for stage in self.down[:-1]:
+                kept.append(stage(x))
+                x = nn.functional.max_pool2d(kept[-1], 2)
+            x = self.down[-1](x)
+            for grow, stage, skip in zip(reversed(self.grow), reversed(self.up), reversed(kept)):
+                x = stage(torch.cat([skip, grow(x)], 1))
+            return self.out(x)
+
+    return _warm(UNet(), 64)
+
+
 NETWORKS: dict[str, tuple[str, Callable[[], Any], int]] = {
     "yolov5s": ("YOLOv5s (ultralytics)", _ultralytics("yolov5s"), 640),
     "yolov8n": ("YOLOv8n (ultralytics)", _ultralytics("yolov8n"), 640),
@@ -83,6 +116,7 @@ NETWORKS: dict[str, tuple[str, Callable[[], Any], int]] = {
     "regnet": ("RegNetY-400MF (torchvision)", _torchvision("regnet_y_400mf"), 224),
     "convnext": ("ConvNeXt-T (torchvision)", _torchvision("convnext_tiny"), 224),
     "fcn_resnet50": ("FCN-ResNet50 (torchvision)", _torchvision("fcn_resnet50"), 224),
+    "unet": ("U-Net, 64 to 1024 channels", _unet, 256),
     "vit_b_16": ("ViT-B/16 (torchvision)", _torchvision("vit_b_16"), 224),
 }
 """File stem -> what it is called, how it is made, and the side of its square input."""
