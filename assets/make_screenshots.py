@@ -112,7 +112,7 @@ def main() -> int:
         )
         take(window, pages["comparison"], "comparison.png")
         take(window, pages["deep"], "report_deep.png", section="#network")
-        take(window, pages["plain"], "report_cost.png", section="#layers", size=(1400, 1500))
+        take(window, pages["plain"], "report_cost.png", section="#layers", script="scrollBy(0, 400)", size=(1400, 1500))
         take(window, pages["plain"], "report_cost_narrow.png", section="#layers", size=(400, 1500))
     return 0
 

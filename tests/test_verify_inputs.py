@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from qdq_translator.errors import UserError
+from qdq_translator.formats.npz import read_npz
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, random_samples
 from qdq_translator.simulate.places import place
@@ -231,3 +234,46 @@ def test_addresses_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.npy").write_bytes(b"bad")
     with pytest.raises(UserError, match="not a NumPy array"):
         load_samples(place(f"file://{tmp_path}/bad.npy"), [IMAGE], None)
+
+
+def packed(path: Path, size: int) -> Path:
+    """An .npz whose array of zeros packs a thousandfold; `size`: bytes of it."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1, 3, size // 12)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("image.npy", "w") as member:
+        member.write(header.getvalue())
+        for _ in range(size // 2**20):
+            member.write(bytes(2**20))
+    return path
+
+
+def test_an_npz_that_unpacks_to_far_more_than_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its declared sizes are looked at first; nothing is unpacked."""
+    fine = read_npz(packed(tmp_path / "fine.npz", 12 * 2**20))
+    assert fine["image"].shape == (1, 3, 2**20)
+    bomb = packed(tmp_path / "bomb.npz", 288 * 2**20)
+    assert bomb.stat().st_size < 2**19
+    monkeypatch.setattr(np, "load", None)
+    with pytest.raises(UserError, match=r"is not an .npz file: its [\d,]+ bytes would unpack to 30\d,\d{3},\d{3}"):
+        load_samples(bomb, [IMAGE], None)
+
+
+@pytest.mark.parametrize("damage", ["cut", "bits", "huge", "object"])
+def test_an_npz_that_is_damaged(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, image=np.random.default_rng(0).random((4, 64), dtype=np.float32))
+    data = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    if damage == "bits":
+        path.write_bytes(data[:90] + bytes(b ^ 255 for b in data[90:130]) + data[130:])
+    if damage == "huge":
+        header = io.BytesIO()
+        shape = (2**40, 2**15)
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("image.npy", header.getvalue())
+    if damage == "object":
+        np.savez(path, image=np.array([{}], object))
+    with pytest.raises(ValueError):
+        read_npz(path)

@@ -16,6 +16,7 @@ import onnx
 from qdq_translator.disk import read_file
 from qdq_translator.errors import UserError
 from qdq_translator.formats import polygraphy
+from qdq_translator.formats.npz import read_npz
 from qdq_translator.formats.schemas import DEVICE_RESULTS, read_json
 from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress, silent
@@ -284,9 +285,8 @@ def _outputs_of(engine: str, folder: Path, name: str) -> dict[str, np.ndarray]:
             f"The outputs of engine '{engine}' are said to lie in '{name}', outside {folder}.", "Copy the folder again."
         )
     try:
-        with np.load(io.BytesIO(read_file(place)), allow_pickle=False) as file:
-            return {array: file[array] for array in file.files}
-    except Exception as error:  # zipfile, zlib and NumPy each raise what they like
+        return read_npz(io.BytesIO(read_file(place)))
+    except (ValueError, OSError, EOFError) as error:
         raise UserError(
             f"The outputs of engine '{engine}' cannot be read from {place}: {error}.", "Copy the folder again."
         ) from error

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.formats.npz import read_npz
 from qdq_translator.formats.polygraphy import read_inputs
 from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened
 from qdq_translator.words import counted
@@ -282,12 +283,9 @@ def _read(path: Place) -> np.ndarray:
 
 
 def _read_npz(path: Place) -> dict[str, np.ndarray]:
-    import zipfile
-
     try:
-        with np.load(opened(path), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        return read_npz(opened(path))
+    except (ValueError, OSError) as error:
         raise UserError(f"{path} is not an .npz file: {error}.", "Save it with numpy.savez.") from error
 
 
