@@ -103,7 +103,7 @@ class Roofline:
     rows: list[tuple[float, str]]
 
 
-_PLOT = (52.0, 984.0, 14.0, 280.0)
+_PLOT = (72.0, 970.0, 14.0, 280.0)
 """left, right, top, bottom of the plot in a drawing of 1000 by 320."""
 
 
@@ -118,7 +118,7 @@ def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Option
     most = 4.0  # 10^4 MACs a byte
 
     def across(value: float) -> float:
-        return round(left + 20 + (right - left - 20) * min(max(math.log10(value), 0.0), most) / most, 1)
+        return round(left + 40 + (right - left - 40) * min(max(math.log10(value), 0.0), most) / most, 1)
 
     def up(power: float) -> float:
         return round(bottom - (bottom - top) * (power - low) / (high - low), 1)
