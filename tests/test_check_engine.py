@@ -13,7 +13,9 @@ from onnx import TensorProto, helper
 
 from qdq_translator import cli
 from qdq_translator.engine import inspector
-from qdq_translator.engine.inspector import check_engine, fused_names, parse_layer_info, parse_log
+from qdq_translator.engine.build_log import parse_log
+from qdq_translator.engine.inspector import check_engine
+from qdq_translator.engine.layer_info import LayerInfo, fused_names, parse_layer_info, precision_of, read_layer_info
 from qdq_translator.errors import UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.formats.files import TranslationFiles
@@ -45,7 +47,7 @@ def row(name: str, kind: str, before: str, after: str, **more: Any) -> dict[str,
     }
 
 
-def info(*rows: dict[str, Any], ends: str = "Bindings") -> inspector.LayerInfo:
+def info(*rows: dict[str, Any], ends: str = "Bindings") -> LayerInfo:
     return parse_layer_info(json.dumps({"Layers": list(rows), ends: ["in", "out"]}))
 
 
@@ -66,7 +68,7 @@ def test_the_real_engine_of_mobilenet() -> None:
     nodes = real_nodes()
     plan = chain(*((n, n.split("_")[0], "int8") for n in nodes))
     text = ENGINE.read_text()
-    check = check_engine(plan, inspector.read_layer_info(ENGINE))
+    check = check_engine(plan, read_layer_info(ENGINE))
     result = verdicts(check)
     weighted = [n for n in nodes if n.startswith(("Conv", "Gemm"))]
     assert len(weighted) == text.count('"Weights": {"Type": "Int8"') == 53
@@ -85,7 +87,7 @@ def test_the_real_engine_of_mobilenet() -> None:
     from_fp32 = sum("FP32" in r["Inputs"][0]["Format/Datatype"] for r in rows)
     assert from_fp32 == 4
     assert (kinds.count("fp32 -> int8"), kinds.count("fp16 -> int8")) == (from_fp32, 17 - from_fp32)
-    assert inspector.read_layer_info(ENGINE).bindings == ("input1", "1179")
+    assert read_layer_info(ENGINE).bindings == ("input1", "1179")
 
 
 def test_fp16_where_int8_was_planned_and_the_reverse() -> None:
@@ -174,7 +176,7 @@ def test_precision_words() -> None:
         "N/A due to dynamic shapes": "",
         "BFloat16": "bf16",
     }
-    assert {w: inspector.precision_of(w) for w in words} == words
+    assert {w: precision_of(w) for w in words} == words
 
 
 FUSED = {

@@ -149,15 +149,12 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
             ]
         )
     files = locate(options.translation, options.model)
-    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
+    mode = "implicit" if job.precision == "int8" else job.precision
+    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""), mode=mode)
     settings = prepare(files, request)
     arguments = trtexec_arguments(settings)
     for note in settings.notes:
         print(f"note: {note}", file=sys.stderr)
-    if job.precision != "int8":
-        gone = {"--int8", "--calib", "--precisionConstraints", "--layerPrecisions"}
-        gone |= {"--fp16"} if job.precision == "fp32" else set()
-        arguments = [argument for argument in arguments if argument.flag not in gone]
     return trtexec_command(arguments)
 
 

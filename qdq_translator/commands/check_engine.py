@@ -41,14 +41,16 @@ def run(options: Options) -> int:
     from qdq_translator.disk import read_text
     from qdq_translator.emit.remembered import Remembered
     from qdq_translator.engine import inspector
+    from qdq_translator.engine.build_log import parse_log
+    from qdq_translator.engine.layer_info import read_layer_info
     from qdq_translator.errors import UserError
     from qdq_translator.io import load_model
 
     files = locate(options.translation, options.model)
-    info = inspector.read_layer_info(Path(options.layer_info))
+    info = read_layer_info(Path(options.layer_info))
     log = None
     if options.log:
-        log = inspector.parse_log(read_text(Path(options.log), "Check the path."))
+        log = parse_log(read_text(Path(options.log), "Check the path."))
     model, _ = load_model(files.model, weights=False)
     plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
     plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)

@@ -46,7 +46,7 @@ def _run(options: TranslateCommand) -> int:
     if options.json:
         print(json.dumps({"translated": summaries, "failed": failures, "status": status}, indent=2))
     elif len(models) > 1 and not options.quiet:
-        from qdq_translator.report.terminal import print_many
+        from qdq_translator.report.terminal_summary import print_many
 
         print_many(summaries, failures)
     return status
@@ -216,7 +216,7 @@ def _measured(model: str, files: TranslationFiles, options: TranslateCommand) ->
 
 
 def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
-    from qdq_translator.report.terminal import print_short
+    from qdq_translator.report.terminal_summary import print_short
 
     print_short(summary, options.verbose)
     if alone:

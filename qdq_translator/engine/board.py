@@ -19,7 +19,7 @@ from qdq_translator.cost.layers import FusedLayer, fused_layers
 from qdq_translator.cost.model import COST_SCHEMA_VERSION, CostModel, Parameters, Work, choose_clock, published
 from qdq_translator.disk import read_file
 from qdq_translator.emit.remembered import Remembered
-from qdq_translator.engine.inspector import EngineLayer, fused_names
+from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph

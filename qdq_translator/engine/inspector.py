@@ -1,40 +1,18 @@
-"""What TensorRT built, held against the plan: layer information JSON and build log (fact 3.8, 3.14, 4.3 to 5.13, 6.3c).
-
-TensorRT's own account of an engine names fused layers, regions and precisions in several spellings: 8.x writes
-`a + PWN(b, c)` and formats in words, 10.x single words and the ONNX nodes under `Metadata`; a DLA loadable or a Myelin
-region is one layer `{ForeignNode[first...last]}` whose inside is not reported. Nothing here imports TensorRT.
+"""What TensorRT built, held against the plan: each planned layer against layer information and build log (fact 3.8, 3.14, 4.3 to 5.13,
+6.3c). A DLA loadable or a Myelin region is one layer `{ForeignNode[first...last]}` whose inside is not reported.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from qdq_translator.disk import read_text
-from qdq_translator.errors import UserError
-from qdq_translator.formats.schemas import LAYER_INFO, parse_json
+from qdq_translator.engine.build_log import BuildLog
+from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
 from qdq_translator.operators import PARTS, VIEWS, WEIGHTED
 from qdq_translator.precision import LayerPlan
 
-_TYPE_WORDS = {
-    "int8": "int8",
-    "fp16": "fp16",
-    "half": "fp16",
-    "fp32": "fp32",
-    "float": "fp32",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "fp8": "fp8",
-    "int32": "int32",
-    "int64": "int64",
-    "bool": "bool",
-    "uint8": "uint8",
-}
-_TYPE = re.compile(r"\b(" + "|".join(_TYPE_WORDS) + r")\b", re.IGNORECASE)
-FLOATING = ("int8", "fp16", "fp32", "bf16", "fp8")
-"""Precisions of layers that compute with real numbers; the rest is shape arithmetic."""
 DATA_MOVEMENT = frozenset(
     (
         *VIEWS,
@@ -52,197 +30,9 @@ DATA_MOVEMENT = frozenset(
     )
 )
 """Operators that TensorRT may dissolve into its neighbours, so that their absence says nothing."""
-_HELPER_TYPES = frozenset(("reformat", "noop", "copy", "shape_call", "signal", "wait", "constant"))
 _INSERTED = ("Reformatting CopyNode", "copied_squeeze_after_", "reshape_before_", "reshape_after_")
 """How TensorRT names what it put between layers; what follows is the neighbour's name."""
-_FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}", re.DOTALL)
-_PROFILE = re.compile(r" \[profile \d+\]$")
-_ONNX_LAYER = re.compile(r"^\[ONNX Layer: (.*)\]$", re.DOTALL)
 _QDQ_NAME = re.compile(r"(^|[/_.])(de)?quantize_?linear", re.IGNORECASE)
-
-
-def precision_of(words: str) -> str:
-    """'Thirty-two wide channel vectorized row major Int8 format', 'Half' -> 'int8', 'fp16'; '' where none is named."""
-    found = _TYPE.search(words)
-    return _TYPE_WORDS[found[1].lower()] if found else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineTensor:
-    """An input or output of an engine layer; `words`: TensorRT's own description of format and type."""
-
-    name: str
-    words: str
-
-    @property
-    def precision(self) -> str:
-        return precision_of(self.words)
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineLayer:
-    """One layer of an engine. `metadata`: ONNX nodes that TensorRT itself names; `weights`: their type or ''."""
-
-    name: str
-    layer_type: str
-    inputs: tuple[EngineTensor, ...]
-    outputs: tuple[EngineTensor, ...]
-    weights: str = ""
-    origin: str = ""
-    tactic: str = ""
-    metadata: tuple[str, ...] = ()
-
-    @property
-    def region(self) -> str:
-        """What stands between the brackets of `{ForeignNode[...]}`; '' for other layers."""
-        found = _FOREIGN.match(self.name)
-        return found[1] if found else ""
-
-    @property
-    def is_helper(self) -> bool:
-        """Moves or copies data; computes nothing of the model."""
-        return self.layer_type.lower() in _HELPER_TYPES
-
-    @property
-    def precision(self) -> str:
-        """What the layer computes in: type of its weights, else what its floating-point inputs have in common.
-
-        A convolution with INT8 weights reads INT8, whatever it writes; an input of a higher precision beside an INT8
-        one (the other side of a fused Add) does not change that. '' where TensorRT does not tell.
-        """
-        if self.weights in FLOATING:
-            return self.weights
-        kinds = [t.precision for t in self.inputs if t.precision in FLOATING]
-        if not kinds:
-            return ""
-        if "int8" in kinds and re.search(r"i8i8|int8|imma|i8f32|i8816|i8i32", self.tactic):
-            return "int8"
-        return max(kinds, key=("int8", "fp8", "fp16", "bf16", "fp32").index)
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerInfo:
-    """The layers of an engine in its order, and the names of its inputs and outputs."""
-
-    layers: tuple[EngineLayer, ...]
-    bindings: tuple[str, ...]
-
-
-def read_layer_info(path: Path) -> LayerInfo:
-    """Reads what `--exportLayerInfo` or our builder wrote. Raises UserError where it cannot serve."""
-    return parse_layer_info(read_text(path, "Check the path."), str(path))
-
-
-def parse_layer_info(text: str, origin: str = "The layer information") -> LayerInfo:
-    """Layer information JSON of TensorRT 8.x, 10.x and 11.x; control characters may stand in it unescaped.
-
-    Raises UserError on other JSON, and on the form that holds only names.
-    """
-    content = parse_json(text, LAYER_INFO, origin, "Name what trtexec --exportLayerInfo=FILE wrote.")
-    rows = content.get("Layers") if isinstance(content, dict) else content
-    if not isinstance(rows, list) or not rows:
-        raise UserError(f"{origin} lists no layers.", "Name what trtexec --exportLayerInfo=FILE wrote.")
-    if not all(isinstance(row, dict) for row in rows):
-        raise UserError(
-            f"{origin} holds only the names of the layers, so nothing can be said about precisions.",
-            "Build the engine again with --profilingVerbosity=detailed (it is fixed at build time) and export again.",
-        )
-    bindings: Sequence[Any] = ()
-    if isinstance(content, dict):
-        bindings = content.get("Bindings") or content.get("I/O Tensors") or ()
-    names = (b.get("Name", "") if isinstance(b, dict) else str(b) for b in bindings)
-    return LayerInfo(tuple(_layer(row) for row in rows), tuple(names))
-
-
-def _layer(row: Mapping[str, Any]) -> EngineLayer:
-    def tensors(key: str) -> tuple[EngineTensor, ...]:
-        return tuple(
-            EngineTensor(str(t.get("Name", "")), str(t.get("Format/Datatype") or t.get("Datatype") or ""))
-            for t in row.get(key) or ()
-            if isinstance(t, dict)
-        )
-
-    weights = row.get("Weights")
-    return EngineLayer(
-        _PROFILE.sub("", str(row.get("Name", ""))),
-        str(row.get("LayerType", "")),
-        tensors("Inputs"),
-        tensors("Outputs"),
-        precision_of(str(weights.get("Type", ""))) if isinstance(weights, dict) else "",
-        str(row.get("Origin", "")),
-        str(row.get("TacticName", "")),
-        tuple(metadata_nodes(str(row.get("Metadata", "")))),
-    )
-
-
-def metadata_nodes(text: str) -> list[str]:
-    """'[ONNX Layer: a]<U+001E or U+001F>[ONNX Layer: b]' -> ['a', 'b']; the names may hold brackets."""
-    parts = re.split(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )", text)
-    return [found[1] for found in map(_ONNX_LAYER.match, parts) if found]
-
-
-def _split_top(text: str, separator: str) -> list[str]:
-    """Splits outside of parentheses; parentheses that do not balance are text."""
-    parts, depth, start, index = [], 0, 0, 0
-    while index < len(text):
-        if text[index] == "(":
-            depth += 1
-        elif text[index] == ")":
-            depth = max(0, depth - 1)
-        elif not depth and text.startswith(separator, index):
-            parts.append(text[start:index])
-            index += len(separator)
-            start = index
-            continue
-        index += 1
-    return [*parts, text[start:]]
-
-
-def fused_names(text: str, known: Mapping[str, Any]) -> list[str]:
-    """'w + Conv_1 + PWN(Sigmoid_2, Mul_3)' -> its parts. A part that is a `known` name is kept whole, whatever it holds."""
-    if text in known:
-        return [text]
-    wrapped = re.fullmatch(r"\w*PWN\((.*)\)", text, re.DOTALL)
-    if wrapped and not _balanced(wrapped[1]):
-        wrapped = None  # 'PWN(a) + Conv + PWN(b)'
-    inner = wrapped[1] if wrapped else text
-    separators = (", ", " + ") if wrapped else (" + ",)
-    for separator in separators:
-        pieces = inner.split(separator) if separator == " + " and not wrapped else _split_top(inner, separator)
-        joined = list(_joined(pieces, separator, known))
-        if len(joined) > 1:
-            return [name for piece in joined for name in fused_names(piece, known)]
-    return fused_names(inner, known) if wrapped else [text]
-
-
-def _joined(pieces: list[str], separator: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Puts pieces together again where they are one name, or one pair of parentheses."""
-    index = 0
-    while index < len(pieces):
-        stop = index + 1
-        for end in range(min(len(pieces), index + 8), index + 1, -1):
-            if separator.join(pieces[index:end]) in known:
-                stop = end
-                break
-        else:
-            if re.match(r"\w*PWN\(", pieces[index]):
-                while stop < len(pieces) and _open(separator.join(pieces[index:stop])):
-                    stop += 1
-        yield separator.join(pieces[index:stop])
-        index = stop
-
-
-def _balanced(text: str) -> bool:
-    depth = 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        if depth < 0:
-            return False
-    return depth == 0
-
-
-def _open(text: str) -> bool:
-    return text.count("(") > text.count(")")
 
 
 def plan_from_report(report: Mapping[str, Any]) -> list[LayerPlan]:
@@ -277,54 +67,6 @@ def plan_from_config(config: Mapping[str, Any], model: Any) -> list[LayerPlan]:
             )
         )
     return plan
-
-
-@dataclasses.dataclass
-class BuildLog:
-    """What a build log tells. `fallbacks`: (layer, TensorRT's sentence); `set_precisions`: layer -> precision (10.x)."""
-
-    dla: list[str] = dataclasses.field(default_factory=list)
-    gpu: list[str] = dataclasses.field(default_factory=list)
-    set_precisions: dict[str, str] = dataclasses.field(default_factory=dict)
-    fallbacks: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    missing_scales: list[str] = dataclasses.field(default_factory=list)
-    cache_rejected: bool = False
-
-
-_PREFIX = re.compile(r"^(?:\[\d\d/\d\d/\d{4}-[\d:]+\]\s*)?(?:\[(?:[VIWEF]|TRT)\]\s*)*")
-_SET_PRECISION = re.compile(r"^Set layer (.*) to precision (\w+)$")
-_FALLBACKS = (
-    re.compile(r"^(?:Default DLA is enabled but )?[Ll]ayer '?(?P<layer>.*?)'? is not supported on DLA"),
-    re.compile(r"^(?P<layer>.+?): .*\bDLA (?:only )?(?:supports|requires|does not|cannot)"),
-)
-_MISSING = (
-    re.compile(r"^Missing scale and zero-point for tensor (.*), expect fall back"),
-    re.compile(
-        r"^Rejecting some int8 implementation of layer .* due to missing int8 scales for tensor (.*) at (?:in|out)put"
-    ),
-)
-
-
-def parse_log(text: str) -> BuildLog:
-    """Reads the output of trtexec or of a builder, with or without time stamps."""
-    log = BuildLog()
-    for raw in text.splitlines():
-        line = _PREFIX.sub("", raw).strip()
-        if line.startswith("[DlaLayer] "):
-            log.dla.append(line[len("[DlaLayer] ") :])
-        elif line.startswith("[GpuLayer] "):
-            log.gpu.append(re.sub(r"^[A-Z][A-Z_]*: ", "", line[len("[GpuLayer] ") :]))
-        elif "Calibration table does not match calibrator algorithm type" in line:
-            log.cache_rejected = True
-        elif found := _SET_PRECISION.match(line):
-            log.set_precisions[found[1]] = found[2]
-        elif found := next(filter(None, (pattern.match(line) for pattern in _MISSING)), None):
-            log.missing_scales.append(found[1])
-        elif found := next(filter(None, (pattern.match(line) for pattern in _FALLBACKS)), None):
-            log.fallbacks.append((found["layer"], line))
-    log.fallbacks = list(dict.fromkeys(log.fallbacks))
-    log.missing_scales = list(dict.fromkeys(log.missing_scales))
-    return log
 
 
 OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING, FREE = "obeyed", "disobeyed", "unseen", "dissolved", "missing", "free"

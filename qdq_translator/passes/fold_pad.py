@@ -16,7 +16,7 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
-from qdq_translator.passes.strip import is_non_negative
+from qdq_translator.passes.clamps import is_non_negative
 from qdq_translator.scales import ScaleTable
 
 _LOWEST = float(np.finfo(np.float32).min)

@@ -6,73 +6,23 @@ where it was codes, graph inputs and outputs under their own names.
 
 from __future__ import annotations
 
-from typing import Optional
+from onnx import helper
 
-import numpy as np
-from onnx import TensorProto, helper
-
-from qdq_translator import operators
-from qdq_translator.constants import QUANTIZER_DOMAINS, Constants, is_dequantize, is_quantize
+from qdq_translator.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network, TrainedWeight
+from qdq_translator.passes.strip_activations import Stripper
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
-from qdq_translator.quantizers.constants import (
-    BakedConstant,
-    QuantizedConstant,
-    bake,
-    find_constant_quantizers,
-)
-from qdq_translator.quantizers.parameters import Rejected
+from qdq_translator.quantizers.constants import BakedConstant, QuantizedConstant, bake, find_constant_quantizers
+from qdq_translator.quantizers.refused import other_quantized_operators, quantizers_in_bodies, refusal
 from qdq_translator.quantizers.series import Link, in_series
-from qdq_translator.quantizers.steps import (
-    Bounds,
-    ClampCodes,
-    Dequantize,
-    Move,
-    Quantize,
-    QuantizedInput,
-    QuantizedOutput,
-    Step,
-)
-from qdq_translator.scales import Origin
+from qdq_translator.quantizers.steps import Dequantize, Quantize
 from qdq_translator.settings import QuantizerPolicy
 from qdq_translator.weights import Initializer, Keeper
 from qdq_translator.words import counted
 
-_OTHER_QUANTIZED_OPS = (
-    "QLinearConv",
-    "QLinearMatMul",
-    "QLinearAdd",
-    "QLinearMul",
-    "QLinearConcat",
-    "QLinearSigmoid",
-    "QLinearLeakyRelu",
-    "QLinearAveragePool",
-    "QLinearGlobalAveragePool",
-    "QLinearSoftmax",
-    "QGemm",
-    "QAttention",
-    "ConvInteger",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "DynamicQuantizeMatMul",
-    "DynamicQuantizeLinear",
-    "TRT_FP8QuantizeLinear",
-    "TRT_FP8DequantizeLinear",
-    "TRT_INT4QuantizeLinear",
-    "TRT_INT4DequantizeLinear",
-    "TRT_FP4DynamicQuantize",
-    "TRT_FP4QDQ",
-    "ExtendedQuantizeLinear",
-    "ExtendedDequantizeLinear",
-    "VitisQuantizeLinear",
-    "VitisDequantizeLinear",
-    "FixNeuron",
-    "MatMulNBits",
-)
-"""Quantized operators that are no Q/DQ of ONNX: refused (fact 8, 8.3)."""
 _KEPT_CODES = 2**27
 """Bytes of codes that stay in memory where the float weights lie in a file, which can give them again."""
 
@@ -94,9 +44,9 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     weights, rejected = find_constant_quantizers(
         graph, constants, asymmetric=policy.asymmetric, missing_zero_point=policy.missing_zero_point
     )
-    rejected = [*found.rejected, *rejected, *_other_quantized_ops(graph), *_quantizers_in_bodies(graph)]
+    rejected = [*found.rejected, *rejected, *other_quantized_operators(graph), *quantizers_in_bodies(graph)]
     if rejected:
-        raise _refusal(rejected)
+        raise refusal(rejected)
     if not found.steps and not weights and not policy.float_model:
         raise UnsupportedQuantizer(
             "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
@@ -114,7 +64,7 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
         if item.kind == "weight":
             _report_weight(item, result, diagnostics, policy.weights_by_max)
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
-    stripper = _Stripper(network)
+    stripper = Stripper(network)
     steps, series = in_series(graph, found.steps)
     stripper.apply(steps)
     _report_series(series, stripper, diagnostics)
@@ -146,29 +96,7 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
             )
 
 
-def _refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
-    first = rejected[0]
-    more = "" if len(rejected) == 1 else f" ({counted(len(rejected) - 1, 'more quantizer')} cannot be used either)"
-    return UnsupportedQuantizer(f"{first.what}{more}", first.hint)
-
-
-def _other_quantized_ops(graph: Graph) -> list[Rejected]:
-    return [
-        Rejected(
-            node.name,
-            node.outputs[0] if node.outputs else "",
-            f"{node.op_type} {node.label}"
-            + (f" of domain '{node.domain}'" if node.op_type in operators.QUANTIZERS else "")
-            + " is a quantized operator that is not part of ONNX's QuantizeLinear/DequantizeLinear.",
-            "Export in QDQ format (int8).",
-        )
-        for node in graph.nodes
-        if node.op_type in _OTHER_QUANTIZED_OPS
-        or (node.op_type in operators.QUANTIZERS and node.domain not in QUANTIZER_DOMAINS)
-    ]
-
-
-def _report_series(series: list[Link], stripper: _Stripper, diagnostics: Diagnostics) -> None:
+def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnostics) -> None:
     """Rule Q8, in one line."""
     if not series:
         return
@@ -195,38 +123,6 @@ def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
     sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, Quantize))
     mixed = {s: [n.name for n in graph.consumers(s) if not is_quantize(n)] for s in sources if s not in dequantized}
     return {source: readers for source, readers in mixed.items() if readers}
-
-
-def _quantizers_in_bodies(graph: Graph) -> list[Rejected]:
-    def inside(body: object) -> Optional[str]:
-        for node in body.node:  # type: ignore[attr-defined]
-            if node.op_type in operators.QUANTIZERS:
-                return str(node.name or node.output[0])
-            for attribute in node.attribute:
-                for inner in [attribute.g, *attribute.graphs]:
-                    deeper = inside(inner)
-                    if deeper is not None:
-                        return deeper
-        return None
-
-    rejected = []
-    for node in graph.nodes:
-        for body in node.subgraphs():
-            name = inside(body)
-            if name is not None:
-                rejected.append(
-                    Rejected(
-                        node.name,
-                        name,
-                        f"Quantizer '{name}' stands inside the body of {node.op_type} {node.label}.",
-                        "Implicit INT8 cannot reach into control flow; export without If/Loop/Scan around quantized layers.",
-                    )
-                )
-                break
-    return rejected
-
-
-# -------------------------------------------------------------------- constants
 
 
 def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
@@ -275,259 +171,6 @@ def _report_weight(item: QuantizedConstant, baked: BakedConstant, diagnostics: D
             hint="If the weights were calibrated by histogram or learned, say so with --calibration_type histogram.",
             data={"channels": baked.float_scale_off, "largest_relative": baked.float_scale_error},
         )
-
-
-# -------------------------------------------------------------------- activations
-
-
-class _Stripper:
-    def __init__(self, network: Network) -> None:
-        self.network, self.graph, self.scales = network, network.graph, network.scales
-        self.real: dict[str, str] = {}
-        """Tensor that is gone (codes, or a DQ's output) -> the float tensor that stands for it."""
-        self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
-        self.floats: dict[tuple[str, np.dtype], str] = {}
-        self.ends: dict[str, tuple[Node, float]] = {}
-        """Graph output that a node is gone from -> the node, and the scale of its pair."""
-        self.clamps: list[tuple[Node, str]] = []
-        """Each clamp that stays and the quantizer that it came from."""
-
-    def apply(self, steps: list[Step]) -> None:
-        for step in steps:
-            if isinstance(step, Quantize):
-                self._quantize(step)
-            elif isinstance(step, ClampCodes):
-                self._clamp_codes(step)
-            elif isinstance(step, Move):
-                self._move(step)
-            elif isinstance(step, Dequantize):
-                self._dequantize(step)
-            elif isinstance(step, QuantizedInput):
-                self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
-                if step.real != np.float32:  # the network behind it has that type (rule F9)
-                    self.real[step.name] = self._as_float(step.name, step.real)
-                self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
-            else:
-                self._output(step)
-        self._name_outputs()
-
-    def name_now(self, name: str) -> str:
-        """The float tensor that stands for `name` now."""
-        while name in self.real:
-            name = self.real[name]
-        return name
-
-    def _quantize(self, step: Quantize) -> None:
-        node, graph = step.node, self.graph
-        source = self.name_now(node.inputs[0])
-        graph.remove(node)
-        if step.integer:
-            source = self._as_float(source, step.params.real)
-        origin = Origin("Q1", node.name, source)
-        if step.clamp is not None and self._cuts(source, step.clamp):
-            source = self._clamp(source, step.clamp, step.scale, node, step.params.real)
-        else:
-            self.scales.observe(source, step.scale, origin)
-        self._replace(node, source, step.scale)
-
-    def _as_float(self, source: str, real: np.dtype) -> str:
-        """A Cast to the type of the scale behind integers that a quantizer reads; quantizers share it."""
-        key = (source, real)
-        if key not in self.floats:
-            name = self.graph.unique_name(f"{source}_float")
-            cast = Node("Cast", [source], [name], self.graph.unique_name(f"{name}_cast"), to=_element(real))
-            self.graph.insert_after(cast, self.graph.producer.get(source))
-            self.floats[key] = name
-        return self.floats[key]
-
-    def _cuts(self, source: str, clamp: Bounds) -> bool:
-        """False for a clamp at 0 behind what cannot be negative: the network's Relu is still there."""
-        return not (clamp == (0, None) and is_non_negative(self.graph, source))
-
-    def _clamp(
-        self,
-        source: str,
-        clamp: Bounds,
-        scale: float,
-        quantizer: Node,
-        real: np.dtype,
-    ) -> str:
-        """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared."""
-        key = (source, *clamp)
-        if key not in self.clamped:
-            graph = self.graph
-            name = graph.unique_name(f"{source}_clamp")
-            node_name = graph.node_name(f"{quantizer.name or source}_clamp")
-            node = make_clamp(graph, source, name, clamp, node_name, real)
-            producer = graph.producer.get(source)
-            graph.insert_after(node, producer)
-            self.clamped[key] = name
-            self.clamps.append((node, quantizer.label))
-        name = self.clamped[key]
-        self.scales.observe(name, scale, Origin("Q9", quantizer.name, source))
-        return name
-
-    def _clamp_codes(self, step: ClampCodes) -> None:
-        node, graph = step.node, self.graph
-        source = self.name_now(node.inputs[0])
-        graph.remove(node)
-        if step.clamp is not None and self._cuts(source, step.clamp):
-            source = self._clamp(source, step.clamp, step.scale, node, step.real)
-        self._replace(node, source, step.scale)
-
-    def _move(self, step: Move) -> None:
-        node, graph = step.node, self.graph
-        graph.set_inputs(node, [self.name_now(name) for name in node.inputs])
-        if node.is_op("Pad"):  # its constant, if it has one, was a code
-            value = ""
-            if step.pad_value:
-                value = graph.add_initializer(
-                    graph.unique_name(f"{node.outputs[0]}_pad"), np.asarray(step.pad_value, step.real)
-                )
-            graph.set_input(node, 2, value)
-        for name in step.moved:
-            graph.value_info.pop(name, None)
-            self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0]))
-
-    def _dequantize(self, step: Dequantize) -> None:
-        node = step.node
-        source = self.name_now(node.inputs[0])
-        if step.cast is not None:
-            before = node.prev
-            self.graph.remove(node)
-            cast = Node("Cast", [source], node.outputs, node.name, to=_element(step.cast))
-            self.graph.insert_after(cast, before)
-            self.scales.observe(node.outputs[0], step.scale, Origin("Q1", node.name, source))
-            return
-        self.graph.remove(node)
-        self._replace(node, source, step.scale)
-
-    def _replace(self, node: Node, source: str, scale: float) -> None:
-        """`node` is gone; the readers of what it made get `source`."""
-        graph, gone = self.graph, node.outputs[0]
-        graph.value_info.pop(gone, None)
-        self.real[gone] = source
-        graph.replace_uses(gone, source)
-        if gone in graph.outputs:
-            self.ends[gone] = node, scale
-
-    def _name_outputs(self) -> None:
-        """Rule Q7: a graph output keeps its name. Where several are one tensor, that is called as the first of them, in the order
-        in which the model declares them."""
-        graph = self.graph
-        for gone in [name for name in graph.outputs if name in self.ends]:
-            node, scale = self.ends[gone]
-            source = self.name_now(gone)
-            if source not in graph.producer or source in graph.outputs:
-                self._identity(source, gone, Origin("Q7", node.name, source), scale)
-                continue
-            self.network.rename_tensor(source, gone)
-            del self.real[gone]
-            self.real[source] = gone
-
-    def _identity(self, source: str, output: str, origin: Origin, scale: float) -> None:
-        """A graph output that is a graph input or another output: both names stay (fact 4.2). The output has the
-        scale of this pair alone, whatever else quantizes the source."""
-        node = Node("Identity", [source], [output], self.graph.node_name(f"{output}_identity"))
-        self.graph.insert_after(node, self.graph.producer.get(source))
-        self.scales.observe(output, scale, origin)
-        del self.real[output]
-
-    def _output(self, step: QuantizedOutput) -> None:
-        graph = self.graph
-        graph.outputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
-        producer = graph.producer.get(step.name)
-        if step.real != np.float32 and producer is not None:
-            inside = graph.unique_name(f"{step.name}_float")
-            graph.rename_output(producer, step.name, inside)
-            cast = Node("Cast", [inside], [step.name], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
-            graph.insert_after(cast, producer)
-
-
-def _element(real: np.dtype) -> int:
-    """The ONNX element type."""
-    return int(helper.np_dtype_to_tensor_dtype(real))
-
-
-def make_clamp(
-    graph: Graph,
-    source: str,
-    output: str,
-    clamp: Bounds,
-    name: str,
-    real: np.dtype,
-) -> Node:
-    """Relu for [0, inf), else Clip with initializers of type `real` as bounds."""
-    if clamp == (0.0, None):
-        return Node("Relu", [source], [output], name)
-    bounds = []
-    for which, bound in zip(("min", "max"), clamp):
-        if bound is None:
-            bounds.append("")
-        else:
-            bounds.append(graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, real)))
-    while bounds and not bounds[-1]:
-        bounds.pop()
-    return Node("Clip", [source, *bounds], [output], name)
-
-
-_NON_NEGATIVE = (
-    "Relu",
-    "Sigmoid",
-    "Softmax",
-    "Abs",
-    "Exp",
-    "Sqrt",
-    "HardSigmoid",
-    "Softplus",
-    "ReduceSumSquare",
-    "ReduceL2",
-)
-_KEEPS_SIGN = (
-    *(*operators.REARRANGES, *operators.PARTS, *operators.POOLING, *operators.SPATIAL_MEANS),
-    *("GlobalMaxPool", "ReduceMax", "ReduceSum", "Dropout", "Expand", "Tile", "Cast"),
-)
-_KEEPS_SIGN_OF_ALL = ("Add", "Mul", "Concat", "Max", "Sum")
-
-
-def is_non_negative(graph: Graph, name: str) -> bool:
-    """True where no input of the network can make the tensor negative. Looks back through a bounded number of nodes."""
-    stack, seen = [name], set()
-    while stack:
-        tensor = stack.pop()
-        if tensor in seen:
-            continue
-        seen.add(tensor)
-        if len(seen) > 64:
-            return False
-        node = graph.producer.get(tensor)
-        if node is None or not node.is_standard or node.is_op("Constant"):
-            values = graph.array(tensor)
-            if values is None or values.dtype.kind not in "fiu" or (values.size and values.min() < 0):
-                return False
-            continue
-        if node.op_type in _NON_NEGATIVE:
-            continue
-        if node.op_type == "Clip":
-            low, high = operators.clip_bounds(node, graph.array)
-            if high is None or high < 0:
-                return False
-            if low is None or low < 0:
-                stack.append(node.inputs[0])
-        elif node.op_type == "Pad":
-            value = operators.pad_value(node, graph.array)
-            if operators.mode(node) == "constant" and (value is None or value < 0):
-                return False
-            stack.append(node.inputs[0])
-        elif (
-            node.op_type == "Resize" and operators.mode(node) in ("nearest", "linear")
-        ) or node.op_type in _KEEPS_SIGN:
-            stack.append(node.inputs[0])
-        elif node.op_type in _KEEPS_SIGN_OF_ALL:
-            stack.extend(node.inputs)
-        else:
-            return False
-    return True
 
 
 def _remove_leftovers(graph: Graph) -> None:

@@ -126,8 +126,11 @@ def _check_device(request: BuildRequest, version: Version) -> None:
 
 
 def _check_mode(request: BuildRequest, notes: list[str]) -> None:
-    if request.mode == "fp16" and "int8:" in f"{request.input_io_formats},{request.output_io_formats}":
-        raise UsageError("An engine in FP16 has no INT8 inputs or outputs.", "Choose fp16 formats, or another --mode.")
+    if request.mode in ("fp16", "fp32") and "int8:" in f"{request.input_io_formats},{request.output_io_formats}":
+        raise UsageError(
+            f"An engine in {request.mode.upper()} has no INT8 inputs or outputs.",
+            "Choose fp16 formats, or another --mode.",
+        )
     if request.mode == "explicit" and request.on_dla:
         notes.append(
             "Explicit models are for a GPU: a DLA takes Q/DQ from TensorRT 11.4.1 on (fact 0.2), and until then NVIDIA's way to "

@@ -101,8 +101,10 @@ _PRECISIONS = {
     "implicit": ("--int8", "--fp16"),
     "explicit": ("--int8", "--fp16"),
     "fp16": ("--fp16",),
+    "fp32": (),
     "best": ("--best",),
 }
+"""Of `BuildRequest.mode`."""
 _SINCE = {
     "--precisionConstraints": (8, 4),  # 8.2 knows it, but no precisions that it could constrain
     "--profilingVerbosity": (8, 2),

@@ -29,7 +29,7 @@ POOLS = {
 
 MODES = ("implicit", "explicit", "fp16", "best")
 """What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with every
-precision that TensorRT finds fastest."""
+precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
 
 
 @dataclasses.dataclass(frozen=True)
