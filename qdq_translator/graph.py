@@ -184,7 +184,7 @@ class Graph:
             except Exception as error:  # whatever ONNX says of functions that do not fit
                 raise ModelError("The local functions of this model cannot be inlined.", _NO_FUNCTIONS) from error
         graph, proto = cls(), model.graph
-        # IR 3 wants every initializer among the graph inputs too; they are none here, so IR 4 is the least
+        # IR 3 requires every initializer among the graph inputs too; they are none here, so IR 4 is the least
         graph.name, graph.doc, graph.ir_version = proto.name, proto.doc_string, max(model.ir_version, 4)
         graph.opsets = {("" if o.domain in DEFAULT_DOMAINS else o.domain): o.version for o in model.opset_import}
         graph.model_metadata = {p.key: p.value for p in model.metadata_props}

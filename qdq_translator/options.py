@@ -541,7 +541,7 @@ def parse_methods(text: str) -> "tuple[str, dict[str, str]]":
     for method in (general, *own.values()):
         if method not in CALIBRATE_METHODS:
             known = ", ".join(CALIBRATE_METHODS)
-            raise UsageError(f"--calibrate_method: '{method}' is no method.", f"Choose from {known}.")
+            raise UsageError(f"--calibrate_method: '{method}' is not a method.", f"Choose from {known}.")
     return general, own
 
 

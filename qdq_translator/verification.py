@@ -263,17 +263,17 @@ def _failed(options: Request, outputs: OutputComparison) -> list[str]:
             failed.append(
                 f"Output '{name}' has the cosine {row.cosine:.6f}"
                 + (f" and {row.non_finite} values that are not finite" if row.non_finite else "")
-                + f"; --min_cosine wants {options.min_cosine:g}. --per_layer shows where it goes wrong."
+                + f"; --min_cosine requires {options.min_cosine:g}. --per_layer shows where it goes wrong."
             )
         elif options.min_cosine is not None and row.worst_slice and row.worst_slice.cosine < options.min_cosine:
             failed.append(
                 f"Output '{name}' has the cosine {row.worst_slice.cosine:.6f} in {row.worst_slice}, {row.cosine:.6f} as a whole; --min_cosine "
-                f"wants {options.min_cosine:g} of both. --per_layer shows where it goes wrong."
+                f"requires {options.min_cosine:g} of both. --per_layer shows where it goes wrong."
             )
         agreement = row.top1_agreement
         if options.min_top1_agreement is not None and agreement is not None and agreement < options.min_top1_agreement:
             failed.append(
-                f"Output '{name}' agrees on {agreement:.2f}% of Top-1; --min_top1_agreement wants "
+                f"Output '{name}' agrees on {agreement:.2f}% of Top-1; --min_top1_agreement requires "
                 f"{options.min_top1_agreement:g}. --per_layer shows where it goes wrong."
             )
     if options.max_metric_drop is not None and _metric_drop(outputs) > options.max_metric_drop:

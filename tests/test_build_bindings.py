@@ -100,7 +100,7 @@ def test_eleven_is_refused_with_what_to_do_instead(eleven: dict[str, Any]) -> No
 def test_callbacks_work_through_the_cpp_side(found: dict[str, Any]) -> None:
     callbacks = found["callbacks"]
     assert callbacks["is_calibrator"]
-    assert callbacks["algorithm"] == [2, 2]  # ENTROPY_CALIBRATION_2, as DLA wants it
+    assert callbacks["algorithm"] == [2, 2]  # ENTROPY_CALIBRATION_2, as DLA requires
     assert callbacks["cache"] == "text"
     assert callbacks["batch"] is False and callbacks["asked"] == [False, True]
     assert callbacks["messages"] == [
@@ -415,7 +415,7 @@ def test_kit_on_a_dla(found: dict[str, Any]) -> None:
     ("case", "words"),
     [
         ("build_fails", "could not build the engine: no kernel"),
-        ("wrong_shape", "Input 'images' is (2, 4, 4) for each sample, the engine wants (3, 4, 4)."),
+        ("wrong_shape", "Input 'images' is (2, 4, 4) for each sample, the engine takes (3, 4, 4)."),
         ("wrong_name", "The saved inputs have no array 'images'."),
     ],
 )

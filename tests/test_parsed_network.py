@@ -79,7 +79,7 @@ def test_every_tensor_is_covered_or_left_out_for_a_reason(stem: str) -> None:
     reasons = Counter(why_left_out(t, network, n) for n in floats if n not in cache)
     if not stem.startswith("vit") and "mo_" not in stem:
         # convolutional networks quantized by these exporters: with all flags nothing but graph outputs is left out,
-        # and where two unquantized branches meet in an Add (rule S9 wants one real scale)
+        # and where two unquantized branches meet in an Add (rule S9 requires one real scale)
         allowed = {
             "graph output without a scale of its own (S2)",
             "pre-bias of a Gemm whose output has no scale",

@@ -137,7 +137,7 @@ def test_f7_a_graph_input_takes_the_scale() -> None:
     [
         ("a = Sin(x)  y = Identity(a)", "y", ["Sin"], {}),  # the node before makes the output
         (f"a = Sin(x)  b = Identity(a) {pair('b', 'y')}", "y", ["Sin"], {"y": SCALE}),
-        ("y = Identity(x)", "y", ["Identity"], {}),  # TensorRT's parser wants a node there
+        ("y = Identity(x)", "y", ["Identity"], {}),  # TensorRT's parser requires a node there
         ("a = Sin(x)  y = Identity(a)  v = Exp(a)", "y v", ["Sin", "Identity", "Exp"], {}),
         ("a = Sin(x)  y = Identity(a)  v = Identity(a)", "y v", ["Sin", "Identity", "Identity"], {}),
         (f"a = Sin(x) {pair('a', 'b')} y = Identity(b)  v = Exp(b)", "y v", ["Sin", "Identity", "Exp"], {"a": SCALE}),

@@ -327,7 +327,7 @@ def test_data_and_labels_may_have_addresses(spread: Path, tmp_path: Path) -> Non
         ([], "Nothing to aim at"),
         (["--budget_ms", "1"], "--target"),
         (["--max_drop", "1", "--evaluations", "0"], "--evaluations 0"),
-        (["--max_drop", "1", "--calibrate_method", "mse,Add:mx"], "'mx' is no method"),
+        (["--max_drop", "1", "--calibrate_method", "mse,Add:mx"], "'mx' is not a method"),
     ],
 )
 def test_wrong_usage(

@@ -1,4 +1,4 @@
-"""Rule U1: ranges that the DLA wants equal."""
+"""Rule U1: ranges that the DLA requires to be equal."""
 
 from __future__ import annotations
 

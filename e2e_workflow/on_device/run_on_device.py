@@ -152,7 +152,7 @@ def run_engine(
             context.set_input_shape(name, dims)
         if inputs[name].shape[1:] != dims[1:]:
             raise UserError(
-                f"Input '{name}' is {inputs[name].shape[1:]} for each sample, the engine wants {dims[1:]}.",
+                f"Input '{name}' is {inputs[name].shape[1:]} for each sample, the engine takes {dims[1:]}.",
                 "Save the inputs with that shape.",
             )
         shapes[name] = dims

@@ -1,4 +1,4 @@
-"""A COCO-style folder and a YOLO's outputs: images as the network wants them, boxes with scores, mean average precision.
+"""A COCO-style folder and a YOLO's outputs: images as the network takes them, boxes with scores, mean average precision.
 
 Preparation, candidates and suppression are those that ultralytics validates with: letterbox on grey 114, scores above 0.001, IoU 0.7
 within a class, 300 boxes at most. Outputs: [1, 4 + classes, N] (YOLOv8, YOLO11, YOLOv5u), or [1, N, 5 + classes] with an

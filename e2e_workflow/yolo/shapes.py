@@ -73,7 +73,7 @@ def train(folder: Path, name: str, epochs: int, count: int) -> None:
 
 
 def _batch(images: np.ndarray, objects: list[Objects], chosen: np.ndarray) -> dict[str, Any]:
-    """As ultralytics' loss wants it: boxes as centre and size, of [0, 1]."""
+    """As ultralytics' loss takes it: boxes as centre and size, of [0, 1]."""
     import torch
 
     boxes = np.concatenate([objects[i].boxes for i in chosen]) / SIZE

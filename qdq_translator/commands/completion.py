@@ -44,7 +44,7 @@ def complete(line: str) -> None:
     if len(words) > 1 and words[1] in COMMANDS and (len(words) > 2 or line.endswith(" ") or skip == 1):
         module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[words[1]][0]}")
         os.environ["_ARGCOMPLETE"] = str(skip)
-        # a plain parser with the same options: argcomplete wants a namespace of what was parsed, not a dataclass
+        # a plain parser with the same options: argcomplete needs a namespace of what was parsed, not a dataclass
         parser = argparse.ArgumentParser(parents=[make_parser(module.Options, words[1], __version__)], add_help=False)
         argcomplete.autocomplete(parser, exit_method=sys.exit)
     parser = argparse.ArgumentParser(prog="qdq-translator")

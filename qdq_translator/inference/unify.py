@@ -1,4 +1,4 @@
-"""Rule U1, on DLA targets: ranges that the DLA wants equal (`--unify_scales off|warn|max`).
+"""Rule U1, on DLA targets: ranges that the DLA requires to be equal (`--unify_scales off|warn|max`).
 
 | layer | tensors that must share one range | source |
 | --- | --- | --- |
@@ -34,7 +34,7 @@ REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with
 
 @dataclasses.dataclass(frozen=True)
 class SharedRange:
-    """Tensors that the DLA wants on one scale. before: tensor -> its own scale; largest: the scale they need.
+    """Tensors that the DLA requires to share one scale. before: tensor -> its own scale; largest: the scale they need.
 
     nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused: it
     does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale the DLA does not
@@ -82,7 +82,7 @@ class SharedRange:
 
 
 def shared_tensors(node: Node, context: Context) -> list[str]:
-    """Activations with a scale that `node` wants on one range; fewer than two mean that it wants nothing."""
+    """Activations with a scale that must have one range at `node`; fewer than two mean that nothing must."""
     if node.is_op("Concat"):
         names = [*node.inputs, *node.outputs]
     elif node.is_op(*ELEMENTWISE, *COMPARISONS):
@@ -157,7 +157,7 @@ class _Groups:
         self.unions: Unions[str] = Unions()
         self.ends: dict[str, tuple[float, float]] = {}
         """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
-        self.wants = [
+        self.needs = [
             (node, shared) for node in context.graph.nodes if len(shared := shared_tensors(node, context)) > 1
         ]
         for name, scale in context.scales.items():
@@ -166,10 +166,10 @@ class _Groups:
                 self._join([name, source], math.inf)
         dear = {
             id(node)
-            for node, shared in sorted(self.wants, key=lambda want: self._bits(want[1]))
+            for node, shared in sorted(self.needs, key=lambda want: self._bits(want[1]))
             if not self._join(shared, limit)
         }
-        self.refused = [node for node, _ in self.wants if id(node) in dear]
+        self.refused = [node for node, _ in self.needs if id(node) in dear]
 
     def differing(self) -> list[tuple[list[str], list[str]]]:
         """(tensors, nodes) of every set that is not on one scale, in graph order."""
@@ -178,7 +178,7 @@ class _Groups:
             members.setdefault(self._root(name), []).append(name)
         nodes: dict[str, list[str]] = {}
         refused = {id(node) for node in self.refused}
-        for node, shared in self.wants:
+        for node, shared in self.needs:
             if id(node) not in refused:
                 nodes.setdefault(self._root(shared[0]), []).append(node.name)
         scales = self.context.scales

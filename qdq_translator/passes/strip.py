@@ -109,7 +109,7 @@ def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnost
     more = f" (and {len(scales) - 1} more)" if len(scales) > 1 else ""
     diagnostics.info(
         "Q8",
-        f"Tensor '{first}'{more} passes quantizers of different scales one behind the other, which work as one: "
+        f"Tensor '{first}'{more} passes through several quantizers with different scales, which work as one: "
         f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest holds.",
         tensor=first,
         hint="Quantize it once in the model.",
@@ -135,7 +135,7 @@ def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
 def _replace_constant(graph: Graph, item: QuantizedConstant, weight: Initializer) -> str:
     """Puts one initializer in the place of a constant expression, whose nodes become dead; returns its name.
 
-    A constant that is a graph output keeps that name behind an Identity: the parser wants a node there.
+    A constant that is a graph output keeps that name behind an Identity: the parser requires a node there.
     """
     name = item.name
     if name == item.tensor and name in graph.outputs:

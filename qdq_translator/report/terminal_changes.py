@@ -34,7 +34,7 @@ def print_comparison(comparison: dict[str, Any], everything: bool = False) -> No
     only = (
         f"; {layers['only_a']} only in A, {layers['only_b']} only in B" if layers["only_a"] or layers["only_b"] else ""
     )
-    title(console, f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run otherwise{only}")
+    title(console, f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run differently{only}")
     rows = layers["changed"] if everything else layers["changed"][:SHOWN]
     table = table_of("layer", "operator", "A", "B", ratios=(3, 0, 2, 2))
     for row in rows:

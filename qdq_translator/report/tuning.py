@@ -23,7 +23,7 @@ class Dot:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """front: pixels of the Pareto front, as SVG wants a line. rows, columns: places and words of the axes. axis: of what costs.
+    """front: pixels of the Pareto front, as SVG writes a line. rows, columns: places and words of the axes. axis: of what costs.
     least_y: where the score is as low as was allowed, None where it is not on the plot. table: cells of the front's points."""
 
     dots: list[Dot]

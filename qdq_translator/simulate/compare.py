@@ -114,7 +114,7 @@ def compare_outputs(
 @dataclasses.dataclass
 class _Compared:
     """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output ->
-    values, where a metric wants them."""
+    values, where a metric needs them."""
 
     rows: dict[tuple[str, str], dict[str, SlicedComparison]]
     right: dict[tuple[str, str], int]

@@ -28,7 +28,7 @@ DEFAULT_SAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:
-    """What the model wants: `shape` with None for sizes that the model leaves open (the first is then one sample)."""
+    """What the model takes: `shape` with None for sizes that the model leaves open (the first is then one sample)."""
 
     name: str
     shape: tuple[Optional[int], ...]
@@ -246,7 +246,7 @@ def load_samples(
     count: Optional[int],
     images: ImageOptions = ImageOptions(),
 ) -> Samples:
-    """Raises UserError that says what the model wants for wrong names, shapes and types."""
+    """Raises UserError that says what the model takes, for wrong names, shapes and types."""
     if not path.exists():
         raise UserError(f"Inputs {path} do not exist.", _wants(specs))
     if path.is_dir():

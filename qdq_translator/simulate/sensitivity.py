@@ -344,7 +344,7 @@ class _Running(Work):
 
 @dataclasses.dataclass
 class _Varied:
-    """rows: for every change a comparison of each output. outputs: of each run, for every change, where a metric wants them."""
+    """rows: for every change a comparison of each output. outputs: of each run, for every change, where a metric needs them."""
 
     rows: list[list[Comparison]]
     outputs: list[list[dict[str, np.ndarray]]]

@@ -71,7 +71,7 @@ def _detections(outputs: Outputs) -> list[np.ndarray]:
     )
     if boxes is None or scores is None:
         raise UserError(
-            "map wants an output (samples, boxes, 6), or (samples, boxes, 4) and (samples, boxes, classes).",
+            "map needs an output (samples, boxes, 6), or (samples, boxes, 4) and (samples, boxes, classes).",
             "Give a metric of your own for other heads: --metric file.py:name.",
         )
     return [_suppressed(b.astype(np.float64), s.astype(np.float64)) for b, s in zip(boxes, scores)]

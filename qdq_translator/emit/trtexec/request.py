@@ -1,4 +1,4 @@
-"""What somebody wants built: versions, memory pools, formats, and the network that it is built from."""
+"""What is to be built: versions, memory pools, formats, and the network that it is built from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped mode
 
 @dataclasses.dataclass(frozen=True)
 class BuildRequest:
-    """What somebody wants built. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' where not wanted.
+    """What is to be built. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' where not wanted.
     explicit_model: the Q/DQ model, for the mode 'explicit'. profile: where the times of the layers go."""
 
     target: str = "gpu"

@@ -7,7 +7,7 @@
    BatchNormalization keep their operator.
 3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1], or goes where
    H and W are 1 already (the tensor before it takes its scale, if it had none of the model's); anything else gets a
-   Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer wants; that one does
+   Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer needs; that one does
    not run on the DLA (limit H1).
 
 Tensors inside keep their names and scales and are four-dimensional now. The tensor in front of a last Reshape is new

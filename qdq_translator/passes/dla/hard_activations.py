@@ -2,8 +2,8 @@
 
 1. `HardSigmoid(x) = Clip(alpha * x + beta, 0, 1)`
 2. `HardSwish(x)   = x * Clip(r / 6 * (x + 3), 0, r) / r`, where r is the range of x (its scale times 127; at least 1 and at
-   most 127, as the DLA wants its clipped Relu), or 6 where x has no scale of the model's own. Both factors of the product
-   then have the same range, which the DLA wants (NvInfer.h), and neither loses resolution for it.
+   most 127, as the DLA requires of a clipped Relu), or 6 where x has no scale of the model's own. Both factors of the product
+   then have the same range, as the DLA requires (NvInfer.h), and neither loses resolution for it.
 
 A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
 

@@ -8,8 +8,8 @@
    smaller one has made, so that each step is computed once.
 
 The maximum of maxima is the maximum, and a padded place never holds a value that its neighbour inside does not hold too:
-bit for bit the same, in codes as well. The tensors between get the scale of the input if the result has one (the DLA wants
-one scale for input and output of a pooling, NvInfer.h).
+bit for bit the same, in codes as well. The tensors between get the scale of the input if the result has one (the DLA
+requires one scale for input and output of a pooling, NvInfer.h).
 
 Not: an output of indices; dilation; ceil_mode where sizes are not whole multiples; unknown sizes; case 3 where the smaller
 one's output has a scale of its own.

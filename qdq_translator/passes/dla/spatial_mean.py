@@ -5,8 +5,8 @@
 3. `AveragePool` with a window above 8, without padding and overlap: likewise
 
 Where H or W is above 8, several in a row: windows whose product is H (W), as few as possible. The mean of means of equal
-size is the mean. The tensors between get the scale of the input if the result has one (the DLA wants one scale for input
-and output of a pooling, NvInfer.h); the pool before a Reshape that of the result.
+size is the mean. The tensors between get the scale of the input if the result has one (the DLA requires one scale for
+input and output of a pooling, NvInfer.h); the pool before a Reshape that of the result.
 
 4. Where H or W is 11, 13, ... 31 times what such windows can do, the last step of a mean over all of it is a depthwise
    Conv with a kernel of that size and all weights 1 / (height * width) of its window: their codes are 127, so that they are
