@@ -55,6 +55,16 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+def fill(file: BinaryIO, buffer: memoryview) -> None:
+    """Reads until `buffer`, which is bytes, is full. Raises EOFError where the file ends before."""
+    filled = 0
+    while filled < len(buffer):
+        count = file.readinto(buffer[filled:])  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError
+        filled += count
+
+
 def _check_holds(status: os.stat_result, size: int) -> None:
     """Raises OSError for what is no regular file, EOFError for one below `size` bytes."""
     if stat.S_ISDIR(status.st_mode):
@@ -66,8 +76,8 @@ def _check_holds(status: os.stat_result, size: int) -> None:
 
 
 class FilePart:
-    """Bytes of a regular file that are read later, perhaps more than once. Raises what `read_file` raises, at once; and
-    OSError where the file has changed when they are read."""
+    """Bytes of a regular file that are read later, perhaps more than once. Raises at once what `read_file` raises; and OSError
+    or EOFError where the file has changed when they are read."""
 
     def __init__(self, path: Path, offset: int, length: int) -> None:
         self._path, self._offset, self._length = path, offset, length
@@ -75,9 +85,19 @@ class FilePart:
         _check_holds(os.stat(path), offset + length)
 
     def read(self) -> bytes:
+        self._check()
+        return read_file(self._path, self._offset, self._length)
+
+    def read_into(self, buffer: memoryview) -> None:
+        """The same, into memory of that length."""
+        self._check()
+        with opened(self._path) as file:
+            file.seek(self._offset)
+            fill(file, buffer)
+
+    def _check(self) -> None:
         if self._look() != self._seen:
             raise OSError(errno.ESTALE, "it was changed while the model was being translated")
-        return read_file(self._path, self._offset, self._length)
 
     def _look(self) -> tuple[int, int, int]:
         status = os.stat(self._path)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import math
 import os
+import threading
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, Optional, Union
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.disk import FilePart, opened
+from qdq_translator.disk import FilePart, fill, opened
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph
 from qdq_translator.validate import stored_bytes
@@ -27,17 +29,44 @@ PROTOBUF_LIMIT = 2**31 - 2**20
 _ALIGNMENT = 4096
 _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
+_HASHED_BESIDE = 2**22
+"""Bytes from which on a thread is worth it."""
 _SHARED = 4
 """How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
 
 
+class Digest:
+    """SHA-256 of bytes that do not change, in hexadecimal. Large ones are read by a thread beside what uses them already."""
+
+    def __init__(self, data: Union[bytes, memoryview]) -> None:
+        self._found = ""
+        self._thread = threading.Thread(target=self._compute, args=(data,), daemon=True)
+        if len(data) < _HASHED_BESIDE:
+            self._thread.run()
+        else:
+            self._thread.start()
+
+    def _compute(self, data: Union[bytes, memoryview]) -> None:
+        self._found = hashlib.sha256(data).hexdigest()
+
+    def __str__(self) -> str:
+        if self._thread.is_alive():
+            self._thread.join()
+        return self._found
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where a model came from: file name, SHA-256 of the .onnx file, whether its weights lay in other files."""
+    """Where a model came from: file name, SHA-256 of the .onnx file ('' where there is none), whether its weights lay in other
+    files."""
 
     file: str
-    sha256: str
+    digest: Union[str, Digest]
     external_data: bool = False
+
+    @property
+    def sha256(self) -> str:
+        return str(self.digest)
 
 
 def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.ModelProto, Source]:
@@ -47,7 +76,7 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
     """
     path = Path(path)
     data = _read(path)
-    model, digest = _parse(path, bytes(data)), hashlib.sha256(data).hexdigest()
+    model, digest = _parse(path, bytes(data)), Digest(data)
     del data
     files, external = _DataFiles(path.parent), _external(model)
     for tensor in external if weights else ():
@@ -60,9 +89,10 @@ def open_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, dict[str, Weigh
     name. What lies in other files is read when somebody asks for it, and must be there until then."""
     path = Path(path)
     data = _read(path)
+    digest = Digest(data)
     rest, values = cut_weights(data)
     model = _parse(path, rest)
-    source = Source(path.name, hashlib.sha256(data).hexdigest(), bool(_external(model)))
+    source = Source(path.name, digest, bool(_external(model)))
     weights: dict[str, Weight] = {}
     for place, stored in values.items():
         tensor = model.graph.initializer[place]
@@ -89,14 +119,14 @@ def _read(path: Path) -> memoryview:
     try:
         with opened(path) as file:
             data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
-            filled = 0
-            while filled < data.size and (count := file.readinto(data[filled:])):  # type: ignore[attr-defined]
-                filled += count
+            fill(file, data.data)
+    except EOFError as error:
+        raise ModelError(f"{path} was cut while it was read.", "Translate it again.") from error
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check the path and its permissions.") from error
-    if not filled:
+    if not data.size:
         raise ModelError(f"{path} is empty.", "Export the model again.")
-    return data[:filled].data
+    return data.data
 
 
 def _parse(path: Path, data: bytes) -> onnx.ModelProto:
@@ -205,19 +235,30 @@ class _DataFiles:
 
     def load(self, tensor: TensorProto) -> None:
         """Moves the data of a tensor into it. Raises ModelError, naming the tensor, where that cannot be."""
-        _take_in(tensor, self._reader(tensor))
+        part, errors = self._part(tensor)
+        with errors():
+            _take_in(tensor, part.read())
 
     def open(self, tensor: TensorProto) -> Optional[Weight]:
         """A large tensor whose data are read each time that somebody asks. Others are loaded. Raises ModelError."""
-        read, dtype, dims = self._reader(tensor), ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
-        if dtype is None or math.prod(dims) * dtype.itemsize < LARGE:
-            _take_in(tensor, read)
+        dtype, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
+        if dtype is None or min(dims, default=0) < 0 or math.prod(dims) * dtype.itemsize < LARGE:
+            self.load(tensor)
             return None
-        _take_in(tensor, bytes)
-        return Weight(tensor.name, tensor.data_type, dims, lambda: np.frombuffer(read(), dtype).reshape(dims))
+        part, errors = self._part(tensor)
+        element = dtype
 
-    def _reader(self, tensor: TensorProto) -> Callable[[], bytes]:
-        """What reads the data of a tensor; raises ModelError as this does."""
+        def values() -> np.ndarray:
+            made = np.empty(dims, element)
+            with errors():
+                part.read_into(made.reshape(-1).view(np.uint8).data)
+            return made
+
+        _take_in(tensor, b"")
+        return Weight(tensor.name, tensor.data_type, dims, values)
+
+    def _part(self, tensor: TensorProto) -> tuple[FilePart, Callable[[], ContextManager[None]]]:
+        """Where the data of a tensor lie, and what makes a ModelError of what goes wrong there. Raises ModelError."""
         who = f"tensor '{tensor.name}'"
         try:
             info = external_data_helper.ExternalDataInfo(tensor)
@@ -244,23 +285,19 @@ class _DataFiles:
                 "Export the model again.",
             )
 
-        def read() -> bytes:
-            with _as_model_errors(location, who):
-                return part.read()
-
-        with _as_model_errors(location, who):
+        errors = functools.partial(_as_model_errors, location, who)
+        with errors():
             given = self._given[place] = self._given.get(place, 0) + needed
             if given > _SHARED * place.stat().st_size:
                 raise ModelError(
                     f"External data of {who} lie where those of many others do.", "Export the model again."
                 )
-            part = FilePart(place, offset, needed)
-        return read
+            return FilePart(place, offset, needed), errors
 
 
-def _take_in(tensor: TensorProto, read: Callable[[], bytes]) -> None:
-    """What `read` gives is the tensor's data, which lie in no other file any more."""
-    tensor.raw_data = read()
+def _take_in(tensor: TensorProto, data: bytes) -> None:
+    """These are the tensor's data, which lie in no other file any more."""
+    tensor.raw_data = data
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
 
