@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from benchmarks import no_ops
-from benchmarks.dla_rewrites import EXAMPLE_MODEL, OPTIONS, PAGE, codes_of, models_of, page, rules, table
+from benchmarks.dla_rewrites import EXAMPLE_MODEL, OPTIONS, PAGE, codes_of, page, rules, zoo_table
 from qdq_translator import translate
 from qdq_translator.passes.dla import RULES
 from tests.conftest import ZOO, need_shared
@@ -24,7 +24,7 @@ def test_rules_are_up_to_date() -> None:
 def test_table_is_up_to_date() -> None:
     need_shared(ZOO)
     text = PAGE.read_text(encoding="utf-8")
-    assert page(text, "table", table(models_of(ZOO / "mini"))) == text
+    assert page(text, "table", zoo_table(ZOO / "mini")) == text
 
 
 @pytest.mark.parametrize("stem", no_ops.WITH_CASTS)
