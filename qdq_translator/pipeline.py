@@ -219,7 +219,6 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
     Pass("BatchNormalization", ("F1",), _fold_batchnorm, _STRIPPED),
     Pass("Pad", ("F2",), _fold_pads, _STRIPPED),
-    Pass("MatMul as matrices", ("W1",), _matmul_as_matrices, _STRIPPED),
     Pass("dead nodes", ("F3",), _dead),
     Pass(
         "DLA rewrites",
@@ -228,6 +227,7 @@ PIPELINE: tuple[Pass, ...] = (
         (*_STRIPPED, opset_is_the_exporters),
         (mentions_exist,),
     ),
+    Pass("MatMul as matrices", ("W1",), _matmul_as_matrices, _STRIPPED),
     Pass(
         "normal forms",
         ("F8",),

@@ -332,6 +332,7 @@ _ROWS = (
                 "D17",
                 "Reshapes and Transposes in a row become what they come to: nothing, one of them, or a Conv that copies",
             ),
+            ("D18", "linear layers over the last axis, and what is around them, work on [N, C, H, W]"),
         )
     ),
 )

@@ -131,6 +131,16 @@ class Editor:
         """`shape` may begin with 0: the batch size is kept, whatever it is."""
         return Node("Reshape", [source, self.constant(f"{name}.shape", np.array(shape, np.int64))], [target], name)
 
+    def slice(
+        self, source: str, target: str, begins: Sequence[int], ends: Sequence[int], axes: Sequence[int], name: str
+    ) -> Node:
+        """With step 1, as the opset at hand has it."""
+        if self.graph.opset() < 10:
+            return Node("Slice", [source], [target], name, starts=list(begins), ends=list(ends), axes=list(axes))
+        values = (("starts", begins), ("ends", ends), ("axes", axes))
+        inputs = [self.constant(f"{name}.{key}", np.array(value, np.int64)) for key, value in values]
+        return Node("Slice", [source, *inputs], [target], name)
+
     # ---------------------------------------------------------------- changing
 
     def replace(

@@ -25,7 +25,7 @@ RULE = "W1"
 def matmul_as_matrices(network: Network) -> None:
     graph, flat, done = network.graph, {}, []  # type: Graph, dict[str, str], list[Node]
     for node in graph.nodes:
-        if not node.is_op("MatMul") or not _trained_by_column(network, node.input(1)):
+        if not node.is_op("MatMul") or not trained_by_column(network, node.input(1)):
             continue
         sizes = _sizes(network.types.shape(node.inputs[0]))
         if sizes is not None:
@@ -41,7 +41,7 @@ def matmul_as_matrices(network: Network) -> None:
         )
 
 
-def _trained_by_column(network: Network, name: str) -> bool:
+def trained_by_column(network: Network, name: str) -> bool:
     weight = network.trained.get(name)
     return weight is not None and weight.per_channel and len(network.graph.initializers[name].dims) == 2
 

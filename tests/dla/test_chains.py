@@ -105,7 +105,7 @@ def test_scales_between_go_to_the_end() -> None:
     ("body", "why"),
     [
         pytest.param(
-            "a = Reshape (q, three)\nb2 = Transpose (a)\nc = Reshape (b2, back)\ny = Relu (c)",
+            "a = Reshape (q, six)\nb2 = Transpose <perm = [0, 3, 2, 1, 5, 4]> (a)\nc = Reshape (b2, back)\ny = Relu (c)",
             "no Conv",
             marks=covers("other orders"),
         ),
@@ -117,7 +117,7 @@ def test_scales_between_go_to_the_end() -> None:
         pytest.param(
             "a = Reshape (q, three)\ny = Reshape (a, back)",
             "graph output",
-            marks=covers("case 1 for graph outputs"),
+            marks=covers("case 1 to a graph output from a graph input or from what others read"),
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_not_where_others_read_in_between(other: str) -> None:
     assert "Conv" not in found.ops and "Transpose" in found.ops
 
 
-def blocks(op: str, size: int, channels: int = 1):  # type: ignore[no-untyped-def]
+def blocks(op: str, size: int, channels: int = 2):  # type: ignore[no-untyped-def]
     """SpaceToDepth ("Conv") or PixelShuffle ("ConvTranspose") by blocks of `size`, from two rows or columns of blocks."""
     square = size * size
     if op == "Conv":
@@ -171,7 +171,77 @@ def test_not_with_unknown_sizes() -> None:
     assert "D17" not in found.rules and "not known" in found.reason(found.rewritten.graph.producer["c"].name)
 
 
-@covers("where the DLA takes every one of them")
+@covers("cases 4 to 7 where the DLA takes every one of them")
 def test_not_where_the_dla_takes_it() -> None:
     body = "a = Transpose <perm = [0, 2, 3, 1]> (q)\nc = Reshape (a, big)\ny = Relu (c)"
     assert "D17" not in both(chain(body)).rules
+
+
+def attention(batch: str = "1", heads: int = 2, split: bool = False):  # type: ignore[no-untyped-def]
+    """Queries, keys and values out of one tensor [N, C, T, 1], as PyTorch's attention packs them."""
+    tokens, size = 6, 4
+    channels = 3 * heads * size
+    pick = "".join(f"{name} = Gather <axis = 0> (m, {i})\n" for i, name in enumerate("abc"))
+    if split:
+        pick = "s0, s1, s2 = Split <axis = 0> (m, ones)\n" + "".join(
+            f"{name} = Squeeze (s{i}, first)\n" for i, name in enumerate("abc")
+        )
+    body = (
+        pair("x", "q") + "u = Relu (q)\nv = Transpose <perm = [0, 2, 3, 1]> (u)\nt = Reshape (v, packed)\n"
+        "m = Transpose <perm = [2, 0, 3, 1, 4]> (t)\n"
+        + pick.replace(", 0)", ", i0)").replace(", 1)", ", i1)").replace(", 2)", ", i2)")
+        + "k = Transpose <perm = [0, 1, 3, 2]> (b)\nra = Relu (a)\nrk = Relu (k)\nrc = Relu (c)\n"
+        "w = MatMul (ra, rk)\ny = MatMul (w, rc)"
+    )
+    indices = {f"i{i}": np.int64(i) for i in range(3)} if not split else {"ones": ints(1, 1, 1), "first": ints(0)}
+    more = {"packed": ints(-1, tokens, 3, heads, size), **indices}
+    return graph(f"float[{{N}},{channels},{tokens},1] x", "float[b,h,t,d] y", body, batch, **more)
+
+
+@covers(6)
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("batch", ["1", "3"])
+def test_case_6_the_heads_of_an_attention(batch: str, split: bool) -> None:
+    found = same(attention(batch, split=split), batch, bits=True)
+    assert found.gpu()[1] == ["MatMul", "MatMul"] and len(found.gpu()[0]) > 6
+    assert [found.ops.count(op) for op in ("Slice", "Reshape", "Transpose")] == [3, 3, 2]  # the keys' own undoes theirs
+    assert len(found.ops) == 8 + 4 + 2
+
+
+@covers(7)
+@pytest.mark.parametrize(("back", "ops"), [(False, ["Reshape", "Transpose"]), (True, ["Transpose", "Reshape"])])
+def test_case_7(back: bool, ops: list[str]) -> None:
+    body = "a = Reshape (q, three)\nb2 = Reshape (a, four)\nc = Transpose <perm = [0, 3, 1, 2]> (b2)\ny = Relu (c)"
+    shape = "48,4"
+    if back:
+        body = "a = Transpose <perm = [0, 2, 3, 1]> (q)\nb2 = Unsqueeze (a, one)\nc = Reshape (b2, three)\ny = Relu (c)"
+        shape = "4,6,8"
+    more = {"three": ints(0, 12, 16) if not back else ints(0, 48, 4), "four": ints(0, 6, 8, 4), "one": ints(1)}
+    used = {name: value for name, value in more.items() if f", {name})" in body}
+    out = "float[b,t,k] y" if back else "float[b,c,h,w] y"
+    found = same(graph(f"float[3,{shape}] x", out, pair("x", "q") + body, **used), "3", relative=0)
+    assert found.ops == [*ops, "Relu"] and "D17" in found.rules
+
+
+@pytest.mark.parametrize(
+    ("axis", "indices", "op"),
+    [(1, [2, 3, 4], "Slice"), (1, [5, 0, 5, 2], "Conv"), (2, [1, 2], "Slice"), (1, [-1], "Slice")],
+)
+def test_gather_alone(axis: int, indices: list[int], op: str) -> None:
+    body = pair("x", "q") + f"u = Relu (q)\ng1 = Gather <axis = {axis}> (u, i)\ny = Relu (g1)"
+    found = same(graph("float[2,8,6,4] x", "float[b,c,h,w] y", body, i=ints(*indices)), "2", bits=True, relative=0)
+    assert found.ops == ["Relu", op, "Relu"] and found.gpu() == (["Gather"], [])
+
+
+def test_gather_of_rows_out_of_order_stays() -> None:
+    body = pair("x", "q") + "g1 = Gather <axis = 2> (q, i)\ny = Relu (g1)"
+    found = both(graph("float[2,8,6,4] x", "float[b,c,h,w] y", body, i=ints(3, 1)))
+    assert found.ops == ["Gather", "Relu"] and "no Conv" in found.reason(found.rewritten.graph.producer["g1"].name)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_1_to_a_graph_output_gives_it_the_name(batch: str) -> None:
+    body = "u = Relu (q)\na = Transpose <perm = [0, 2, 3, 1]> (u)\ny = Transpose <perm = [0, 3, 1, 2]> (a)"
+    found = same(chain(body, batch), batch, relative=0)
+    assert found.ops == ["Relu"] and found.rewritten.rewrites.tensors == {"u": ["y"], "a": ["y"]}
+    assert "y" not in found.rewritten.tensor_scales

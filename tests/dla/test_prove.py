@@ -117,7 +117,7 @@ def test_a_wrong_factor_of_a_thousandth_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_wrong_weight_in_a_region_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = dense._convert
+    original = dense.convert
 
     def convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
         original(rewriter, node, inputs)
@@ -128,7 +128,7 @@ def test_a_wrong_weight_in_a_region_is_found(monkeypatch: pytest.MonkeyPatch) ->
             wrong[0, 0] += 0.5
             rewriter.graph.set_inputs(node, [node.inputs[0], rewriter.constant("wrong", wrong), *node.inputs[2:]])
 
-    monkeypatch.setattr(dense, "_convert", convert)
+    monkeypatch.setattr(dense, "convert", convert)
     model = network()
     found = proved(model)
     assert "Gemm_y" in taken_back(found)["D5"]

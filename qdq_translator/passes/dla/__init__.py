@@ -21,6 +21,7 @@ from qdq_translator.passes import cleanup
 from qdq_translator.passes.dla import (
     average_pool,
     chains,
+    channels_last,
     conv_padding,
     dense,
     depth_space,
@@ -45,6 +46,7 @@ from qdq_translator.targets.dla.verdicts import DlaPlan
 RULES = (
     shapes,
     identities,
+    channels_last,
     chains,
     split_conv,
     spatial_mean,

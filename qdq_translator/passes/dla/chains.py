@@ -9,19 +9,26 @@
 5. a ConvTranspose that copies, where channels become blocks of H and W (PixelShuffle): W[k, c, i, j] = 1 where input channel
    k holds position (i, j) of output channel c
 
-Flatten, Squeeze and Unsqueeze count as Reshapes. What a chain comes to is read off its effect on the numbers 0, 1, 2, ...; a
-weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3). In cases 4 and 5 the
-layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then makes one Conv a part where a Split or
-Slices follow.
+6. Slice, Reshape and Transpose of four dimensions, of the last two in either order and at most one each, where a box of
+   channels, rows and columns comes out so (the heads of an attention: `Reshape -> Transpose -> Gather` with five dimensions)
+7. a Reshape and a Transpose, where a longer chain leads from or to other than four dimensions
 
-Not: where the DLA takes every one of them; what others read in between; graph outputs in between; between different scales
-of the model's own; sizes that are not known (the batch size may be); case 1 for graph outputs; blocks of more than 8 (22 in
-case 5); channels above 8192; other orders.
+Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split is the
+Slices of its parts. A Gather alone becomes a Slice or, as in case 4, a Conv that copies the channels that it takes. Where
+chains branch, every branch becomes one of these by itself, or none does. What a chain comes to is read off its effect on the
+numbers 0, 1, 2, ...; a weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3).
+In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then makes one Conv a part
+where a Split or Slices follow.
+
+Not: cases 4 to 7 where the DLA takes every one of them; what others read in between; graph outputs in between; between different
+scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output from a graph input or from what others read; blocks of more than 8
+(22 in case 5); channels above 8192; other orders.
 """
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+import itertools
+from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -31,7 +38,7 @@ from qdq_translator.passes.dla.reshapes import target_sizes
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D17"
-_OPS = (*operators.VIEWS, "Transpose")
+_OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
 _LARGEST = {"Conv": 8, "ConvTranspose": 22}
 _MOST_CHANNELS = 8192
 _BATCH = 2
@@ -39,33 +46,112 @@ _BATCH = 2
 
 
 def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Split"):
+        _apart_as_slices(rewriter, node)
     for node in rewriter.nodes(*_OPS):
         before = rewriter.graph.producer.get(node.inputs[0])
-        if before is not None and _next(rewriter, before) is node:
+        if rewriter.graph.producer.get(node.outputs[0]) is not node:
+            continue  # gone with another one
+        if not _moves(rewriter, node) or (before is not None and node in _readers(rewriter, before)):
             continue  # inside a chain
-        chain = [node]
-        while True:
-            reader = _next(rewriter, chain[-1])
-            if reader is None:
-                break
-            chain.append(reader)
-        if len(chain) > 1 and any(rewriter.rejected(link) for link in chain):
-            why = _rewrite(rewriter, chain)
-            if why:
-                for link in chain:
-                    rewriter.leave(link, why)
+        tree = _branches(rewriter, node)
+        if len(tree) == 1 or not _rewrite_all(rewriter, tree):
+            for chain in _apart(rewriter, tree):
+                _rewrite_all(rewriter, [chain])
 
 
-def _next(rewriter: Rewriter, node: Node) -> Optional[Node]:
-    """The link behind this one, where nothing else reads what it makes."""
-    if not node.is_op(*_OPS):
-        return None
-    reader = rewriter.graph.only_consumer(node.outputs[0])
-    return reader if reader is not None and reader.is_op(*_OPS) and reader.inputs[0] == node.outputs[0] else None
+def _apart_as_slices(rewriter: Rewriter, node: Node) -> None:
+    """A Split that the DLA does not take, where all of its parts are moved on, is what TensorRT makes of it: Slices."""
+    graph, shape = rewriter.graph, rewriter.types.shape(node.inputs[0])
+    axis = operators.axis(node, graph.opset())
+    axis += len(shape or ()) if axis < 0 else 0
+    size = shape[axis] if shape is not None and axis < len(shape) else None
+    sizes = operators.split_sizes(node, size, graph.array) if isinstance(size, int) else None
+    if sizes is None or not rewriter.is_float(node.inputs[0]) or not rewriter.rejected(node):
+        return
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    parts = [(name, end - size, end) for name, size, end in zip(node.outputs, sizes, ends) if name]
+    if any(not _all_moved(rewriter, name) for name, _, _ in parts):
+        return
+    new = [
+        rewriter.slice(node.inputs[0], name, [begin], [end], [axis], rewriter.node(f"{node.name}_{number}"))
+        for number, (name, begin, end) in enumerate(parts)
+    ]
+    rewriter.replace(RULE, node, new)
 
 
-def _rewrite(rewriter: Rewriter, chain: Sequence[Node]) -> str:
-    """'', or why the chain stays."""
+def _all_moved(rewriter: Rewriter, name: str) -> bool:
+    readers = rewriter.graph.consumers(name)
+    return bool(readers) and name not in rewriter.graph.outputs and all(_moves(rewriter, r) for r in readers)
+
+
+def _moves(rewriter: Rewriter, node: Node) -> bool:
+    """It only moves values, by constants."""
+    if not node.is_op(*_OPS) or rewriter.graph.is_constant(node.inputs[0]):
+        return False
+    if node.is_op("Slice"):
+        return operators.slices(node, rewriter.graph.array) is not None
+    return not node.is_op("Gather") or rewriter.graph.array(node.inputs[1]) is not None
+
+
+def _readers(rewriter: Rewriter, node: Node) -> list[Node]:
+    """The links behind this one; [] where something else reads what it makes, or nothing."""
+    graph = rewriter.graph
+    if not _moves(rewriter, node) or node.outputs[0] in graph.outputs:
+        return []
+    readers = graph.consumers(node.outputs[0])
+    fine = all(_moves(rewriter, reader) and reader.inputs[0] == node.outputs[0] for reader in readers)
+    return readers if fine else []
+
+
+def _branches(rewriter: Rewriter, root: Node) -> list[list[Node]]:
+    """Every way from `root` to where its values are read."""
+    found, pending = [], [[root]]
+    while pending:
+        way = pending.pop(0)
+        readers = _readers(rewriter, way[-1])
+        pending += [[*way, reader] for reader in readers]
+        if not readers:
+            found.append(way)
+    return found
+
+
+def _apart(rewriter: Rewriter, tree: list[list[Node]]) -> list[list[Node]]:
+    """The parts of the ways along which each tensor has one reader."""
+    chains: dict[int, list[Node]] = {}
+    for way in tree:
+        begin = 0
+        for index, node in enumerate(way):
+            if index + 1 == len(way) or len(_readers(rewriter, node)) > 1:
+                chains.setdefault(id(node), way[begin : index + 1])
+                begin = index + 1
+    return list(chains.values())
+
+
+def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
+    """All of them or, with the reason noted, none; they may begin with the same links."""
+    links = list({id(node): node for chain in chains for node in chain}.values())
+    rejected = any(rewriter.rejected(link) for link in links)
+    if len(links) < 2 and not (rejected and links[0].is_op("Gather")):
+        return False
+    made = []
+    for chain in chains:
+        new = _shorter(rewriter, chain, rejected)
+        if isinstance(new, str):
+            for link in chain:
+                rewriter.leave(link, new)
+            return False
+        if not new and len(chains) > 1 and chain[-1].outputs[0] in rewriter.graph.outputs:
+            return False
+        made.append(new)
+    if sum(len(new) for new in made) >= len(links) and not rejected:
+        return False
+    _replace(rewriter, chains, links, made)
+    return True
+
+
+def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union[str, list[Node]]:
+    """What the chain comes to, or why it stays."""
     graph, scales = rewriter.graph, rewriter.scales
     source, target = chain[0].inputs[0], chain[-1].outputs[0]
     names = [source, *(node.outputs[0] for node in chain)]
@@ -78,28 +164,39 @@ def _rewrite(rewriter: Rewriter, chain: Sequence[Node]) -> str:
         return "sizes along its chain are not known"
     start, moved = before
     shape = rewriter.types.shape(target)
-    if shape is None or start.size == 0:
+    if shape is None or start.size == 0 or moved.size == 0:
         return "sizes along its chain are not known"
-    same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
-    if same_order and start.shape == moved.shape:
-        return _take_out(rewriter, chain)
-    axes = None if start.ndim != moved.ndim else _axes(start, moved)
     last = chain[-1]
-    if same_order or axes is not None:
-        sizes = target_sizes(rewriter.types.shape(source), shape)
-        if axes is None and sizes is None:
-            return "sizes along its chain are not known"
-        new = Node("Transpose", [source], [target], last.name, perm=axes) if axes else None
-        _replace(rewriter, chain, new or rewriter.reshape(source, target, sizes or [], last.name))
-        return ""
-    if start.ndim != 4 or moved.ndim != 4:
-        return "its chain moves values from or to other than four dimensions"
-    new = _copying(rewriter, start, moved, last, source)
-    if new is None:
-        return "its chain moves values in a way that no Conv of the DLA can"
-    _replace(rewriter, chain, new)
-    rewriter.same_scale(RULE, target, source, new)
-    return ""
+    if start.size == moved.size:
+        same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
+        if same_order and start.shape == moved.shape:
+            if target in graph.outputs and not _may_be_output(rewriter, source, chain):
+                return "its chain makes a graph output and changes nothing"
+            return []
+        axes = None if start.ndim != moved.ndim else _axes(start, moved)
+        if axes is not None:
+            return [Node("Transpose", [source], [target], last.name, perm=axes)] if len(chain) > 1 else []
+        if same_order:
+            sizes = target_sizes(rewriter.types.shape(source), shape)
+            if sizes is None:
+                return "sizes along its chain are not known"
+            return [rewriter.reshape(source, target, sizes, last.name)]
+    if not rejected:
+        return "the DLA takes its chain as it is"
+    if start.ndim != 4 or moved.ndim != 4 or start.shape[0] != moved.shape[0]:
+        two = _two(rewriter, start, moved, chain) if start.size == moved.size else None
+        return two or "its chain moves values from or to other than four dimensions"
+    steps = _steps(rewriter, start, moved, last, source)
+    if steps is not None:
+        return steps
+    new = _selecting(rewriter, start, moved, last, source) or _copying(rewriter, start, moved, last, source)
+    return [new] if new is not None else "its chain moves values in a way that no Conv of the DLA can"
+
+
+def _may_be_output(rewriter: Rewriter, tensor: str, chain: Sequence[Node]) -> bool:
+    """What the chain alone reads can take the name of the graph output that the chain makes."""
+    graph = rewriter.graph
+    return tensor in graph.producer and tensor not in graph.outputs and graph.only_consumer(tensor) is chain[0]
 
 
 def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndarray, np.ndarray]]:
@@ -118,6 +215,12 @@ def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndar
                 return None
             values = values.transpose(order)
             continue
+        if node.is_op("Gather", "Slice"):
+            taken = _taken(rewriter, node, values)
+            if taken is None:
+                return None
+            values = taken
+            continue
         after = [size if isinstance(size, int) else -1 for size in rewriter.types.shape(node.outputs[0]) or ()]
         if after.count(-1) > 1 or (-1 not in after and int(np.prod(after)) != values.size):
             return None
@@ -125,6 +228,115 @@ def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndar
             return None
         values = values.reshape(after)
     return start, values
+
+
+def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.ndarray]:
+    """What a Gather or Slice leaves."""
+    if node.is_op("Gather"):
+        indices, axis = rewriter.graph.array(node.inputs[1]), int(node.get("axis", 0))
+        size = values.shape[axis] if -values.ndim <= axis < values.ndim else 0
+        if indices is None or not indices.size or indices.min() < -size or indices.max() >= size:
+            return None
+        return np.take(values, indices % size, axis)
+    cut = operators.slices(node, rewriter.graph.array)
+    if cut is None:
+        return None
+    axes = operators.non_negative(cut.axes, values.ndim) or list(range(len(cut.starts)))
+    steps = cut.steps or [1] * len(axes)
+    if not len(axes) == len(cut.starts) == len(cut.ends) == len(steps) or 0 in steps:
+        return None
+    for axis, begin, end, step in zip(axes, cut.starts, cut.ends, steps):
+        if axis >= values.ndim or step < 0:
+            return None
+        values = values[(slice(None),) * axis + (slice(begin, end, step),)]
+    return values
+
+
+def _two(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> Optional[list[Node]]:
+    """A Reshape and a Transpose in place of more, where one end has four dimensions and the other has not."""
+    source, target, name = chain[0].inputs[0], chain[-1].outputs[0], chain[-1].name
+    if len(chain) < 3 or (start.ndim == 4) == (moved.ndim == 4):
+        return None
+    shapes = [rewriter.types.shape(source), rewriter.types.shape(target)]
+    into = moved.ndim == 4
+    for order in itertools.permutations((1, 2, 3)):
+        axes = [0, *order]
+        back = [int(axis) for axis in np.argsort(axes)]
+        turned, flat = (moved.transpose(back), start) if into else (start.transpose(axes), moved)
+        if not np.array_equal(turned.reshape(-1), flat.reshape(-1)):
+            continue
+        four = shapes[into] or ()
+        turned_shape = tuple(four[axis] for axis in (back if into else axes))
+        sizes = target_sizes(shapes[0], turned_shape) if into else target_sizes(turned_shape, shapes[1])
+        if sizes is None:
+            return None
+        between, inner = rewriter.tensor(f"{target}_between"), rewriter.node(f"{name}_between")
+        if into:
+            last = Node("Transpose", [between], [target], name, perm=axes)
+            return [rewriter.reshape(source, between, sizes, inner), last]
+        first = Node("Transpose", [source], [between], inner, perm=axes)
+        return [first, rewriter.reshape(between, target, sizes, name)]
+    return None
+
+
+def _steps(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, source: str) -> Optional[list[Node]]:
+    """Case 6: a Slice to a box of channels, rows and columns, then Reshape and Transpose, or Transpose and Reshape."""
+    low, high = (np.unravel_index(int(end), start.shape[1:]) for end in (moved[0].min(), moved[0].max()))
+    begins, ends = [int(at) for at in low], [int(at) + 1 for at in high]
+    cut: list[slice] = [slice(begin, end) for begin, end in zip(begins, ends)]
+    box = start[(slice(None), cut[0], cut[1], cut[2])]
+    if box.size != moved.size:
+        return None
+    wanted: Optional[list[tuple[str, list[int]]]] = None
+    for order in itertools.permutations((1, 2, 3)):
+        axes, back = [0, *order], [int(axis) for axis in np.argsort([0, *order])]
+        plain = moved.transpose(back)
+        if np.array_equal(plain.reshape(-1), box.reshape(-1)):
+            wanted = [("Reshape", [0, *plain.shape[1:]]), ("Transpose", axes)]
+        elif np.array_equal(box.transpose(axes).reshape(-1), moved.reshape(-1)):
+            wanted = [("Transpose", axes), ("Reshape", [0, *moved.shape[1:]])]
+        if wanted is not None:
+            break
+    if wanted is None:
+        return None
+    shape: Tuple[int, ...] = box.shape
+    steps: list[tuple[str, list[int]]] = []
+    for op, value in wanted:
+        after = tuple(value[1:]) if op == "Reshape" else tuple(shape[axis] for axis in value)[1:]
+        if (op == "Transpose" and value != [0, 1, 2, 3]) or (op == "Reshape" and after != shape[1:]):
+            steps.append((op, value))
+        shape = (shape[0], *after)
+    if box.size != start.size:
+        steps.insert(0, ("Slice", []))
+    nodes: list[Node] = []
+    current = source
+    for number, (op, value) in enumerate(steps):
+        final = number == len(steps) - 1
+        target = last.outputs[0] if final else rewriter.tensor(f"{last.outputs[0]}_{op.lower()}")
+        name = last.name if final else rewriter.node(f"{last.name}_{op.lower()}")
+        if op == "Slice":
+            nodes.append(rewriter.slice(current, target, begins, ends, [1, 2, 3], name))
+        elif op == "Reshape":
+            nodes.append(rewriter.reshape(current, target, value, name))
+        else:
+            nodes.append(Node("Transpose", [current], [target], name, perm=value))
+        current = target
+    return nodes
+
+
+def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, source: str) -> Optional[Node]:
+    """Case 4 with channels left out or taken more than once."""
+    dtype = rewriter.dtype(source)
+    if start.shape[2:] != moved.shape[2:] or max(start.shape[1], moved.shape[1]) > _MOST_CHANNELS or dtype is None:
+        return None
+    channels = moved[0, :, 0, 0] // (start.shape[2] * start.shape[3])
+    if not np.array_equal(start[:, channels], moved):
+        return None
+    rewriter.afford(last.name, moved.shape[1], start.shape[1])
+    weight: np.ndarray = np.zeros((moved.shape[1], start.shape[1], 1, 1), dtype)
+    weight[np.arange(moved.shape[1]), channels] = 1
+    name = rewriter.constant(f"{last.name}.weight", weight)
+    return Node("Conv", [source, name], last.outputs, last.name, kernel_shape=[1, 1])
 
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
@@ -173,28 +385,37 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Nod
     return None
 
 
-def _take_out(rewriter: Rewriter, chain: Sequence[Node]) -> str:
-    """Case 1: who read the last tensor reads the first one."""
+def _replace(
+    rewriter: Rewriter, chains: Sequence[list[Node]], links: Sequence[Node], made: Sequence[list[Node]]
+) -> None:
+    """Tensors between go; their scale goes to what is read last, which has the same values (to the source, by rule S2, where
+    that is a graph output). What has become nothing is the source itself."""
     graph = rewriter.graph
-    source, target = chain[0].inputs[0], chain[-1].outputs[0]
-    if target in graph.outputs:
-        return "its chain makes a graph output and changes nothing"
-    for node in chain:
+    anchor, source = links[0].prev, links[0].inputs[0]
+    became: dict[str, list[str]] = {}
+    for chain, new in zip(chains, made):
+        end = chain[-1].outputs[0]
+        kept = source if not new or end in graph.outputs else end
+        for name in (
+            node.outputs[0] for node in chain if node.outputs[0] != kept and node.outputs[0] not in graph.outputs
+        ):
+            if name != end or not new:
+                became.setdefault(name, []).append(kept)
+    for node in links:
         graph.remove(node)
-        rewriter.network.merge_tensor(node.outputs[0], source)
-    rewriter.note(RULE, chain, [], {node.outputs[0]: [source] for node in chain})
-    return ""
-
-
-def _replace(rewriter: Rewriter, chain: Sequence[Node], new: Node) -> None:
-    """Tensors between go; their scale goes to the last one, which has the same values (the first, by rule S2, where that is a
-    graph output)."""
-    anchor = chain[0].prev
-    source, target = chain[0].inputs[0], chain[-1].outputs[0]
-    kept = source if target in rewriter.graph.outputs else target
-    for node in chain:
-        rewriter.graph.remove(node)
-    for node in chain[:-1]:
-        rewriter.network.merge_tensor(node.outputs[0], kept)
-    rewriter.graph.insert_after(new, anchor)
-    rewriter.note(RULE, chain, [new], {node.outputs[0]: [kept] for node in chain[:-1]})
+    for name, kept_names in became.items():
+        rewriter.network.merge_tensor(name, kept_names[0])
+    gone = {name: list(dict.fromkeys(names)) for name, names in became.items()}
+    target = chains[0][-1].outputs[0]
+    if not made[0] and target in graph.outputs:
+        rewriter.network.rename_tensor(source, target)
+        gone = {name: [target] for name in (source, *gone)}
+    nodes = [node for new in made for node in new]
+    for node in nodes:
+        graph.insert_after(node, anchor)
+        anchor = node
+    ends = {chain[-1].outputs[0] for chain in chains}
+    rewriter.note(RULE, links, nodes, gone, [name for node in nodes for name in node.outputs if name not in ends])
+    for node in nodes:
+        if node.is_op("Conv", "ConvTranspose"):
+            rewriter.same_scale(RULE, node.outputs[0], source, node)

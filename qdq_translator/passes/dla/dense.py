@@ -28,8 +28,8 @@ from qdq_translator.operators import DENSE, ELEMENTWISE, Unions, axis, coefficie
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D5"
-_MOST_CHANNELS = 8192
-_UNARY = (
+MOST_CHANNELS = 8192
+UNARY = (
     *("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Neg", "Abs", "Identity"),
     *("Dropout", "Softplus", "Erf", "Exp", "Sqrt"),
 )
@@ -51,7 +51,7 @@ def _flat(rewriter: Rewriter, tensor: str) -> Optional[int]:
     shape = rewriter.types.shape(tensor)
     if shape is None or len(shape) != 2 or rewriter.graph.is_constant(tensor) or rewriter.dtype(tensor) is None:
         return None
-    return shape[1] if isinstance(shape[1], int) and 0 < shape[1] <= _MOST_CHANNELS else None
+    return shape[1] if isinstance(shape[1], int) and 0 < shape[1] <= MOST_CHANNELS else None
 
 
 def _liftable(rewriter: Rewriter, node: Node) -> bool:
@@ -63,11 +63,11 @@ def _liftable(rewriter: Rewriter, node: Node) -> bool:
     if node.is_op(*DENSE):
         if _flat(rewriter, node.inputs[0]) is None:
             return False
-        why = _dense_reason(rewriter, node)
+        why = dense_reason(rewriter, node)
         if why:
             rewriter.leave(node, why)
         return not why
-    if node.is_op(*_UNARY):
+    if node.is_op(*UNARY):
         return _flat(rewriter, node.inputs[0]) is not None and all(
             n in graph.initializers and math.prod(graph.initializers[n].dims) == 1 for n in node.inputs[1:] if n
         )
@@ -93,7 +93,7 @@ def _per_channel(dims: Iterable[int], width: Optional[int]) -> bool:
     return math.prod(sizes) == 1 or sizes in ((width,), (1, width))
 
 
-def _dense_reason(rewriter: Rewriter, node: Node) -> str:
+def dense_reason(rewriter: Rewriter, node: Node) -> str:
     graph = rewriter.graph
     weight = graph.initializers.get(node.input(1))
     if weight is None or len(weight.dims) != 2:
@@ -173,7 +173,7 @@ def _lift(rewriter: Rewriter, region: list[Node]) -> None:
                 continue
             lifted[name] = _entry(rewriter, name, inside, old, after, new, gone)
     for node in region:
-        _convert(rewriter, node, [lifted.get(n, n) for n in node.inputs])
+        convert(rewriter, node, [lifted.get(n, n) for n in node.inputs])
         output = node.outputs[0]
         graph.value_info.pop(output, None)
         readers = graph.consumers(output)
@@ -247,7 +247,7 @@ def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], afte
     return lifted
 
 
-def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
+def convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
     """The node on four-dimensional inputs, in place."""
     graph = rewriter.graph
     if node.is_op(*DENSE):

@@ -6,7 +6,8 @@
 3. A node that changes nothing but stands between two different scales of the model's own (a Concat of one tensor in
    DenseNet): the requantization is its work -> x * 1
 
-A Scale is a BatchNormalization with mean 0 and variance 1. No new tensors.
+A Scale is a BatchNormalization with mean 0 and variance 1. No new tensors; without a scale of its own, the output of case 1, and of
+case 2 with one number, gets the input's times the factor, which is exact.
 
 Not: tensors that are not four-dimensional; an unknown number of channels; c with a 0; c of another shape; c / x.
 """
@@ -44,7 +45,11 @@ def apply(rewriter: Rewriter) -> None:
         if factor is None:
             rewriter.leave(node, "it does not divide by one constant, or one a channel")
             continue
-        rewriter.replace(RULE, node, [rewriter.scale_layer(source, target, channels, factor, 0.0, node.name, dtype)])
+        layer = rewriter.scale_layer(source, target, channels, factor, 0.0, node.name, dtype)
+        rewriter.replace(RULE, node, [layer])
+        if factor.size == 1 and not nothing:
+            by = abs(float(factor))
+            rewriter.derive(RULE, target, source, layer, factor=by, note=f"{by:.4g} times the input's")
 
 
 def _reciprocal(rewriter: Rewriter, node: Node, channels: int) -> Optional[np.ndarray]:

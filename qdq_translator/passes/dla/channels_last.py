@@ -1,0 +1,442 @@
+"""Rule D18: linear layers over the last of several axes work on [N, C, H, W] (ViT, ConvNeXt, Swin).
+
+1. `MatMul` or `Gemm` of a tensor [..., C] with a constant matrix -> Conv with a 1x1 kernel, weights and bias as in rule D5.
+   [N, H, W, C] becomes [N, C, H, W], [N, T, C] becomes [N, C, T, 1]; where the batch size is 1 and the first axis is another
+   one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B].
+2. Layers between and around them that work value by value (Add, Relu, the parts of GELU, ...) keep their operator, as do Softmax,
+   Concat, Split and Slice over the last axis, which is the second one then.
+3. Reshapes and Transposes between tensors whose [N, C, H, W] form is the same go.
+4. `LayerNormalization` over the last axis keeps its operator and works on [N, H, W, C] between two Transposes; on
+   [N, T, 1, C] where it worked on [N, T, C].
+
+Where such tensors come from or go to other layers, a Transpose (and a Reshape, where they do not have four dimensions)
+stands between; rule D17 makes one of it and of those that are there already, or nothing. Tensors inside are called
+`NAME_nchw` and keep their scales. Output channels stay output channels, so every weight keeps its code, whatever the rank.
+Not: where the DLA gains nothing (more Reshapes come than layers for the GPU go, counting the Reshapes of rule W1); weights that
+are not constant matrices; transA 1; sizes that are not known, batch size aside; more than 8192 channels; first axes that
+are not the batch where the batch size is not 1; tensors of five and more dimensions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Iterable, Optional, Tuple
+
+import numpy as np
+
+from qdq_translator import operators
+from qdq_translator.graph import Node
+from qdq_translator.operators import DENSE, ELEMENTWISE, Unions
+from qdq_translator.passes.dla import dense
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.matmul_2d import trained_by_column
+from qdq_translator.types import Dim
+
+RULE = "D18"
+_VALUE_BY_VALUE = (*dense.UNARY, "Gelu", "Mish", "Pow", "Reciprocal", "Log", "Selu", "Celu", "Softsign")
+_OVER_LAST = ("Softmax", "Concat", "Split", "Slice")
+_CURED = frozenset(("A3", "E2", "K1", "S2", "S3"))
+"""Limits that four dimensions with channels in their place keep."""
+_TO_NCHW, _TO_NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
+_MOVES = (*operators.VIEWS, "Transpose")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """shape: of the tensor. rows: its last-but-one axes as H and W. batch: whether its first axis is the batch."""
+
+    shape: Tuple[Dim, ...]
+    rows: Tuple[int, int]
+    batch: bool
+
+    @property
+    def channels(self) -> int:
+        return int(self.shape[-1] or 0)
+
+    @property
+    def is_image(self) -> bool:
+        """[N, H, W, C], which needs no Reshape."""
+        return len(self.shape) == 4
+
+    @property
+    def nhwc(self) -> list[int]:
+        return [0 if self.batch else 1, *self.rows, self.channels]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The tensor's own, as a Reshape says them."""
+        sizes = [size if isinstance(size, int) else 0 for size in self.shape]
+        return [0, *sizes[1:]] if self.batch else sizes
+
+    def constant(self, values: np.ndarray) -> np.ndarray:
+        """What broadcasts to the tensor, as what broadcasts to its [N, C, H, W] form; it has one value along other axes than
+        those that keep their place, or all of them."""
+        sizes: list[int] = [1] * (len(self.shape) - values.ndim) + list(values.shape)
+        height, width = [*sizes[int(self.batch) : -1], 1][:2]
+        return values.reshape(1, height, width, sizes[-1]).transpose(0, 3, 1, 2)
+
+
+def apply(rewriter: Rewriter) -> None:
+    batch = _batch(rewriter)
+    if batch is None:
+        return
+    matching = _Matching(rewriter, batch)
+    for region in matching.regions():
+        if any(node.is_op(*DENSE) for node in region) and matching.wanted(region):
+            _lift(matching, region)
+
+
+def _batch(rewriter: Rewriter) -> Dim:
+    """The first size of every graph input; None where they differ or it has no name."""
+    shapes = [rewriter.types.shape(name) for name in rewriter.graph.inputs if rewriter.is_float(name)]
+    found = {shape[0] for shape in shapes if shape}
+    return found.pop() if len(found) == 1 else None
+
+
+class _Matching:
+    """Which nodes can work on [N, C, H, W], and which of them tensors connect."""
+
+    def __init__(self, rewriter: Rewriter, batch: Dim) -> None:
+        self.rewriter, self.graph, self.batch = rewriter, rewriter.graph, batch
+        self._forms: dict[str, Optional[_Form]] = {}
+
+    def form(self, tensor: str) -> Optional[_Form]:
+        """Of a float activation [..., C] that rule D5 does not take; None for anything else."""
+        if tensor not in self._forms:
+            self._forms[tensor] = self._form(tensor)
+        return self._forms[tensor]
+
+    def _form(self, tensor: str) -> Optional[_Form]:
+        shape = self.rewriter.types.shape(tensor)
+        if shape is None or self.graph.is_constant(tensor) or self.rewriter.dtype(tensor) is None:
+            return None
+        if len(shape) not in (2, 3, 4) or not all(isinstance(size, int) and size > 0 for size in shape[1:]):
+            return None
+        sizes = [size for size in shape[1:] if isinstance(size, int)]
+        if sizes[-1] > dense.MOST_CHANNELS:
+            return None
+        if shape[0] == self.batch:
+            if len(shape) == 2:
+                return None
+            return _Form(shape, (sizes[0], sizes[1] if len(shape) == 4 else 1), True)
+        if self.batch != 1 or not isinstance(shape[0], int) or len(shape) == 4:
+            return None
+        return _Form(shape, (shape[0], sizes[0] if len(shape) == 3 else 1), False)
+
+    def fits(self, node: Node) -> bool:
+        graph = self.graph
+        if not node.is_standard or not node.inputs or not node.outputs:
+            return False
+        form = self.form(node.outputs[0])
+        if form is None:
+            return False
+        if node.is_op(*_MOVES):
+            return self._is_view(node, form)
+        if node.is_op("Split"):
+            return self._over_last(node) and all(self.form(name) for name in (node.inputs[0], *node.outputs))
+        if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
+            return False
+        if node.is_op(*DENSE):
+            if self.form(node.inputs[0]) is None:
+                return False
+            why = dense.dense_reason(self.rewriter, node)
+            if why:
+                self.rewriter.leave(node, why)
+            return not why
+        if node.is_op("Pow", *ELEMENTWISE):
+            return any(name not in graph.initializers for name in node.inputs) and all(
+                self._broadcasts(graph.initializers[name].dims, form)
+                if name in graph.initializers
+                else self._same(name, form)
+                for name in node.inputs
+            )
+        if node.is_op(*_VALUE_BY_VALUE):
+            return self._same(node.inputs[0], form) and all(
+                name in graph.initializers and math.prod(graph.initializers[name].dims) == 1
+                for name in node.inputs[1:]
+                if name
+            )
+        if node.is_op("LayerNormalization"):
+            last = operators.axis(node, graph.opset()) in (-1, len(form.shape) - 1)
+            return last and self._same(node.inputs[0], form)
+        if node.is_op("Concat"):
+            return self._over_last(node) and all(self.form(name) for name in node.inputs)
+        known = node.is_op("Slice") or (node.is_op("Softmax") and graph.opset() >= 13)
+        return known and self._over_last(node) and self.form(node.inputs[0]) is not None
+
+    def _is_view(self, node: Node, form: _Form) -> bool:
+        """Another shape, by which the [N, C, H, W] form stays what it is."""
+        source, target = node.inputs[0], node.outputs[0]
+        other, order = self.form(source), operators.permutation(node) if node.is_op("Transpose") else []
+        if other is None or order is None or other.nhwc[1:] != form.nhwc[1:] or target in self.graph.outputs:
+            return False
+        own, before = self.rewriter.scales.value(target), self.rewriter.scales.value(source)
+        moved = [axis for axis in order if other.shape[axis] != 1]
+        return (
+            (own is None or own == before) and moved == sorted(moved) and (other.batch == form.batch or self.batch == 1)
+        )
+
+    def _same(self, tensor: str, form: _Form) -> bool:
+        other = self.form(tensor)
+        return other is not None and other.shape == form.shape
+
+    def _broadcasts(self, dims: Iterable[int], form: _Form) -> bool:
+        sizes = tuple(dims)
+        if len(sizes) > len(form.shape):
+            return False
+        full = (1,) * (len(form.shape) - len(sizes)) + sizes
+        return (not form.batch or full[0] == 1) and all(a in (1, b) for a, b in zip(full, form.shape))
+
+    def _over_last(self, node: Node) -> bool:
+        rank = self.rewriter.types.rank(node.inputs[0])
+        if rank is None:
+            return False
+        if node.is_op("Slice"):
+            cut = operators.slices(node, self.graph.array)
+            return cut is not None and operators.non_negative(cut.axes, rank) == [rank - 1]
+        return operators.axis(node, self.graph.opset()) in (-1, rank - 1)
+
+    def regions(self) -> list[list[Node]]:
+        """Nodes that tensors of a form connect, in graph order."""
+        nodes = [node for node in self.graph.nodes if self.fits(node) and self.rewriter.allows(node)]
+        unions: Unions[int] = Unions()
+        owner: dict[str, int] = {}
+        for index, node in enumerate(nodes):
+            for name in (*node.inputs, *node.outputs):
+                if name and name not in self.graph.initializers:
+                    unions.join(index, owner.setdefault(name, index))
+        found: dict[int, list[Node]] = {}
+        for index, node in enumerate(nodes):
+            found.setdefault(unions.root(index), []).append(node)
+        return list(found.values())
+
+    def wanted(self, region: list[Node]) -> bool:
+        """True where the DLA gains layers, and no more Reshapes come than go. Where values are moved anyway, rule D17 makes one
+        move of it."""
+        cured = added = 0
+        for node in region:
+            limits = self.rewriter.rejected_by(node)
+            cured += bool(limits) and limits <= _CURED
+            if node.is_op("MatMul") and trained_by_column(self.rewriter.network, node.inputs[1]):
+                cured += 2 * ((self.rewriter.types.rank(node.inputs[0]) or 0) > 2)
+        inside = {id(node) for node in region}
+        for name in self.entries(region):
+            producer = self.graph.producer.get(name)
+            moves = producer is not None and producer.is_op(*_MOVES)
+            added += not moves and not self._is_image(name)
+            cured += moves and producer is not None and bool(self.rewriter.rejected(producer))
+        for node in region:
+            for name in node.outputs:
+                readers = [reader for reader in self.graph.consumers(name) if id(reader) not in inside]
+                moving = [reader for reader in readers if reader.is_op(*_MOVES)]
+                cured += any(self.rewriter.rejected(reader) for reader in moving)
+                added += (name in self.graph.outputs or len(moving) < len(readers)) and not self._is_image(name)
+        return 0 < cured >= added
+
+    def _is_image(self, name: str) -> bool:
+        form = self.form(name)
+        return form is not None and form.is_image
+
+    def entries(self, region: list[Node]) -> list[str]:
+        """Tensors that come into a region, each once."""
+        made = {name for node in region for name in node.outputs}
+        reads = (name for node in region for name in self.activations(node))
+        return [name for name in dict.fromkeys(reads) if name not in made]
+
+    def activations(self, node: Node) -> list[str]:
+        return [name for name in node.inputs if name and name not in self.graph.initializers]
+
+
+# ---------------------------------------------------------------- lifting
+
+
+def _lift(matching: _Matching, region: list[Node]) -> None:
+    rewriter, graph = matching.rewriter, matching.graph
+    inside = {id(node) for node in region}
+    entries = set(matching.entries(region))
+    names: dict[str, str] = {}
+    for node in region:
+        form = matching.form(node.outputs[0])
+        assert form is not None
+        before = Node(node.op_type, node.inputs, node.outputs, node.name)
+        after, new = [node], []  # type: list[Node], list[str]
+        gone: dict[str, list[str]] = {}
+        for name in node.inputs:
+            if name in entries and name not in names:
+                names[name] = _entry(matching, name, after, new)
+        if node.is_op("Add") and _as_bias(matching, node, names, inside, gone):
+            rewriter.note(RULE, [before], [graph.producer[names[node.outputs[0]]]], gone)
+            continue
+        if node.is_op(*_MOVES):
+            _pass_on(matching, node, names, inside, after, new, gone)
+            rewriter.note(RULE, [before], after, gone, new)
+            continue
+        for output in list(node.outputs):
+            if not output or (output not in graph.outputs and not graph.consumer_count(output)):
+                continue  # an output that nobody wants
+            lifted = rewriter.tensor(f"{output}_nchw")
+            readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
+            if output in graph.outputs or readers:
+                _exit(matching, node, output, lifted, readers, after, new)
+            else:
+                rewriter.network.rename_tensor(output, lifted)
+                gone[output] = [lifted]
+            graph.value_info.pop(output, None)
+            graph.value_info.pop(lifted, None)
+        _convert(matching, node, form, [names.get(name, name) for name in node.inputs], after, new)
+        rewriter.note(RULE, [before], after, gone, new)
+
+
+def _entry(matching: _Matching, name: str, after: list[Node], new: list[str]) -> str:
+    """Makes the [N, C, H, W] form of a tensor that comes into the region; its name."""
+    rewriter, graph, form = matching.rewriter, matching.graph, matching.form(name)
+    assert form is not None
+    lifted = rewriter.tensor(f"{name}_nchw")
+    anchor, source = graph.producer.get(name), name
+    if not form.is_image:
+        source = rewriter.tensor(f"{name}_nhwc")
+        anchor = graph.insert_after(
+            rewriter.reshape(name, source, form.nhwc, rewriter.node(f"{source}_reshape")), anchor
+        )
+        after.append(anchor)
+        new.append(source)
+    after.append(graph.insert_after(_transpose(rewriter, source, lifted, _TO_NCHW), anchor))
+    new.append(lifted)
+    return lifted
+
+
+def _exit(
+    matching: _Matching,
+    node: Node,
+    output: str,
+    lifted: str,
+    readers: list[Node],
+    after: list[Node],
+    new: list[str],
+) -> None:
+    """`node` makes `lifted`, and what follows makes `output` of it, for readers outside."""
+    rewriter, graph, form = matching.rewriter, matching.graph, matching.form(output)
+    assert form is not None
+    graph.rename_output(node, output, lifted)
+    made = _back(rewriter, form, lifted, output, node)
+    for reader in readers:
+        graph.replace_use(reader, lifted, output)
+    if output in graph.outputs:
+        rewriter.inherit(RULE, lifted, output, node, "the same values in another order")
+        rewriter.network.withheld.update(layer.inputs[0] for layer in made)
+    else:
+        rewriter.derive(RULE, lifted, output, node, note="the same values in another order")
+    after += made
+    new += [layer.inputs[0] for layer in made]
+
+
+def _back(rewriter: Rewriter, form: _Form, lifted: str, output: str, anchor: Optional[Node]) -> list[Node]:
+    """What makes a tensor of its [N, C, H, W] form, behind `anchor`."""
+    graph = rewriter.graph
+    source = output if form.is_image else rewriter.tensor(f"{output}_nhwc")
+    made = [graph.insert_after(_transpose(rewriter, lifted, source, _TO_NHWC), anchor)]
+    if not form.is_image:
+        shape = rewriter.reshape(source, output, form.sizes, rewriter.node(f"{output}_reshape"))
+        made.append(graph.insert_after(shape, made[0]))
+    return made
+
+
+def _as_bias(
+    matching: _Matching, node: Node, names: dict[str, str], inside: set[int], gone: dict[str, list[str]]
+) -> bool:
+    """An Add of one constant a channel, behind a Conv of the region that has no bias and a result without scale, goes into the
+    Conv: nothing is rounded between them."""
+    rewriter, graph, output = matching.rewriter, matching.graph, node.outputs[0]
+    constants = [index for index, name in enumerate(node.inputs) if name in graph.initializers]
+    if len(node.inputs) != 2 or len(constants) != 1 or output in graph.outputs:
+        return False
+    summed, bias = node.inputs[1 - constants[0]], node.inputs[constants[0]]
+    conv, dims = graph.producer.get(summed), tuple(graph.initializers[bias].dims)
+    if conv is None or not conv.is_op("Conv") or id(conv) not in inside or len(conv.inputs) > 2:
+        return False
+    width = graph.initializers[conv.inputs[1]].dims[0]
+    alone = graph.only_consumer(summed) is node and summed not in graph.outputs and summed not in rewriter.scales
+    if not alone or not dims or math.prod(dims) != width or dims[-1] != width:
+        return False
+    if any(id(reader) not in inside for reader in graph.consumers(output)):
+        return False
+    graph.set_input(conv, 2, rewriter.weight(node, constants[0], f"{bias}_bias", lambda values: values.reshape(-1)))
+    graph.remove(node)
+    names[output] = rewriter.tensor(f"{output}_nchw")
+    gone.update({summed: [names[output]], output: [names[output]]})
+    graph.rename_output(conv, summed, names[output])
+    rewriter.network.merge_tensor(output, names[output])
+    return True
+
+
+def _pass_on(
+    matching: _Matching,
+    node: Node,
+    names: dict[str, str],
+    inside: set[int],
+    after: list[Node],
+    new: list[str],
+    gone: dict[str, list[str]],
+) -> None:
+    """A view goes: its readers inside read what it read."""
+    rewriter, graph, output = matching.rewriter, matching.graph, node.outputs[0]
+    form, source, anchor = matching.form(output), names.get(node.inputs[0], node.inputs[0]), node.prev
+    assert form is not None
+    outside = any(id(reader) not in inside for reader in graph.consumers(output))
+    after.remove(node)
+    graph.remove(node)
+    if outside:
+        names[output] = source
+        made = _back(rewriter, form, source, output, after[-1] if after else anchor)
+        after += made
+        new += [layer.inputs[0] for layer in made[1:]]
+    else:
+        rewriter.network.merge_tensor(output, source)
+        gone[output] = [source]
+
+
+def _transpose(rewriter: Rewriter, source: str, target: str, order: list[int]) -> Node:
+    return Node("Transpose", [source], [target], rewriter.node(f"{target}_transpose"), perm=order)
+
+
+def _convert(
+    matching: _Matching, node: Node, form: _Form, inputs: list[str], after: list[Node], new: list[str]
+) -> None:
+    """The node on [N, C, H, W], in place."""
+    rewriter, graph = matching.rewriter, matching.graph
+    if node.is_op(*DENSE):
+        dense.convert(rewriter, node, inputs)
+    elif node.is_op("LayerNormalization"):
+        _between_transposes(rewriter, node, inputs, after, new)
+    elif node.is_op("Slice"):
+        graph.set_inputs(node, inputs)
+        if "axes" in node.attributes:
+            node.set("axes", [1])
+        else:
+            graph.set_input(node, 3, rewriter.constant(f"{node.name}.axes", np.array([1], np.int64)))
+    elif node.is_op(*_OVER_LAST):
+        node.set("axis", 1)
+        graph.set_inputs(node, inputs)
+    else:
+        for index, name in enumerate(inputs):
+            if name in graph.initializers and math.prod(graph.initializers[name].dims) > 1:
+                values = graph.array(name)
+                assert values is not None
+                inputs[index] = rewriter.constant(f"{name}_nchw", form.constant(values))
+        graph.set_inputs(node, inputs)
+
+
+def _between_transposes(rewriter: Rewriter, node: Node, inputs: list[str], after: list[Node], new: list[str]) -> None:
+    """Case 4."""
+    graph, output = rewriter.graph, node.outputs[0]
+    source, target = rewriter.tensor(f"{output}_in_nhwc"), rewriter.tensor(f"{output}_nhwc")
+    after.append(graph.insert_after(_transpose(rewriter, inputs[0], source, _TO_NHWC), node.prev))
+    graph.set_inputs(node, [source, *inputs[1:]])
+    node.set("axis", -1)
+    readers = graph.consumers(output)
+    graph.rename_output(node, output, target)
+    after.append(graph.insert_after(_transpose(rewriter, target, output, _TO_NCHW), node))
+    for reader in readers:
+        graph.replace_use(reader, target, output)
+    new += [source, target]
