@@ -22,7 +22,7 @@ import onnx
 
 from benchmarks.full_networks import NETWORKS
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.cost.summary import headline
 from qdq_translator.errors import UserError
 from qdq_translator.parts import tail, tail_begins

@@ -54,7 +54,7 @@ import gc
 gc.disable()
 pipeline.PIPELINE = tuple(dataclasses.replace(p, run=timed("pass: " + p.name, p.run)) for p in pipeline.PIPELINE)
 for module, function, name in (
-    (translator, "load_model", "reading"), (translator, "validate", "validation"), (translator, "decide", "scales and plan"),
+    (translator, "open_model", "reading"), (translator, "validate", "validation"), (translator, "decide", "scales and plan"),
     (translator, "find_root_causes", "causes"), (translator, "check_weights", "check of the weights"),
     (translator, "make_report", "report"), (write, "write_graph", "writing the model"),
     (write.integrity, "contents", "digests"), (write, "format_report", "report as text"),

@@ -16,7 +16,7 @@ from typing import Any, Optional, Sequence
 
 from benchmarks.dla_rewrites import page
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
 from qdq_translator.translator import Translation
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -21,16 +20,6 @@ class Run:
     seconds: float
     peak: int
     cpu: float
-
-
-def run(argv: list[str], repeats: int = 3) -> Run:
-    """The median of `repeats` runs after a warm-up. Raises RuntimeError where the command fails."""
-    runs = [_once(argv) for _ in range(repeats + 1)][1:]
-    return Run(
-        statistics.median(r.seconds for r in runs),
-        max(r.peak for r in runs),
-        statistics.median(r.cpu for r in runs),
-    )
 
 
 def least(commands: list[list[str]], repeats: int) -> list[Run]:
@@ -55,6 +44,11 @@ def _once(argv: list[str]) -> Run:
     if process.returncode:
         raise RuntimeError(f"{argv} failed: {error.decode(errors='replace')}")
     return Run(time.perf_counter() - start, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime)
+
+
+def load() -> str:
+    """How much else there is to do: processes that run or wait for the processor, over the last minute."""
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
 
 
 def machine() -> str:

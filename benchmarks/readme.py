@@ -1,7 +1,9 @@
-"""The README's performance table, as Markdown.
+"""The README's performance table, and what else is measured beside it (docs/performance.md), as Markdown.
 
-python -m benchmarks.readme             # two minutes on a quiet machine; prints
-python -m benchmarks.readme --write     # and replaces the table in README.md
+python -m benchmarks.readme                            # five minutes on a quiet machine; prints
+python -m benchmarks.readme --write                    # and replaces the tables in README.md and docs/performance.md
+python -m benchmarks.readme --huge 3                   # also 3 GiB of external weights
+python -m benchmarks.readme --nvidia PYTHON SCRIPT     # also NVIDIA's translator: its environment's Python, its script
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Iterator
 
-from benchmarks.measure import ROOT, machine
-from benchmarks.translate import Result, made, measure
+from benchmarks.growth import PAGE, replaced
+from benchmarks.measure import ROOT, least, load, machine, translate
+from benchmarks.translate import Result, made, make_in_child, measure
 
 NETWORKS = (
     ("chain", "100", "chain of 100 Convs"),
@@ -25,9 +29,13 @@ NETWORKS = (
     ("resnet50", "", "ResNet-50"),
 )
 """Function in networks.py, its size, the name in the table."""
-HEADER = """| network | nodes | file | time | x load + save | peak memory | x file |
+HEADER = """| network | nodes | file | CPU | x load + save | peak memory | x file |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
+OTHERS = """| what | measured | beside it |
+| --- | ---: | ---: |
+"""
+MODELS, CONVS = 36, 150
 
 
 def row(title: str, result: Result) -> str:
@@ -42,22 +50,64 @@ def with_table(text: str, table: str) -> str:
     return re.sub(pattern, lambda match: table, text)
 
 
+def others(work: Path, repeats: int, huge: float) -> Iterator[str]:
+    """The rows of the other table. huge: GiB of external weights, 0 for none."""
+    script = str(ROOT / "qdq_translator.py")
+    bare, onnx, usage = least(
+        [[sys.executable, *rest] for rest in (["-c", "pass"], ["-c", "import onnx"], [script, "--help"])], repeats
+    )
+    yield f"| `--help` | {usage.cpu:.2f} s of CPU | Python alone {bare.cpu:.2f} s, `import onnx` {onnx.cpu:.2f} s |\n"
+    model = made("chain", work, str(CONVS))
+    many = [work / f"{number}.onnx" for number in range(MODELS)]
+    for path in many:
+        path.write_bytes(model.read_bytes())
+    command = [*translate(many[0], work / "many", "--quiet"), *map(str, many[1:])]
+    one, all_cores = least([command, [*command, "--jobs", "auto"]], max(1, repeats - 1))
+    yield (
+        f"| {MODELS} models of {CONVS} Convs, `--jobs auto` | {all_cores.seconds:.1f} s, {one.seconds / all_cores.seconds:.1f} "
+        f"times faster, {all_cores.cpu:.1f} s of CPU, {all_cores.peak / 2**20:.0f} MiB at most in a process | "
+        f"one after the other {one.seconds:.1f} s, {one.cpu:.1f} s of CPU, {one.peak / 2**20:.0f} MiB |\n"
+    )
+    if huge:
+        make_in_child("huge", str(huge), "pathlib.Path(sys.argv[1])", str(work))
+        result = measure(work / "huge.onnx", 1)
+        yield (
+            f"| {huge:g} GiB of external weights, 64 MiB each | {result.seconds:.1f} s of CPU, {result.peak / 2**20:.0f} MiB | "
+            f"a copy of the file {result.seconds / result.ratio:.1f} s: {result.ratio:.1f} times |\n"
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--write", action="store_true", help="replace the table in README.md")
-    parser.add_argument("--repeats", type=int, default=3, help="runs behind each median (default: 3)")
+    parser.add_argument("--write", action="store_true", help="replace the tables in README.md and docs/performance.md")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of which the least counts (default: 3)")
+    parser.add_argument(
+        "--huge", type=float, default=0, metavar="GIB", help="also external weights (needs twice the disk)"
+    )
+    parser.add_argument("--nvidia", nargs=2, metavar=("PYTHON", "SCRIPT"), help="NVIDIA's translator and its Python")
     options = parser.parse_args()
-    print(machine(), file=sys.stderr)
+    print(f"{machine()}; {load()}", file=sys.stderr)
+    if options.nvidia is None:
+        print(
+            "NVIDIA's translator is not installed here (--nvidia PYTHON SCRIPT): no comparison with it.",
+            file=sys.stderr,
+        )
     table = HEADER
     with tempfile.TemporaryDirectory() as folder:
         for network, size, title in NETWORKS:
             path = made(network, Path(folder), size)
-            table += row(title, measure(path, options.repeats))
+            result = measure(path, options.repeats, options.nvidia or ())
+            table += row(title, result)
+            if result.other is not None:
+                print(f"{title}: NVIDIA's translator {result.other:.2f} s of CPU", file=sys.stderr)
             path.unlink()
-    print(table, end="")
+        print(table, flush=True)
+        rest = OTHERS + "".join(others(Path(folder), options.repeats, options.huge))
+    print(f"{rest}\n{load()}")
     if options.write:
         readme = ROOT / "README.md"
         readme.write_text(with_table(readme.read_text(encoding="utf-8"), table), encoding="utf-8")
+        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), "others", rest), encoding="utf-8")
     return 0
 
 

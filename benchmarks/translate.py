@@ -1,9 +1,11 @@
-"""How long `translate` takes and how much memory it needs, against `onnx.load` + `onnx.save` of the same file.
+"""How long `translate` takes and how much memory it needs, against `onnx.load` + `onnx.save` of the same file, or a copy of it
+where its weights lie in another file.
 
     python -m benchmarks.translate            # chains and residual networks of 100 to 10,000 Convs, full-size networks
     python -m benchmarks.translate --huge     # also 3 GiB of external weights (needs 12 GiB of memory and disk)
 
-Whole processes, import time included; medians of three runs after a warm-up.
+Whole processes, import time included: seconds of the processor (user and system), which other work on the machine disturbs
+least; the least of three runs after a warm-up, in turns with the yardstick.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Sequence
 
 from benchmarks import networks
-from benchmarks.measure import ROOT, load_and_save, machine, run, translate
+from benchmarks.measure import ROOT, least, load_and_save, machine, translate
 
 
 def main() -> None:
@@ -27,7 +30,7 @@ def main() -> None:
     options = parser.parse_args()
     print(machine())
     print(
-        f"{'network':<18}{'nodes':>8}{'file':>13}{'time':>9}{'x load + save':>15}{'peak':>13}{'x file':>8}{'per conv':>11}"
+        f"{'network':<18}{'nodes':>8}{'file':>13}{'CPU':>9}{'x load + save':>15}{'peak':>13}{'x file':>8}{'per conv':>11}"
     )
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -56,14 +59,16 @@ def make_in_child(network: str, *arguments: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """seconds, peak: of `translate`, in bytes; ratio: seconds over `onnx.load` + `onnx.save`, None where those cannot."""
+    """seconds, peak: of `translate`, of the processor and in bytes; ratio: of seconds over the yardstick's. other: seconds of
+    another translator."""
 
     network: str
     nodes: int
     size: int
     seconds: float
-    ratio: float | None
+    ratio: float
     peak: int
+    other: float | None = None
 
     @property
     def cells(self) -> list[str]:
@@ -73,21 +78,26 @@ class Result:
             f"{self.nodes:,}",
             f"{self.size / 2**20:,.1f} MiB",
             f"{self.seconds:.2f} s",
-            "-" if self.ratio is None else f"{self.ratio:.1f}",
+            f"{self.ratio:.1f}",
             f"{self.peak / 2**20:,.0f} MiB",
             f"{self.peak / self.size:.1f}",
         ]
 
 
-def measure(path: Path, repeats: int) -> Result:
-    """Medians of whole processes on that model."""
+def measure(path: Path, repeats: int, other: Sequence[str] = ()) -> Result:
+    """Whole processes on that model. other: the command of another translator, to which model and folder are added as
+    NVIDIA's flags."""
     data = path.with_name(path.name + ".data")
     size = path.stat().st_size + (data.stat().st_size if data.exists() else 0)
-    ours = run(translate(path, path.parent / "out"), repeats)
-    ratio = None
-    if not data.exists():  # onnx.save cannot write such a file in one piece
-        ratio = ours.seconds / run(load_and_save(path, path.parent / "copy.onnx"), repeats).seconds
-    return Result(path.stem, nodes(path), size, ours.seconds, ratio, ours.peak)
+    # onnx.save cannot write a file above 2 GiB in one piece
+    copy = ["cp", str(data), str(path.parent / "copy")] if data.exists() else load_and_save(path, path.parent / "copy")
+    commands = [translate(path, path.parent / "out"), copy]
+    if other:
+        commands.append([*other, f"--input_onnx_models={path}", f"--output_dir={path.parent / 'other'}"])
+    ours, yardstick, *rest = least(commands, repeats)
+    return Result(
+        path.stem, nodes(path), size, ours.cpu, ours.cpu / yardstick.cpu, ours.peak, rest[0].cpu if rest else None
+    )
 
 
 def report(path: Path, convs: int, repeats: int) -> None:

@@ -13,7 +13,6 @@ import gc
 import importlib
 import os
 import sys
-import traceback
 from typing import Optional, Sequence
 
 from qdq_translator._version import __version__
@@ -74,7 +73,7 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         return int(module.run(options))
     except UserError as error:
         if verbose:
-            traceback.print_exc()
+            _print_traceback()
         else:
             print(f"{prog}: {error}", file=sys.stderr)
         if isinstance(error, UsageError):
@@ -97,10 +96,16 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         return 1
     except Exception as error:
         if verbose:
-            traceback.print_exc()
+            _print_traceback()
         else:
             print(f"{prog}: {unexpected(error)}", file=sys.stderr)
         return 1
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
 
 
 def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> int:

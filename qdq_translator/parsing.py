@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import re
 from typing import Any, Iterable, NoReturn, Optional, Sequence
 
@@ -27,6 +26,8 @@ def normalise_flags(argv: Sequence[str]) -> list[str]:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """'Did you mean ...?' for the nearest of `known` (case does not count), '' where none is near."""
+    import difflib
+
     by_fold = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(word.casefold(), by_fold, n=2, cutoff=0.6)
     return f"Did you mean {' or '.join(by_fold[name] for name in near)}?" if near else ""

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import onnx
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,8 +17,17 @@ def test_measure(tmp_path: Path) -> None:
     path = made("chain", tmp_path, "5")
     result = measure(path, 1)
     assert (result.network, result.nodes, result.size) == ("chain-5", 35, path.stat().st_size)
-    assert result.seconds > 0 and result.ratio is not None and result.ratio > 0.5
+    assert result.seconds > 0 and result.ratio > 0.5 and result.other is None
     assert result.peak > 10 * 2**20
+
+
+def test_another_translator_is_measured_with_its_own_command(tmp_path: Path) -> None:
+    script = tmp_path / "other.py"
+    script.write_text(
+        "import sys; assert [a.split('=')[0] for a in sys.argv[1:]] == ['--input_onnx_models', '--output_dir']"
+    )
+    other = measure(made("chain", tmp_path, "2"), 1, [sys.executable, str(script)]).other
+    assert other is not None and other > 0
 
 
 def test_table_goes_into_the_readme() -> None:
@@ -51,7 +61,7 @@ def test_growth_is_a_slope_in_logarithms() -> None:
 
 def test_the_page_has_a_place_for_every_table() -> None:
     text = growth.PAGE.read_text(encoding="utf-8")
-    for mark in ("growth", "profile of 1,000 Convs", "profile of ResNet-50"):
+    for mark in ("growth", "others", "profile of 1,000 Convs", "profile of ResNet-50"):
         once = growth.replaced(text, mark, "| HERE |\n")
         assert once.count("HERE") == 1 and growth.replaced(once, mark, "| HERE |\n") == once
     with pytest.raises(ValueError, match="no place"):

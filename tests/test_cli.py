@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator.cli import main, main_translate
 from qdq_translator.commands import COMMANDS
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
 SUFFIXES = (

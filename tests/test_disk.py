@@ -13,7 +13,7 @@ import pytest
 
 from qdq_translator import disk
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.disk import appear_together, read_file, refuse_overwriting, write_file
 from qdq_translator.errors import UsageError, UserError
 from tests.fuzz.faults import contents, count_calls, failing_at, killed_at

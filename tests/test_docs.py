@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
 BY_THE_HOUR = "first_hour.md"

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from e2e_workflow.common import glyphs
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"

@@ -17,7 +17,7 @@ import pytest
 
 from qdq_translator.cli import main, main_module
 from qdq_translator.commands import COMMANDS
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.options import TranslateCommand
 from qdq_translator.parsing import GROUPS, did_you_mean
 

@@ -124,7 +124,7 @@ def test_modules_of_names_as_pytorch_exports_them() -> None:
 
 def test_the_lists_of_every_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the model that ships: three Conv outputs before residual Adds, and a classifier that stays above INT8."""
-    from qdq_translator.commands.translate import EXAMPLE_MODEL
+    from qdq_translator.commands.located import EXAMPLE_MODEL
 
     files = translate(EXAMPLE_MODEL, TranslateOptions()).save(tmp_path / "t")
     found = {tool: fix_list(files, tool, capsys) for tool in TOOLS}
@@ -165,7 +165,7 @@ def test_names_of_a_model_are_never_code(
     tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tensor, a node and an operator whose names hold line ends and quotes stay names in what is pasted."""
-    from qdq_translator.commands.translate import EXAMPLE_MODEL
+    from qdq_translator.commands.located import EXAMPLE_MODEL
 
     files = translate(EXAMPLE_MODEL, TranslateOptions()).save(tmp_path / "t")
     report = json.loads(files.report.read_text())

@@ -19,7 +19,7 @@ import pytest
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.report import changes, histograms
 from qdq_translator.report import model as page_model

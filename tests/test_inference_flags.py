@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from benchmarks.inference_flags import MODES, PAGE, SETS, Coverage, measure, summary, table
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from tests.small_models import model, pair
 
 

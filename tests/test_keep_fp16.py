@@ -10,7 +10,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
 from qdq_translator.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.precision import FP16, INT8

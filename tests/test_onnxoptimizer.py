@@ -37,7 +37,7 @@ def test_equals_native(path: Path) -> None:
 
 @pytest.mark.skipif(INSTALLED, reason="the package is installed here")
 def test_missing_package_is_explained(tmp_path: Path) -> None:
-    from qdq_translator.commands.translate import EXAMPLE_MODEL
+    from qdq_translator.commands.located import EXAMPLE_MODEL
 
     with pytest.raises(MissingDependency, match="native"):
         translate(EXAMPLE_MODEL, TranslateOptions(graph_optimizer="onnxoptimizer"))

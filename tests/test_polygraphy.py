@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
 from qdq_translator.formats.polygraphy import read_inputs, read_results
 

@@ -727,7 +727,7 @@ def test_modes_to_compare_with(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each builds into files of its own, without the layer list; only `best` has the cache."""
-    from qdq_translator.commands.translate import EXAMPLE_MODEL
+    from qdq_translator.commands.located import EXAMPLE_MODEL
 
     monkeypatch.chdir(tmp_path)
     assert (
@@ -760,7 +760,7 @@ def test_modes_to_compare_with(
 
 
 def test_modes_that_contradict_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from qdq_translator.commands.translate import EXAMPLE_MODEL
+    from qdq_translator.commands.located import EXAMPLE_MODEL
 
     monkeypatch.chdir(tmp_path)
     assert cli.main(["translate", str(EXAMPLE_MODEL), "--quiet", "--shapes", "input:1x1x16x16"]) == 0

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
 from qdq_translator.simulate.user_metric import load_metric
 

@@ -13,7 +13,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.commands.verify import Options
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.simulate.metrics import SlicedComparison

@@ -2,17 +2,16 @@
 
 import contextlib
 import gc
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
-from qdq_translator.commands.located import EXAMPLE_MODEL, print_next
-from qdq_translator.disk import refuse_overwriting
 from qdq_translator.errors import UsageError, UserError, unexpected
-from qdq_translator.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.options import TranslateCommand
+
+if TYPE_CHECKING:
+    from qdq_translator.formats.files import TranslationFiles
 
 Options = TranslateCommand
 
@@ -44,6 +43,8 @@ def _run(options: TranslateCommand) -> int:
             print(f"{model}: {error}", file=sys.stderr, flush=True)
     status = 1 if failures else 0
     if options.json:
+        import json
+
         print(json.dumps({"translated": summaries, "failed": failures, "status": status}, indent=2))
     elif len(models) > 1 and not options.quiet:
         from qdq_translator.report.terminal_summary import print_many
@@ -85,6 +86,10 @@ def _check(options: TranslateCommand) -> None:
 
 def _models(options: TranslateCommand) -> List[str]:
     """Every model that was named, folders as the ONNX files in them; raises UsageError for none or equal names."""
+    from qdq_translator.commands.located import EXAMPLE_MODEL
+    from qdq_translator.disk import refuse_overwriting
+    from qdq_translator.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
+
     models = [str(EXAMPLE_MODEL)] if options.example else []
     for name in [*options.models, *options.input_onnx_models]:
         if not Path(name).is_dir():
@@ -181,7 +186,7 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
         return None, str(error) if isinstance(error, UserError) else unexpected(error)
 
 
-def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optional[Dict[str, Any]], str]:
+def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Optional[Dict[str, Any]], str]:
     """The manifest of the parts, None where there are none; and what is to be said then."""
     if wanted and translation.dla.fallbacks:
         from qdq_translator.parts import cut_tail
@@ -195,7 +200,7 @@ def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optio
     return None, f"{files.parts} is left from an earlier translation." if files.parts.is_dir() else ""
 
 
-def _measured(model: str, files: TranslationFiles, options: TranslateCommand) -> Tuple[Dict[str, Any], List[str]]:
+def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Dict[str, Any], List[str]]:
     """The user's metric on the data of --calibrate: its name, of the model, of the simulated engine; and what it misses."""
     from qdq_translator.commands.verify import Options as VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
@@ -216,6 +221,8 @@ def _measured(model: str, files: TranslationFiles, options: TranslateCommand) ->
 
 
 def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
+    from qdq_translator.commands.located import print_next
+    from qdq_translator.formats.files import TranslationFiles
     from qdq_translator.report.terminal_summary import print_short
 
     print_short(summary, options.verbose)

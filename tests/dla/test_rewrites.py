@@ -12,7 +12,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main, main_translate
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UsageError
 from qdq_translator.passes.dla import RULES
 from tests.conftest import ZOO, need_shared, zoo_paths

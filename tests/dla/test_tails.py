@@ -9,7 +9,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UsageError
 from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, feed_of, graph, ints, outputs, pair, weights
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
 from qdq_translator.translator import Translation
 

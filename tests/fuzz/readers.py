@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qdq_translator.cli import main
-from qdq_translator.commands.translate import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from tests.fuzz.mutate import FLOATS, INTEGERS, NAMES
 
 NAME = EXAMPLE_MODEL.stem
