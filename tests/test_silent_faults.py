@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,7 +12,19 @@ import pytest
 from onnx import helper
 
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import ModelError, UserError
+from qdq_translator.graph import Graph
+from qdq_translator.inference import Context, Policy, pass_through
+from qdq_translator.inference.normalization import inside_normalizations
+from qdq_translator.network import Network
+from qdq_translator.passes import half_precision
+from qdq_translator.passes.names import name_nodes
+from qdq_translator.passes.normal_forms import apply_normal_forms
+from qdq_translator.scales import ScaleTable
+from qdq_translator.settings import resolve
+from qdq_translator.targets.platforms import installed_tensorrt
+from qdq_translator.types import TensorTypes
 from tests.dla import check
 from tests.explicit_reference import run
 from tests.small_models import initializer, model, ops, pair, same_function, scales_of, translated
@@ -183,3 +197,160 @@ def test_q7_codes_of_a_constant_behind_a_cast() -> None:
     )
     with pytest.raises(UserError, match="integer arithmetic on the codes"):
         translate(explicit, TranslateOptions())
+
+
+@pytest.mark.parametrize(
+    ("body", "arrays", "clamps"),
+    [
+        ('r = Relu(x) a = Resize<mode="linear">(r, , f)', {"f": np.float32([1, 1, 2, 2])}, False),
+        ('r = Relu(x) a = Resize<mode="cubic">(r, , f)', {"f": np.float32([1, 1, 2, 2])}, True),
+        ("r = Relu(x) c = Constant<value_float = 2.0>() a = Add(r, c)", {}, False),
+        ("r = Relu(x) c = Constant<value_float = -2.0>() a = Add(r, c)", {}, True),
+    ],
+)
+def test_q9_what_cannot_be_negative_needs_no_clamp(body: str, arrays: dict[str, np.ndarray], clamps: bool) -> None:
+    """Of uint8 with zero point 0; a cubic Resize overshoots, and a constant may be below 0."""
+    text = f"g (float[1,2,4,4] x) => (float[1,2,h,w] y) {{ {body} {pair('a', 'd')} y = Abs(d) }}"
+    t = translated(model(text, s=np.float32(0.5), z=np.uint8(0), **arrays), asymmetric="widen")
+    assert len(t.diagnostics.of_rule("Q9")) == clamps
+    assert ops(t).count("Relu") == 1 + clamps
+
+
+def test_q1_an_approximated_quantizer_is_named() -> None:
+    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Abs(d) }}"
+    t = translated(model(text, s=np.float32(0.5), z=np.uint8(7)), asymmetric="widen")
+    (told,) = t.diagnostics.of_rule("Q1")
+    assert (told.node, told.tensor, told.severity) == ("QuantizeLinear_d_q", "x", "warning")
+
+
+@pytest.mark.parametrize(("scale", "bad"), [(np.inf, "inf"), (-0.5, "-0.5"), (np.nan, "nan")])
+def test_q1_a_refused_scale_is_shown(scale: float, bad: str) -> None:
+    """The first of a channel's that cannot be one."""
+    text = "g (float[2,3] x) => (float[2,2] y) { w_q = QuantizeLinear<axis=0>(w, s, z) d = DequantizeLinear<axis=0>(w_q, s, z) y = MatMul(x, d) }"
+    arrays = {"w": np.ones((3, 2), np.float32), "s": np.float32([0.5, scale, 0.25]), "z": np.zeros(3, np.int8)}
+    with pytest.raises(UserError, match=f"has the scale {bad}"):
+        translate(model(text, **arrays))
+
+
+def test_w1_a_bias_of_three_dimensions_becomes_a_row() -> None:
+    """Between the two-dimensional product and its Reshape back."""
+    w = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    text = f"""g (float[2,5,4] x) => (float[2,5,3] y) {{ {pair("x", "d")}
+        w_q = QuantizeLinear<axis=1>(w, ws, wz)  v = DequantizeLinear<axis=1>(w_q, ws, wz)
+        m = MatMul(d, v)  b = Add(m, k)  y = Relu(b) }}"""
+    arrays = {"w": w, "ws": np.abs(w).max(axis=0) / np.float32(127), "wz": np.zeros(3, np.int8)}
+    for shape in ((1, 1, 3), (1, 3), (3,)):
+        t = same_function(model(text, k=np.float32([1, 2, 3]).reshape(shape), **arrays, **S))
+        add = next(node for node in t.graph.nodes if node.op_type == "Add")
+        (constant,) = [name for name in add.inputs if name in t.graph.initializers]
+        assert ops(t)[0] == "Reshape" and len(t.graph.initializers[constant].dims) == 2
+        assert t.types.rank(add.outputs[0]) == 2
+
+
+def test_f8_normal_forms_are_logged_under_their_rule_once_each() -> None:
+    text = "g (float[2,3] x) => (float[2,3] y) { c = Clip(x, k)  g1 = Gemm<alpha=0.5>(c, w)  y = Gemm(g1, w) }"
+    graph = Graph.from_model(model(text, k=np.float32(0), w=np.eye(3, dtype=np.float32)))
+    name_nodes(graph, Diagnostics())
+    network = Network(graph, Diagnostics())
+    apply_normal_forms(network, resolve(TranslateOptions(platform="jetpack-6.2"), Diagnostics()))
+    logged = [(applied.rule, [name for name, _ in applied.before]) for applied in network.applied]
+    assert sorted(logged) == [("F8", ["Clip_c"]), ("F8", ["Gemm_g1"])]
+
+
+def test_s3_a_split_that_gives_one_of_two_scales_goes_on() -> None:
+    """Whatever the order of its outputs: the next round must come."""
+    text = f"g (float[2,4] x) => (float[2,2] y, float[2,2] o) {{ {pair('x', 'd')} a, b = Split<axis=1>(d) {pair('b', 'e', 'big')} y = Abs(a) o = Abs(e) }}"
+    t = translated(model(text, big=np.float32(2), **S))
+    free = Context(t.graph, t.types, t.scales.fork(), Policy())
+    free.scales.drop("a")
+    split = next(node for node in t.graph.nodes if node.op_type == "Split")
+    assert pass_through.forward(split, free) and free.scale("a") == 0.5 and free.scale("b") == 2
+    assert not pass_through.forward(split, free)
+
+
+def test_k1_the_inside_of_a_normalization() -> None:
+    text = """g (float[2,8] x) => (float[2,8] y) { m = ReduceMean<axes=[1]>(x)  d = Sub(x, m)  p = Pow(d, two)
+        v = ReduceMean<axes=[1]>(p)  e = Add(v, eps)  r = Sqrt(e)  i = Reciprocal(r)  y = Mul(d, i) }"""
+    graph = Graph.from_model(model(text, two=np.float32(2), eps=np.float32(1e-5)))
+    inside = inside_normalizations(Context(graph, TensorTypes(graph), ScaleTable(), Policy()))
+    assert inside == {"m", "d", "p", "v", "e", "r", "i"}
+
+
+@pytest.mark.parametrize(
+    ("versions", "found"),
+    [
+        ({"tensorrt": "10.3.0"}, (10, 3, 0)),
+        ({"tensorrt-cu12": "8.6.1.post1"}, (8, 6, 1)),
+        ({"tensorrt": "10.0rc1", "tensorrt-cu11": "8.5.3.1"}, (8, 5, 3)),
+        ({}, None),
+    ],
+)
+def test_f6_the_version_of_the_installed_tensorrt(
+    versions: dict[str, str], found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(package: str) -> str:
+        if package not in versions:
+            raise metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert installed_tensorrt() == found
+
+
+def test_s9_advice_is_for_gpus() -> None:
+    text = (
+        f"g (float[1,2,4,4] x) => (float[1,2,4,4] y) {{ {pair('x', 'd')} c = Conv(d, w)  a = Add(c, d) y = Relu(a) }}"
+    )
+    for target, advice in (("gpu", True), ("orin-dla", False)):
+        t = translated(
+            model(text, w=np.ones((2, 2, 1, 1), np.float32), **S),
+            target=target,
+            platform="jetpack-6.0",
+            add_unary_ew_scales_for_dla=True,
+        )
+        (told,) = t.diagnostics.of_rule("S9")
+        assert bool(told.hint) is advice
+
+
+def test_f9_the_error_of_double_constants_is_that_of_rounding() -> None:
+    """Of those that float32 holds as numbers with all their digits: what lies below is next to 0 anyway."""
+    values = np.array([1 / 3, 1e-42, 1.0, -0.1])
+    done = half_precision._Done()
+    np.testing.assert_array_equal(done.converted(onnx.numpy_helper.from_array(values)), values.astype(np.float32))
+    rounded = np.abs(values.astype(np.float32) / values - 1)
+    assert done.error == max(rounded[0], rounded[3]) and done.error < 1e-7 < rounded[1]
+
+
+def test_d5_the_scale_behind_the_last_reshape_is_the_rewrite_s() -> None:
+    w = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 12)
+    text = f"g (float[1,3,2,2] x) => (float[1,2] y) {{ {pair('x', 'q')} f = Flatten(q)  h = Gemm<transB=1>(f, w) {pair('h', 'y')} }}"
+    t = translated(model(text, w=w, **S), **check.ORIN, dla_rewrites=True)
+    assert t.scales["y_4d"].value == 0.5 and t.scales["y_4d"].origin.rule == "D5"
+
+
+def test_d6_integers_and_constants_stay() -> None:
+    """A Flatten of indices is no layer, and one of a constant belongs to what reads it."""
+    text = f"g (float[1,3,2,2] x, int64[1,2,2] i) => (float[1,3,2,2] y, int64[1,4] o) {{ {pair('x', 'q')} y = Relu(q)  o = Flatten(i) }}"
+    found = check.both(model(text, **S))
+    assert "D6" not in found.rules and "Flatten" in found.ops
+
+
+@pytest.mark.parametrize("first, second", [(0.5, 0.25), (0.25, 0.5)])
+def test_q8_q10_a_series_goes_on_through_data_movement(first: float, second: float) -> None:
+    """Quantizers in a row are one, also where the codes of the first one are moved in between."""
+    text = """g (float[4,3] x) => (float[3,4] y) { q = QuantizeLinear(x, one, z)  t = Transpose(q)
+        d = DequantizeLinear(t, one, z)  r = QuantizeLinear(d, two, z)  e = DequantizeLinear(r, two, z)  y = Abs(e) }"""
+    t = translated(model(text, one=np.float32(first), two=np.float32(second), z=np.int8(0)))
+    assert set(scales_of(t).values()) == {0.25} and len(t.diagnostics.of_rule("Q8")) == 1
+
+
+def test_f9_initializers_of_bodies_become_float32() -> None:
+    """16384 are the bits of 2 in float16, as ONNX's text has them."""
+    text = f"""g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair("x", "d")} h = Cast<to=10>(d)
+        i = If(c)<then_branch = a () => (float16[2,3] u) <float16[1] k = {{16384}}> {{ u = Mul(h, k) }},
+                  else_branch = b () => (float16[2,3] v) {{ v = Neg(h) }}>  y = Cast<to=1>(i) }}"""
+    t = translated(model(text, **S))
+    bodies = [attribute.g for node in t.model.graph.node for attribute in node.attribute if attribute.HasField("g")]
+    assert [tensor.data_type for body in bodies for tensor in body.initializer] == [onnx.TensorProto.FLOAT]
+    for chosen, expected in ((True, 2 * ON_GRID[:2]), (False, -ON_GRID[:2])):
+        np.testing.assert_array_equal(run(t.model, {"x": ON_GRID[:2], "c": np.array(chosen)})[0], expected)

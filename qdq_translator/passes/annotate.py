@@ -48,8 +48,6 @@ def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[La
         node.metadata.update({PREFIX + key: text for key, text in texts.items() if text})
     for name, texts in said.items():
         if not graph.is_graph_tensor(name) and name not in graph.value_info:
-            if not types.elem_type(name):
-                continue
             graph.value_info[name] = onnx.helper.make_tensor_value_info(name, types.elem_type(name), types.shape(name))
         graph.tensor_metadata.setdefault(name, {}).update({PREFIX + key: text for key, text in texts.items()})
 

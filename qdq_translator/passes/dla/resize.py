@@ -24,7 +24,7 @@ def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes("Resize"):
         if rewriter.graph.opset() < 11 or not rewriter.rejected_by(node) & {"R1", "R2"}:
             continue
-        scales = rewriter.graph.array(node.input(2)) if node.input(2) else None
+        scales = rewriter.graph.array(node.input(2))
         if scales is not None and scales.size:
             rewriter.leave(node, "its factors are not whole, too large, or not of H and W only")
             continue
