@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,3 +93,17 @@ def test_every_claim_of_the_threat_model_names_tests_that_exist() -> None:
         for path, function in shown:
             assert (ROOT / path).exists(), path
             assert f"def {function}(" in (ROOT / path).read_text() if function else True, f"{path}: {function}"
+
+
+def test_commands_of_the_symptoms_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with its options; a page is named in every row."""
+    rows = [line for line in (ROOT / "docs" / "symptoms.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.startswith(("| ---", "| what you see"))]
+    assert len(rows) > 20 and all(re.search(r"\]\([^)]+\) \|$", row) for row in rows)
+    commands = [words for row in rows for words in re.findall(r"`qdq-translator ([^`]+)`", row)]
+    assert len(commands) > 20
+    for words in commands:
+        with pytest.raises(SystemExit, match="0"):
+            main([words.split()[0], "--help"])
+        known = set(re.findall(r"--?[A-Za-z]\w*", capsys.readouterr().out))
+        assert set(re.findall(r"(?<= )--?[A-Za-z]\w*", words)) <= known, words
