@@ -230,6 +230,19 @@ def test_data_unlike_those_of_the_inputs_scale_are_noticed(factor: float, data: 
     assert any("preprocessing" in str(d) and "input 'x'" in str(d) for d in warnings) == (factor != 1)
 
 
+@pytest.mark.parametrize("hot", [0, 12])
+def test_a_few_values_far_from_all_others_are_named(hot: int, tmp_path: Path) -> None:
+    """One value in 10,000 may be anything; fewer that are more than four times as large are a warning, of a float model's input
+    as of one with a scale. 32 * 800 values: two of them are fewer."""
+    values = np.random.default_rng(0).standard_normal((32, 3, 16, 17)).astype(np.float32).clip(-3, 3)
+    values[4, 1, 2, 3] = values[5, 0, 0, 0] = hot * 1.1
+    np.save(tmp_path / "x.npy", values)
+    graph = "g (float[n, 3, 16, 17] x) => (float[n, 3, 16, 17] y) { r = Neg (x)  y = Neg (r) }"
+    done = translate(model(graph), TranslateOptions(calibrate=str(tmp_path / "x.npy")))
+    named = [d.tensor for d in done.diagnostics.of_rule("K1") if "a few values" in d.message]
+    assert named == (["x"] if hot else [])
+
+
 def test_a_model_that_onnxruntime_cannot_run_names_the_operator(data: Path) -> None:
     explicit = block()
     explicit.graph.node[-1].op_type, explicit.graph.node[-1].domain = "Unheard", "nobody"

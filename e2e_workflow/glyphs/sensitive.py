@@ -118,13 +118,32 @@ def run(folder: Path, smoke: bool) -> str:
     losses: dict[float, float] = {}
     rows = []
     for heat in HEATS[-1:] if smoke else HEATS:
-        score = validation.score(quantized("tensorrt", calibration_images(data, heat)))
+        images = calibration_images(data, heat)
+        score = validation.score(quantized("tensorrt", images))
         losses[heat] = base - score
-        rows.append([f"hot pixels of {heat}", "min/max, per channel", f"{base:.2f}", f"{score:.2f}"])
+        by_method = _methods(images, validation, folder, smoke)
+        rows.append([f"hot pixels of {heat}", f"{base:.2f}", f"{score:.2f}", *by_method])
         print(" | ".join(rows[-1]), flush=True)
     heat = chosen(losses)
-    tuned = results.table(["calibration images", "ranges", "float", "Q/DQ"], rows)
+    methods = [f"--calibrate, {method}" for method in METHODS]
+    tuned = results.table(["calibration images", "float", "Q/DQ by min/max", *methods], rows)
     return f"{tuned}\n\nChosen: {heat}. Test families:\n\n{_test_table(data, test, heat, quantized, folder, smoke)}"
+
+
+def _methods(images: np.ndarray, part: Part, folder: Path, smoke: bool) -> list[str]:
+    """Scores of the float model with ranges from these images by each of METHODS; --smoke has one."""
+    saved = folder / "calibration.npz"
+    np.savez(saved, input=images)
+    float_model = Path(shutil.copy(FLOAT_MODEL, folder))  # translations are written beside it
+    scores = []
+    for method in METHODS:
+        if smoke and method != METHODS[1]:
+            scores.append("")
+            continue
+        options = TranslateOptions(calibrate=str(saved), calibrate_method=method)
+        (found,) = translation.outcomes(float_model, part.score, choices={method: options})
+        scores.append(f"{found.score:.2f}")
+    return scores
 
 
 def _test_table(
@@ -138,8 +157,7 @@ def _test_table(
     images = calibration_images(data, heat)
     saved = folder / "calibration.npz"
     np.savez(saved, input=images)
-    float_model = Path(shutil.copy(FLOAT_MODEL, folder))  # translations are written beside it
-    float_score = test.score(float_model)
+    float_score = test.score(FLOAT_MODEL)
     choices = {
         "plain": TranslateOptions(),
         "inferred": translation.OPTIONS["inferred"],
@@ -157,10 +175,8 @@ def _test_table(
             ["Q/DQ", name, f"{float_score:.2f}", f"{test.score(model):.2f}", *(f"{o.score:.2f}" for o in found)]
         )
         print(" | ".join(rows[-1]), flush=True)
-    for method in METHODS[1:2] if smoke else METHODS:
-        options = TranslateOptions(calibrate=str(saved), calibrate_method=method)
-        (found_one,) = translation.outcomes(float_model, test.score, choices={method: options})
-        rows.append(["float", f"--calibrate, {method}", f"{float_score:.2f}", "", "", "", f"{found_one.score:.2f}", ""])
+    for method, score in zip(METHODS, _methods(images, test, folder, smoke)):
+        rows.append(["float", f"--calibrate, {method}", f"{float_score:.2f}", "", "", "", score, ""])
         print(" | ".join(rows[-1]), flush=True)
     return results.table(["model", "ranges", "float", "Q/DQ", *choices], rows)
 

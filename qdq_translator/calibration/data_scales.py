@@ -14,14 +14,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 import numpy as np
 import onnx
 
 from qdq_translator.calibration.audit import Audit, audit_scales
 from qdq_translator.calibration.histogram import Histogram
-from qdq_translator.calibration.methods import METHODS, clipped, least_error, squared_error
+from qdq_translator.calibration.methods import (
+    METHODS,
+    PERCENTILE,
+    clipped,
+    is_isolated,
+    least_error,
+    percentile,
+    squared_error,
+)
 from qdq_translator.calibration.observe import observe
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UserError
@@ -142,6 +150,7 @@ class DataScales:
         stated = {name: context.scales[name] for name in context.graph.inputs if name in context.scales}
         observed = self._observe([*tensors, *stated], context)
         self._report_inputs({name: (scale.value, scale.origin.rule) for name, scale in stated.items()}, observed)
+        self._report_isolated(context.graph.inputs, observed)
         rows: list[dict[str, Any]] = []
 
         def give(tensor: str) -> bool:
@@ -281,6 +290,19 @@ class DataScales:
                 tensor=row.tensor,
                 hint="Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout.",
             )
+
+    def _report_isolated(self, inputs: Iterable[str], histograms: dict[str, Histogram]) -> None:
+        """Names the inputs whose data hold a few values far from all others: they decide ranges throughout the network."""
+        for name in inputs:
+            histogram = histograms.get(name)
+            if histogram is not None and is_isolated(histogram):
+                self._diagnostics.warning(
+                    RULE,
+                    f"The data for input '{name}' reach {histogram.amax:.4g}, but {PERCENTILE:g}% of the values stay below "
+                    f"{percentile(histogram):.4g}: a few values decide ranges throughout the network.",
+                    tensor=name,
+                    hint="Look for hot pixels or broken samples; if the data cannot be mended, use --calibrate_method percentile.",
+                )
 
     def _report(self, rows: list[dict[str, Any]], context: Context) -> None:
         diagnostics, samples = self._diagnostics, self._used

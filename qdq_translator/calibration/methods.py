@@ -19,6 +19,8 @@ LEVELS = 128
 """Of the quantized distribution of `entropy`; also the fewest bins that are kept."""
 MOST_CLIPPED = 0.01
 """Share of the values that `entropy` may clip."""
+ISOLATED = 4.0
+"""Times the percentile: a largest magnitude beyond that stands alone (docs/calibration.md)."""
 MSE_STEPS = 96
 MSE_STEPS_PER_OCTAVE = 16
 
@@ -122,6 +124,11 @@ def clipped(histogram: Histogram, amax: float) -> float:
     if amax >= histogram.amax or not histogram.total:
         return 0.0
     return float(histogram.counts[int(amax / histogram.width) + 1 :].sum()) / histogram.total
+
+
+def is_isolated(histogram: Histogram) -> bool:
+    """Whether fewer than 1 in 10,000 values reach the largest magnitudes by far."""
+    return bool(histogram.total) and histogram.amax > ISOLATED * percentile(histogram)
 
 
 def _values(histogram: Histogram) -> tuple[np.ndarray, np.ndarray]:
