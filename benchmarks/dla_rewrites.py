@@ -99,15 +99,15 @@ def row(name: str, path: Path, before: Translation, after: Translation) -> str:
 
 
 def _times(before: Translation, after: Translation) -> str:
-    """Of the DLA's layers; of those after, what is new on the DLA apart: it does what the GPU's layers did before."""
+    """Of the DLA's layers; of those after, the part of layers that were not on the DLA before."""
     assert before.dla is not None and before.costs is not None and after.dla is not None and after.costs is not None
     was, now = before.costs.milliseconds, after.costs.milliseconds
-    followed = after.rewrites.nodes
-    new = {name for layer in before.dla.fallbacks for name in followed.get(layer.name, [layer.name])}
-    more = after.costs.of([i for i, layer in enumerate(after.dla.layers) if layer.name in new and layer.subgraph >= 0])
-    if was is None or now is None or more is None:
+    there = {layer.name for layer in before.dla.layers if layer.subgraph >= 0}
+    fresh = [i for i, layer in enumerate(after.dla.layers) if layer.subgraph >= 0 and layer.name not in there]
+    new = after.costs.of(fresh)
+    if was is None or now is None or new is None:
         return "?"
-    return f"{was:.2f} → {now:.2f}" if not new or more < 0.005 else f"{was:.2f} → {now - more:.2f} + {more:.2f}"
+    return f"{was:.2f} → {now:.2f}" + (f" ({new:.2f} new)" if new >= 0.005 else "")
 
 
 def _left(layers: list[Verdict], tail_layers: int) -> str:

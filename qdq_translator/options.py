@@ -295,7 +295,8 @@ class TranslateOptions:
         default="mse",
         metavar="METHOD",
         help="range of an observed tensor: max (the largest magnitude), percentile (99.99), entropy (least divergence of 2048 to "
-        "4096 bins) or mse (least squared error); other ones for what an operator makes: mse,Add:max,Concat:percentile",
+        "4096 bins) or mse (least squared error; percentile where the data hold a few extreme values that mean nothing); other ones "
+        "for what an operator makes: mse,Add:max,Concat:percentile",
         group="Calibration",
     )
     calibrate_samples: Optional[int] = option(

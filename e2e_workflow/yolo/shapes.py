@@ -2,7 +2,7 @@
 
     python -m e2e_workflow.yolo.shapes FOLDER [--train yolo11n ...] [--epochs 20] [--count 2000]
 
-Writes FOLDER/train and FOLDER/val, PNG files of 96x96 pixels with `instances.json` as COCO has it, and FOLDER/NAME.pt for each
+Writes FOLDER/train and FOLDER/val, PNG files of 96x96 pixels with `instances.json` as COCO has it, and FOLDER/NAME_shapes.pt for each
 architecture.
 """
 
@@ -42,7 +42,7 @@ def write(folder: Path, count: int, seed: int) -> None:
 
 
 def train(folder: Path, name: str, epochs: int, count: int) -> None:
-    """An architecture of ultralytics, from its yaml, by its own loss; writes FOLDER/NAME.pt."""
+    """An architecture of ultralytics, from its yaml, by its own loss; writes FOLDER/NAME_shapes.pt."""
     import torch
     from ultralytics import YOLO
     from ultralytics.cfg import get_cfg
@@ -69,7 +69,7 @@ def train(folder: Path, name: str, epochs: int, count: int) -> None:
             schedule.step()
             total += float(loss.detach().sum())
         print(f"{name}: epoch {epoch + 1} of {epochs}, loss {total / steps / BATCH:.3f}", flush=True)
-    torch.save({"model": network.eval()}, str(folder / f"{name}.pt"))
+    torch.save({"model": network.eval()}, str(folder / f"{name}_shapes.pt"))
 
 
 def _batch(images: np.ndarray, objects: list[Objects], chosen: np.ndarray) -> dict[str, Any]:
