@@ -31,7 +31,7 @@ from qdq_translator.simulate.run import CodedEnds, Session
 from qdq_translator.simulate.task_metrics import MeanAveragePrecision, metric_of, overlap, top1
 from qdq_translator.tune.journal import Journal
 from qdq_translator.tune.meter import Meter, bootstrap_interval, paired_interval
-from qdq_translator.tune.points import Point, flags, group_moves, starts
+from qdq_translator.tune.points import Point, flags, group_moves, moves, starts
 from qdq_translator.workers.cluster import PATIENCE
 from tests.dask_cluster import free_port
 from tests.small_models import model
@@ -425,6 +425,14 @@ def test_starts_hold_what_people_choose() -> None:
     changes = {"infer_bounds": True, "infer_concat_scales": False, "recalibrate": (), "calibrate_method": "max"}
     assert Point.of(changes, ["l"]).plain(base) == Point((("calibrate_method", "max"),), ("l",))
     assert Point.of({"b": 1, "a": 2}, ["y", "x", "y"]) == Point((("a", 2), ("b", 1)), ("x", "y"))
+
+
+def test_moves_hold_every_treatment_of_shared_ranges() -> None:
+    on_dla = list(moves(TranslateOptions(target="orin-dla")))
+    shared = [move for move in on_dla if "unify_scales" in move]
+    assert {move["unify_scales"] for move in shared} == {"warn", "max"}
+    assert {move["max_bits_lost"] for move in shared if "max_bits_lost" in move} >= {1.0, 8.0}
+    assert not [move for move in moves(TranslateOptions()) if "unify_scales" in move or "dla_rewrites" in move]
 
 
 def test_group_moves_change_one_operator() -> None:

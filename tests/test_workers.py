@@ -79,7 +79,8 @@ def test_threads_and_processes_add_up_to_the_same_bits() -> None:
     ranges = shards(200)
     expected, _, count = InProcess(1).run(Floats(), ranges)
     assert count == 200 and expected != sum(sorted(Floats().open()(run)[0] for run in range(200)))
-    assert InProcess(3).run(Floats(), ranges)[0] == expected
+    for threads in (3, 16):
+        assert InProcess(threads).run(Floats(), ranges)[0] == expected
     for number in (1, 2, 3):
         with contextlib.closing(Processes(number)) as engine:
             total, pids, _ = engine.run(Floats(), ranges)

@@ -12,6 +12,8 @@ from qdq_translator.rules import inference_options
 MARKERS = "add_unary_ew_scales_for_dla"
 WORST = (2, 4, 8)
 """Of the model's own scales, how many `--recalibrate worst:N` gives up."""
+BITS = (1.0, 3.0, 8.0)
+"""That raising a shared range may cost a tensor, before its layers go to FP16 instead; no int8 tensor has more than 8."""
 GROUPS = ("Conv", "Add", "Mul", "Concat")
 """Operators whose outputs may have a calibration method of their own."""
 
@@ -76,13 +78,16 @@ def starts(base: TranslateOptions) -> list[Point]:
 
 
 def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
-    """Single changes of options, in a fixed order; a value may be the one that a point has already."""
+    """Single changes of options, in a fixed order; a value may be the one that a point has already. Shared ranges of a DLA are
+    reported, raised, or left to FP16 where raising costs too many bits; with data they are calibrated together as well (K1)."""
     for name in inference_options(markers=True):
         for value in (True, False):
             yield {name: value}
     if base.target != "gpu":
         for how in ("warn", "max"):
             yield {"unify_scales": how}
+        for bits in BITS:
+            yield {"unify_scales": "max", "max_bits_lost": bits}
         for value in (True, False):
             yield {"dla_rewrites": value}
     if base.calibrate is not None:

@@ -23,7 +23,7 @@ def print_outcome(results: dict[str, Any]) -> None:
         f"{counted(data['samples'], 'sample')}; {counted(results['evaluations'], 'evaluation')}"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("estimated ms", "GPU layers", "MACs in INT8", name, "drop"):
+    for heading in ("estimated ms", "GPU layers", "MACs in INT8", name.rpartition(":")[2], "drop"):
         table.add_column(heading, justify="right")
     table.add_column("what was changed", overflow="fold")
     for row in results["front"]:

@@ -13,12 +13,14 @@ from typing import Any, Iterator, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.workers.opened import KEPT, shard_of
+from qdq_translator.workers.opened import shard_of
 from qdq_translator.workers.packing import Packed, pack, unpack
 from qdq_translator.workers.work import Engine, Work
 
 PATIENCE = 4.0
 """Seconds: for the scheduler, and again for a first worker."""
+KEPT_PARTS = 2
+"""Pieces of work whose parts stay with the workers."""
 MOST_LOSSES = 3
 PAUSE = 1.0
 """Seconds in which the scheduler finds out which workers are left."""
@@ -36,7 +38,7 @@ class Cluster(Engine):
             ) from error
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._address = address
-        self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT)
+        self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT_PARTS)
         try:
             client: Any = distributed.Client
             self._client = client(address, timeout=PATIENCE, set_as_default=False)

@@ -1,0 +1,123 @@
+"""`tune` on a trained network that no calibration saves: what INT8 rounds is noise, and the stored denoiser is there to take noise
+out. Only FP16 sets keep its decibels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from e2e_workflow.denoiser import images
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.run import Session
+from qdq_translator.tune.bench import cost_of
+from qdq_translator.tune.points import Point
+
+pytest.importorskip("onnxruntime")
+MODEL = Path(images.__file__).with_name("denoiser_float.onnx")
+MAX_DROP = 0.5
+"""dB."""
+TARGET = ["--target", "orin-dla", "--platform", "jetpack-6.2", "--shapes", "input:1x3x32x32"]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    noisy, clean = images.pairs(100, images.VALIDATION)
+    np.savez(folder / "seen.npz", input=noisy, labels=clean)
+    np.savez(folder / "calibration.npz", input=images.pairs(64, images.TRAINING)[0])
+    return folder
+
+
+def tuned(pictures: Path, folder: Path, *goal: str) -> dict[str, Any]:
+    asked = ["tune", "-i", str(MODEL), "--data", str(pictures / "seen.npz"), "--metric", f"{images.__name__}:psnr"]
+    asked += ["--calibrate", str(pictures / "calibration.npz"), *TARGET, *goal, "--evaluations", "18"]
+    assert main([*asked, "-o", str(folder)]) == 0
+    found: dict[str, Any] = json.loads((folder / "denoiser_float_tune.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def outcome(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("tuned")
+    return folder, tuned(pictures, folder, "--max_drop", str(MAX_DROP))
+
+
+def test_the_pictures_are_the_same_but_for_their_noise() -> None:
+    noisy, clean = images.pairs(20, images.TEST)
+    inside = np.abs(clean) < 0.6
+    assert float((noisy - clean)[inside].std()) == pytest.approx(0.08, rel=0.02)
+    assert images.psnr({"y": clean + np.float32(0.02)}, clean) == pytest.approx(40, abs=1e-3)
+    again, _ = images.pairs(4, images.TEST)
+    assert np.array_equal(again, noisy[:4]) and not np.array_equal(again, images.pairs(4, images.VALIDATION)[0])
+
+
+def test_calibration_alone_does_not_hold_and_an_fp16_set_does(
+    pictures: Path, outcome: tuple[Path, dict[str, Any]]
+) -> None:
+    """Scored anew from the files that were written."""
+    folder, found = outcome
+    plain = [row["measured"]["drop"] for row in found["points"] if not row["kept_fp16"]]
+    best = found["best"]
+    assert len(plain) >= 4 and min(plain) > 3 * MAX_DROP
+    assert found["goal"]["holds"] and best["kept_fp16"] and best["measured"]["drop"] <= MAX_DROP
+    network = ImplicitNetwork.read(TranslationFiles.locate(str(folder)))
+    options = SimulationOptions(fp16=True, sigmoid_fp16=True)
+    session = Session(simulate(network, options).model, "simulated", one_thread=True)
+    with np.load(pictures / "seen.npz") as data:
+        values = [
+            images.psnr(session.run({"input": noisy[None]}), clean[None])
+            for noisy, clean in zip(data["input"], data["labels"])
+        ]
+    assert best["measured"]["score"] == pytest.approx(np.mean(values), abs=1e-9)
+
+
+def test_the_set_costs_no_more_than_those_that_people_choose(
+    pictures: Path, outcome: tuple[Path, dict[str, Any]]
+) -> None:
+    """Everything in FP16; the first and the last Conv, which costs more and does not even hold; the loudest tensors, as many as
+    the set of `tune` has."""
+    _, found = outcome
+    best = found["best"]["cost"]["milliseconds"]
+    base = TranslateOptions(
+        target="orin-dla",
+        platform="jetpack-6.2",
+        shapes=["input:1x3x32x32"],
+        calibrate=str(pictures / "calibration.npz"),
+    )
+    ranking = found["sensitivity"][0]
+    plan = translate(MODEL, Point.of(ranking["changes"]).options(base)).plan
+    convs = [layer.name for layer in plan if layer.op == "Conv"]
+    (added,) = found["additivity"][:1]
+    loudest = sorted(ranking["tensors"], key=lambda row: -row["noise_share"])[: added["tensors"]]
+    for kept in (
+        [layer.name for layer in plan if layer.precision != "none"],
+        [convs[0], convs[-1]],
+        [layer for row in loudest for layer in row["layers"]],
+    ):
+        cost = cost_of(translate(MODEL, Point.of(ranking["changes"], kept).options(base)))
+        assert cost.milliseconds is not None and best <= cost.milliseconds
+
+
+def test_noise_energies_add_up(outcome: tuple[Path, dict[str, Any]]) -> None:
+    _, found = outcome
+    assert found["additivity"]
+    for row in found["additivity"]:
+        assert row["tensors"] > 1 and row["measured_share"] == pytest.approx(row["expected_share"], abs=0.1)
+
+
+def test_a_budget_of_milliseconds_buys_decibels(
+    pictures: Path, outcome: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    _, found = outcome
+    plain = [row for row in found["points"] if not row["kept_fp16"]]
+    budget = (found["best"]["cost"]["milliseconds"] + min(row["cost"]["milliseconds"] for row in plain)) / 2
+    best = tuned(pictures, tmp_path, "--budget_ms", str(budget))["best"]
+    assert best["cost"]["milliseconds"] <= budget and best["measured"]["complete"]
+    assert MAX_DROP < best["measured"]["drop"] < min(row["measured"]["drop"] for row in plain) - 0.5
