@@ -323,7 +323,10 @@ _ROWS = (
             ("D9", "Neg, Div by a constant, and what only changes the scale become a Scale"),
             ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
-            ("D12", "Resize by sizes becomes Resize by integer factors"),
+            (
+                "D12",
+                "Resize becomes Resize by integer factors in a mode that the DLA has, and poolings where that is linear",
+            ),
             ("D13", "Conv with different or too large padding gets a larger kernel"),
             ("D14", "AveragePool without its padding (Xavier) becomes one with it and a product"),
             ("D15", "MaxPool with a window above 8 becomes several in a row, shared by those of one tensor"),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same
+from tests.dla.check import BATCHES, SCALE, both, covers, engine, feed_of, graph, ints, pair, same
+from tests.explicit_reference import run
 
 NEAREST = 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
 LINEAR = 'mode = "linear", coordinate_transformation_mode = "half_pixel"'
@@ -96,3 +97,61 @@ def test_not_with_unknown_sizes() -> None:
     made = translate(explicit, TranslateOptions(target="orin-dla", platform="jetpack-6.2", dla_rewrites=True))
     left = {row["op"]: row["why"] for row in made.rewrites.left(made.dla)}
     assert made.rewrites.applied == () and left["Resize"] == "its sizes are not known"
+
+
+@covers(2)
+@pytest.mark.parametrize("batch", BATCHES[:2])
+@pytest.mark.parametrize(
+    ("mode", "where", "rounding", "now"),
+    [
+        ("nearest", "tf_half_pixel_for_nn", "floor", ("asymmetric", "floor")),
+        ("nearest", "pytorch_half_pixel", "round_prefer_ceil", ("asymmetric", "floor")),
+        ("linear", "pytorch_half_pixel", "floor", ("half_pixel", "round_prefer_floor")),
+    ],
+)
+def test_case_2(mode: str, where: str, rounding: str, now: tuple[str, str], batch: str) -> None:
+    attributes = f'mode = "{mode}", coordinate_transformation_mode = "{where}", nearest_mode = "{rounding}"'
+    opset = 11 if where.startswith("tf") else 17
+    if opset == 11:
+        body = f"m = Resize <{attributes}> (q, roi, scales)\n"
+        more = {"roi": np.zeros(0, np.float32), "scales": np.float32([1, 1, 3, 2])}
+        explicit = graph("float[{N},2,3,4] x", "float[b,c,h,w] y", pair("x", "q") + body + END, batch, 13, **more)
+    else:
+        explicit = resized(attributes, 9, 8, batch)
+    found = same(explicit, batch, bits=True)
+    assert found.gpu() == (["Resize"], [])
+    node = found.rewritten.graph.producer["m"]
+    assert (node.get("coordinate_transformation_mode"), node.get("nearest_mode")) == now
+
+
+@covers(3)
+@pytest.mark.parametrize("batch", BATCHES[:2])
+@pytest.mark.parametrize("where", ["half_pixel", "pytorch_half_pixel"])
+@pytest.mark.parametrize(("high", "wide"), [(8, 8), (5, 7), (6, 1), (3, 8), (5, 5)])
+def test_case_3(high: int, wide: int, where: str, batch: str) -> None:
+    attributes = f'mode = "linear", coordinate_transformation_mode = "{where}"'
+    found = same(resized(attributes, 3 * high, 4 * wide, batch), batch, bits=False, relative=2e-6)
+    even = high % 2 == 0 or wide % 2 == 0
+    assert found.ops == ["Resize", *["AveragePool"] * (1 + even), "Relu"]
+    assert found.gpu() == (["Resize"], []) and "D12" in found.rules
+    made = [name for name in found.rewritten.tensor_scales if name.startswith("m_")]
+    assert {found.rewritten.scales[name].origin.rule for name in made} == {"D12"}
+
+
+def test_case_3_in_codes() -> None:
+    """With one scale for all, the simulated engine differs from a Resize that rounds once by one code at most."""
+    found = both(resized(LINEAR, 24, 32))
+    feed = feed_of(found.plain, "1", 3)
+    plain, rewritten = (run(engine(t).model, feed, ["y"])[0] for t in (found.plain, found.rewritten))
+    assert np.abs(plain - rewritten).max() <= 1.01 * SCALE
+
+
+@covers("linear by more than 8", "antialias")
+@pytest.mark.parametrize(
+    ("attributes", "factor", "why"), [(LINEAR, 9, "more than 8"), (f"{LINEAR}, antialias = 1", 6, "antialias")]
+)
+def test_not_by_these(attributes: str, factor: int, why: str) -> None:
+    opset = 18 if "antialias" in attributes else 17
+    found = same(resized(attributes, 3 * factor, 4 * factor, opset=opset), platform="jetpack-6.2")
+    assert "D12" not in found.rules
+    assert why in found.reason(found.rewritten.graph.producer["m"].name)
