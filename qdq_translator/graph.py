@@ -7,6 +7,7 @@ Initializers are ONNX `TensorProto`s, or `Weight`s where they are large or were 
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import Counter
 from typing import Any, Iterable, Iterator, Optional
 
@@ -72,8 +73,14 @@ class Node:
 
     @classmethod
     def from_proto(cls, proto: onnx.NodeProto) -> Node:
+        # one object a name: whoever looks a name up finds it without comparing letters
         node = cls(
-            proto.op_type, proto.input, proto.output, proto.name, proto.domain, {a.name: a for a in proto.attribute}
+            sys.intern(proto.op_type),
+            map(sys.intern, proto.input),
+            map(sys.intern, proto.output),
+            proto.name,
+            proto.domain,
+            {a.name: a for a in proto.attribute},
         )
         node.doc = proto.doc_string
         if hasattr(proto, "metadata_props"):
@@ -195,11 +202,11 @@ class Graph:
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_value < 0:  # some exporters' word for unknown; ONNX's inference aborts the process over it
                     dim.ClearField("dim_value")
-        graph.initializers = {t.name: t for t in proto.initializer}
+        graph.initializers = {sys.intern(t.name): t for t in proto.initializer}
         # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (fact 4.8)
-        graph.inputs = {v.name: v for v in proto.input if v.name not in graph.initializers}
-        graph.outputs = {v.name: v for v in proto.output}
-        graph.value_info = {v.name: v for v in proto.value_info}
+        graph.inputs = {sys.intern(v.name): v for v in proto.input if v.name not in graph.initializers}
+        graph.outputs = {sys.intern(v.name): v for v in proto.output}
+        graph.value_info = {sys.intern(v.name): v for v in proto.value_info}
         nodes = [Node.from_proto(n) for n in proto.node]
         for node in nodes:
             if any(a.type in _SUBGRAPH_TYPES for a in node.attributes.values()):
