@@ -190,8 +190,8 @@ class _Judge:
             rounding="away" if target == "xavier-dla" else "even", fp16=True, sigmoid_fp16=target.endswith("dla")
         )
         self._ranked: dict[Point, list[tuple[Candidate, float]]] = {}
-        self._simulated: dict[Point, onnx.ModelProto] = {}
-        """Of the last point that was asked for."""
+        self._simulated: dict[Point, tuple[onnx.ModelProto, str]] = {}
+        """Of the last point that was asked for, with what the model is known by."""
 
     def tell(self, found: Evaluated, best: Optional[Evaluated], count: int) -> None:
         held = "nothing holds so far" if best is None else f"best so far {_words(best)}"
@@ -203,21 +203,22 @@ class _Judge:
     def cost(self, point: Point) -> Optional[Cost]:
         return self._bench.cost(point)
 
-    def _model(self, point: Point) -> onnx.ModelProto:
+    def _model(self, point: Point) -> tuple[onnx.ModelProto, str]:
         if point not in self._simulated:
-            self._simulated = {point: simulate(self._bench.network(point), self._simulation).model}
+            model = simulate(self._bench.network(point), self._simulation).model
+            self._simulated = {point: (model, pack(model).digest)}
         return self._simulated[point]
 
     def identity(self, point: Point) -> str:
-        return pack(self._model(point)).digest
+        return self._model(point)[1]
 
     def measure(self, point: Point, most: float) -> Measured:
-        key = self.identity(point)
+        model, key = self._model(point)
         known = self._journal.evaluation(key)
         if known is not None and (known["complete"] or known["most"] == most):
             del known["most"]
             return Measured.from_dict(known)
-        measured = self._meter.measure(self._model(point), most)
+        measured = self._meter.measure(model, most)
         self._journal.add_evaluation(key, {**measured.as_dict(), "most": most})
         return measured
 

@@ -239,18 +239,25 @@ class Search:
         self.additivity.append((len(chosen), sum(share for _, share in chosen), together))
 
     def _spend(self, base: Evaluated, ordered: list[tuple[Candidate, float]]) -> None:
-        """As many candidates as the budget has room for, measured at every doubling."""
-        chosen: list[tuple[Candidate, float]] = []
-        for row in ordered:
-            cost = self._judge.cost(_plus(base.point, *(candidate for candidate, _ in [*chosen, row])))
-            if cost is None or not self._goal.can_hold(cost):
-                continue
-            chosen.append(row)
-            if len(chosen) & (len(chosen) - 1) == 0:
-                self._with(base, chosen)
-        if chosen:
+        """As many candidates as the budget has room for, measured at every doubling; and the same with the loudest first, because
+        many cheap ones can leave no room for one that counts."""
+        fills = [self._fill(base, rows) for rows in (ordered, sorted(ordered, key=lambda row: -row[1]))]
+        size = 1
+        while size < len(fills[0]):
+            self._with(base, fills[0][:size])
+            size *= 2
+        for chosen in filter(None, fills):
             self._with(base, chosen)
-            self._check_additivity(base, chosen)
+        if fills[0]:
+            self._check_additivity(base, max(fills, key=lambda rows: sum(share for _, share in rows)))
+
+    def _fill(self, base: Evaluated, rows: Sequence[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
+        chosen: list[tuple[Candidate, float]] = []
+        for row in rows:
+            cost = self._judge.cost(_plus(base.point, *(candidate for candidate, _ in [*chosen, row])))
+            if cost is not None and self._goal.can_hold(cost):
+                chosen.append(row)
+        return chosen
 
     # ---------------------------------------------------------------- single changes
 
