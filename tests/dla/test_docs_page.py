@@ -7,7 +7,7 @@ import dataclasses
 import onnx
 import pytest
 
-from benchmarks import no_ops
+from benchmarks import dla_rewrites, no_ops
 from benchmarks.dla_rewrites import EXAMPLE_MODEL, OPTIONS, PAGE, codes_of, page, rules, zoo_table
 from qdq_translator import translate
 from qdq_translator.passes.dla import RULES
@@ -21,10 +21,20 @@ def test_rules_are_up_to_date() -> None:
     assert {module.RULE for module in RULES} == {f"D{n}" for n in range(1, len(RULES) + 1)}
 
 
-def test_table_is_up_to_date() -> None:
+def predicted(text: str) -> list[list[str]]:
+    """Rows of the table without the columns that ONNX Runtime computes, and the lines below it."""
+    text = text.partition("<!-- table -->\n")[2].partition("<!-- end of table -->")[0]
+    cells = ([cell.strip() for cell in line.split("|")[1:-1]] or [line] for line in text.splitlines())
+    return [[*row[:5], *row[9:]] for row in cells]
+
+
+def test_table_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     need_shared(ZOO)
+    monkeypatch.setattr(dla_rewrites, "difference", lambda before, after: 0.0)
+    monkeypatch.setattr(dla_rewrites, "codes_of", lambda *_: dla_rewrites.Codes(0, 100.0, 100.0, 100.0, None, 0))
     text = PAGE.read_text(encoding="utf-8")
-    assert page(text, "table", zoo_table(ZOO / "mini")) == text
+    assert len(predicted(text)) > 40
+    assert predicted(page(text, "table", zoo_table(ZOO / "mini"))) == predicted(text)
 
 
 @pytest.mark.parametrize("stem", no_ops.WITH_CASTS)
