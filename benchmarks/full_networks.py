@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from e2e_workflow.common.symmetric import quantize_symmetric
+from benchmarks.symmetric import quantize_symmetric
 
 
 def _warm(network: Any, side: int) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from e2e_workflow.common.symmetric import quantize_symmetric
+from benchmarks.symmetric import quantize_symmetric
 from e2e_workflow.yolo import coco
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as command

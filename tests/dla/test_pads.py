@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qdq_translator.passes import dla
+from qdq_translator.passes.dla import pads
 from tests.dla.check import BATCHES, SCALE, both, covers, graph, ints, pair, same
 
 X = "float[{N},3,4,5] x"
@@ -83,3 +85,13 @@ def test_not_with_other_inputs(shape: str, pads: list[int]) -> None:
     out = "float[b,c,h,w] y" if len(pads) == 8 else "float[b,c,h] y"
     found = both(graph(f"float[{shape}] x", out, pair("x", "q") + "m = Pad (q, pads)\n" + END, pads=ints(*pads)))
     assert "Pad" in found.ops and "D10" not in found.rules
+
+
+def test_padding_by_nothing_is_left_whatever_comes_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule D9 makes a Scale of it; without that rule it stays, and those behind it are still looked at."""
+    monkeypatch.setattr(dla, "RULES", (pads,))
+    body = pair("x", "q") + "m = Pad (q, none)\n" + pair("m", "p", "s2") + "n = Pad (p, some)\n" + pair("n", "o", "s2")
+    more = {"none": ints(*[0] * 8), "some": ints(0, 0, 1, 1, 0, 0, 1, 1), "s2": np.float32(SCALE / 2)}
+    found = both(graph(X, "float[b,c,h,w] y", body + "y = Relu (o)", **more))
+    assert found.rules == ["D10"] and found.ops == ["Pad", "Conv", "Relu"]
+    assert found.reason(found.rewritten.graph.producer["m"].name)
