@@ -311,14 +311,17 @@ _ROWS = (
             ("D3", "Conv (with its activation) before a channel Split or Slice becomes one Conv a part"),
             (
                 "D4",
-                "GlobalAveragePool, ReduceMean over H and W and large AveragePool become AveragePool of at most 8 x 8, in a row",
+                "means and sums over H and W or over channels become AveragePool of at most 8 x 8, in a row, or a Conv",
             ),
             (
                 "D5",
                 "Gemm and MatMul with constant weights become 1x1 Conv, with the layers around them, on [N, C, 1, 1]",
             ),
             ("D6", "Flatten, Squeeze and Unsqueeze become Reshape"),
-            ("D7", "HardSigmoid and HardSwish become Scale, clipped Relu and product"),
+            (
+                "D7",
+                "HardSigmoid, HardSwish, Clip, Mish and Softsign become Scale, clipped Relu and other layers that the DLA has",
+            ),
             ("D8", "Mean of several inputs becomes a Sum and a Scale"),
             ("D9", "Neg, Div by a constant, and what only changes the scale become a Scale"),
             ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),

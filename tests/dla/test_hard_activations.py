@@ -1,4 +1,4 @@
-"""Rule D7: HardSigmoid and HardSwish become Scale, clipped Relu and product."""
+"""Rule D7: HardSigmoid, HardSwish, Clip, Mish and Softsign."""
 
 from __future__ import annotations
 
@@ -84,3 +84,67 @@ def test_not(shape: str, op: str) -> None:
     found = both(graph(f"float[{shape}] x", f"float[{shape}] y", pair("x", "q") + f"m = {op} (q)\n" + END))
     assert op in found.ops and not found.rules
     assert "four dimensions" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+INF = float("inf")
+
+
+@covers(3)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("low", "high"), [(-1, 1), (0, 0.25), (-3, 200), (0.5, 0.75), (-INF, 1), (-1, INF), (-INF, -0.5), (-2, -0.5)]
+)
+def test_case_3_any_clip(low: float, high: float, batch: str) -> None:
+    bounds = {"low": np.float32(low), "high": np.float32(high)}
+    names = ["" if np.isinf(value) else name for name, value in (("low", low), ("high", high))]
+    used = {name: value for name, value in bounds.items() if name in names}
+    body = pair("x", "q") + f"m = Clip (q, {', '.join(names).rstrip(', ')})\n" + END
+    found = same(graph(X, "float[b,c,h,w] y", body, batch, **used), batch, relative=2e-6)
+    limited = "Relu" if np.inf in np.abs([low, high]) else "Clip"
+    assert found.ops == ["BatchNormalization", limited, "BatchNormalization", "Relu"]
+    assert found.gpu() == (["Clip"], [])
+    if limited == "Clip":
+        clip = found.rewritten.graph.producer["m_clipped"]
+        bound = float(found.rewritten.graph.array(clip.inputs[2]))  # type: ignore[arg-type]
+        assert 1 <= bound <= 127 and found.rewritten.tensor_scales["m_clipped"] == f32(bound / 127)
+
+
+ORIN_10 = {"platform": "jetpack-6.2"}
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("op", "ops"),
+    [
+        pytest.param(
+            "Mish", ["Sigmoid", "BatchNormalization", "Mul", "BatchNormalization", "Div", "Mul"], marks=covers(4)
+        ),
+        pytest.param("Softsign", ["Abs", "BatchNormalization", "Div"], marks=covers(5)),
+    ],
+)
+def test_cases_4_and_5(op: str, ops: list[str], batch: str) -> None:
+    body = pair("x", "q") + f"m = {op} (q)\n" + END
+    found = same(graph(X, "float[b,c,h,w] y", body, batch, opset=18), batch, relative=2e-6, **ORIN_10)
+    assert found.ops == [*ops, "Relu"] and found.gpu()[1] == []
+    rules = {
+        found.rewritten.scales[name].origin.rule for name in found.rewritten.tensor_scales if name.startswith("m_")
+    }
+    assert rules == {"D7"}
+
+
+@pytest.mark.parametrize(
+    ("op", "why", "options"),
+    [
+        pytest.param(
+            "Clip (q, low2)", "bounds", {}, marks=covers("bounds that are not constant numbers"), id="computed bound"
+        ),
+        pytest.param(
+            "Softsign (q)", "quotient", {}, marks=covers("cases 4 and 5 where the DLA has no Div"), id="no quotient"
+        ),
+    ],
+)
+def test_not_these(op: str, why: str, options: dict[str, str]) -> None:
+    body = pair("x", "q") + ("low2 = ReduceMin <keepdims = 0> (q)\n" if "low2" in op else "") + f"m = {op}\n" + END
+    found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, opset=17), **options)
+    assert "D7" not in found.rules
+    assert why in found.reason(found.rewritten.graph.producer["m"].name)

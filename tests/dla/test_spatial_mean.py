@@ -13,7 +13,7 @@ from tests.explicit_reference import run
 
 END = pair("m", "p") + "y = Relu (p)"
 PRIME = covers("another prime factor above 8")
-UNEVEN = covers("a window that does not divide H or W (with ceil_mode too)")
+STRIDE = covers("windows above 32, or strides above 8, in case 5")
 
 
 def mean(op: str, size: str, batch: str, opset: int = 17, **arrays: np.ndarray):  # type: ignore[no-untyped-def]
@@ -145,16 +145,23 @@ def test_case_4_every_prime_up_to_31(prime: int) -> None:
         pytest.param("GlobalAveragePool (q)", "143,8", "prime factor", marks=PRIME),
         pytest.param(f"AveragePool <{window(13, 13)}> (q)", "26,26", "prime factor", marks=PRIME),
         pytest.param("GlobalAveragePool (q)", "h,w", "known", marks=covers("where H or W is unknown")),
-        pytest.param("ReduceMean <axes = [1]> (q)", "4,4", "H and W only", marks=covers("ReduceMean over other axes")),
-        pytest.param(f"AveragePool <{window(10, 5)}> (q)", "20,20", "overlap", marks=covers("windows that overlap")),
+        pytest.param(
+            "ReduceMean <axes = [1, 2]> (q)", "4,4", "H and W only", marks=covers("reductions over other axes")
+        ),
         pytest.param(
             f"AveragePool <{window(10, 10)}, pads = [1, 1, 1, 1]> (q)",
             "20,20",
-            "padded",
-            marks=covers("padded windows"),
+            "padding does not count",
+            marks=covers("padded windows whose padding does not count"),
         ),
-        pytest.param(f"AveragePool <{window(10, 10)}> (q)", "25,20", "divide", marks=UNEVEN),
-        pytest.param(f"AveragePool <{window(10, 10)}, ceil_mode = 1> (q)", "20,25", "divide", marks=UNEVEN),
+        pytest.param(f"AveragePool <{window(10, 10)}> (q)", "25,20", "strides", marks=STRIDE),
+        pytest.param(f"AveragePool <{window(33, 1)}> (q)", "34,34", "strides", marks=STRIDE),
+        pytest.param(
+            f"AveragePool <{window(10, 8)}, ceil_mode = 1> (q)",
+            "20,25",
+            "rounds",
+            marks=covers("ceil_mode where windows do not divide H or W"),
+        ),
     ],
 )
 def test_not(op: str, size: str, why: str) -> None:
@@ -169,7 +176,12 @@ def test_not(op: str, size: str, why: str) -> None:
 @pytest.mark.parametrize(
     "attributes, size, out",
     [
-        pytest.param('kernel_shape = [16, 16], auto_pad = "SAME_UPPER"', 16, 16, marks=covers("padded windows")),
+        pytest.param(
+            'kernel_shape = [16, 16], auto_pad = "SAME_UPPER"',
+            16,
+            16,
+            marks=covers("padded windows whose padding does not count"),
+        ),
         pytest.param(f"{window(10, 10)}, dilations = [2, 2]", 20, 1, marks=covers("dilated windows")),
     ],
 )
@@ -179,3 +191,50 @@ def test_not_where_windows_are_padded_by_auto_pad_or_dilated(attributes: str, si
         graph(f"float[1,2,{size},{size}] x", f"float[1,2,{out},{out}] y", body, opset=19), platform="jetpack-6.2"
     )
     assert found.ops == ["AveragePool", "Relu"] and not found.rules
+
+
+@covers(5)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("attributes", "size"),
+    [
+        (window(9, 1), "12,11"),
+        (window(10, 8), "25,20"),
+        (f"{window(9, 2)}, pads = [4, 3, 4, 3], count_include_pad = 1", "20,21"),
+        ("kernel_shape = [11, 2], strides = [1, 1], pads = [5, 0, 5, 0], count_include_pad = 1", "20,21"),
+        ("kernel_shape = [32, 9], strides = [3, 3]", "33,20"),
+    ],
+)
+def test_case_5_windows_that_overlap(attributes: str, size: str, batch: str) -> None:
+    explicit = mean(f"AveragePool <{attributes}> (q)", size, batch)
+    found = same(explicit, batch)
+    assert found.ops == ["Conv", "Relu"] and found.gpu() == (["AveragePool"], [])
+    conv = next(iter(found.rewritten.graph.nodes))
+    codes = found.rewritten.graph.array(conv.inputs[1])
+    assert codes is not None and len(np.unique(codes)) == 1 and conv.get("group") == 4
+
+
+@covers(6)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("op", ["ReduceMean <axes = [1]> (q)", "ReduceMean <axes = [-3]> (q)", "ReduceSum (q, one)"])
+def test_case_6_over_channels(op: str, batch: str) -> None:
+    found = same(mean(op, "5,3", batch, **({"one": ints(1)} if "one" in op else {})), batch, bits="Sum" in op)
+    assert found.ops == ["Conv", "Relu"] and len(found.gpu()[0]) == 1 and not found.gpu()[1]
+    assert found.rewritten.types.shape("m")[1:] == (1, 5, 3)  # type: ignore[index]
+
+
+@covers(7)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("axes", "count"), [([2, 3], 96), ([2], 12), ([-1], 8)])
+def test_case_7_sums(axes: list[int], count: int, batch: str) -> None:
+    found = same(mean("ReduceSum (q, axes)", "12,8", batch, axes=ints(*axes)), batch)
+    assert found.ops[-2:] == ["BatchNormalization", "Relu"] and set(found.ops[:-2]) == {"AveragePool"}
+    assert found.gpu() == (["ReduceSum"], [])
+    scale = next(n for n in found.rewritten.graph.nodes if n.op_type == "BatchNormalization").inputs[1]
+    assert found.rewritten.graph.array(scale).tolist() == [count] * 4  # type: ignore[union-attr]
+
+
+def test_case_7_without_keepdims() -> None:
+    body = pair("x", "q") + "m = ReduceSum <keepdims = 0> (q, axes)\n" + pair("m", "p") + "y = Relu (p)"
+    found = same(graph("float[3,4,6,8] x", "float[b,c] y", body, axes=ints(2, 3)), "3")
+    assert found.ops == ["AveragePool", "BatchNormalization", "Reshape", "Relu"]

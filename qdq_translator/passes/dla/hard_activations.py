@@ -1,40 +1,53 @@
-"""Rule D7: HardSigmoid and HardSwish become Scale, clipped Relu and product.
+"""Rule D7: HardSigmoid, HardSwish, Clip, Mish and Softsign become Scale, clipped Relu, Sigmoid, Abs, product and quotient.
 
 1. `HardSigmoid(x) = Clip(alpha * x + beta, 0, 1)`
 2. `HardSwish(x)   = x * Clip(r / 6 * (x + 3), 0, r) / r`, where r is the range of x (its scale times 127; at least 1 and at
    most 127, as the DLA requires of a clipped Relu), or 6 where x has no scale of the model's own. Both factors of the product
    then have the same range, as the DLA requires (NvInfer.h), and neither loses resolution for it.
 
+3. `Clip(x, a, b) = Clip(k * (x - a), 0, k * (b - a)) / k + a`, where k = 1 or else the number that brings the clipped Relu's bound
+   into [1, 127], as the DLA has it; without an upper bound Relu takes the place of the clipped one, and without a lower one
+   `Clip(x, -inf, b) = b - Relu(b - x)`
+4. `Mish(x) = x * n / (2 - n)`, where n = s * (2 - s) and s = Sigmoid(x), which is x * Tanh(Softplus(x)); where the DLA has Div (TensorRT
+   8.6.12 on)
+5. `Softsign(x) = x / (1 + Abs(x))`, likewise
+
 A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
 
 Scales of the new tensors, given only where the original's output has one: before HardSigmoid's Clip the output's (int8
 saturation and the clamp cut the same values); HardSwish's Scale and Clip r/127, for the same reason; its product r times the
 output's.
-Not: tensors that are not four-dimensional; an unknown number of channels.
+Of a Clip's new tensors that from 0 has k * (b - a) / 127, or k times the output's without an upper bound. Those of Mish that have bounds have these (rule
+B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient.
+Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4 and 5 where the
+DLA has no Div.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Callable
+
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.operators import coefficients
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D7"
+_DIV_SINCE = (8, 6, 12)
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("HardSigmoid", "HardSwish"):
+    for node in rewriter.nodes(*_CASES):
         if not rewriter.rejected(node):
             continue
         channels = rewriter.channels(node.inputs[0])
         if channels is None:
             rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
-        elif node.is_op("HardSigmoid"):
-            _hard_sigmoid(rewriter, node, channels)
         else:
-            _hard_swish(rewriter, node, channels)
+            _CASES[node.op_type](rewriter, node, channels)
 
 
 def _clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: type) -> Node:
@@ -73,3 +86,92 @@ def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
     for name, layer in ((shifted, nodes[0]), (gate, nodes[1])):
         rewriter.derive(RULE, name, source, layer, 0.0, bound / 127, needs=[target], note="range of the clamp")
     rewriter.derive(RULE, product, target, nodes[2], factor=bound, note=f"{bound:.4g} times the output's range")
+
+
+def _any_clip(rewriter: Rewriter, node: Node, channels: int) -> None:
+    """Case 3."""
+    source, target = node.inputs[0], node.outputs[0]
+    dtype = rewriter.dtype(source)
+    low, high = operators.clip_bounds(node, rewriter.graph.array)
+    if dtype is None or low is None or high is None or not low < high or (math.isinf(low) and math.isinf(high)):
+        rewriter.leave(node, "its bounds are not constant numbers, the lower one below the upper one")
+        return
+    names = [rewriter.node(f"{node.name}_{part}") for part in ("from_zero", "clip")]
+    shifted, clipped = (rewriter.tensor(f"{target}_{part}") for part in ("from_zero", "clipped"))
+    down = math.isinf(low)
+    end = high if down else low
+    width = high - low
+    factor = -1.0 if down else 1.0 if math.isinf(high) else min(max(width, 1.0), 127.0) / width
+    first = rewriter.scale_layer(source, shifted, channels, factor, -factor * end, names[0], dtype)
+    if math.isinf(width):
+        middle = Node("Relu", [shifted], [clipped], names[1])
+    else:
+        middle = _clip(rewriter, shifted, clipped, factor * width, names[1], dtype)
+    last = rewriter.scale_layer(clipped, target, channels, 1 / factor, end, node.name, dtype)
+    rewriter.replace(RULE, node, [first, middle, last])
+    for name, layer in ((shifted, first), (clipped, middle)):
+        if math.isinf(width):
+            note = "what holds the distance from the bound"
+            rewriter.derive(RULE, name, target, layer, 1.0, abs(end) / 127, note=note)
+        else:
+            rewriter.derive(
+                RULE, name, target, layer, 0.0, factor * width / 127, needs=[target], note="range of the clamp"
+            )
+
+
+def _may_divide(rewriter: Rewriter, node: Node) -> bool:
+    if rewriter.settings.hardware.tensorrt >= _DIV_SINCE:
+        return True
+    rewriter.leave(node, "it needs a quotient, which the DLA has from TensorRT 8.6.12 on")
+    return False
+
+
+def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
+    """Case 4."""
+    source, target = node.inputs[0], node.outputs[0]
+    dtype = rewriter.dtype(source)
+    if dtype is None or not _may_divide(rewriter, node):
+        return
+    parts = ("sigmoid", "rest", "product", "divisor", "gate")
+    s, rest, product, divisor, gate = (rewriter.tensor(f"{target}_{part}") for part in parts)
+    names = [rewriter.node(f"{node.name}_{part}") for part in parts]
+    nodes = [
+        Node("Sigmoid", [source], [s], names[0]),
+        rewriter.scale_layer(s, rest, channels, -1.0, 2.0, names[1], dtype),
+        Node("Mul", [s, rest], [product], names[2]),
+        rewriter.scale_layer(product, divisor, channels, -1.0, 2.0, names[3], dtype),
+        Node("Div", [product, divisor], [gate], names[4]),
+        Node("Mul", [source, gate], [target], node.name),
+    ]
+    rewriter.replace(RULE, node, nodes)
+    for layer, bound in zip(nodes, (1, 2, 1, 2, 1)):
+        rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, bound / 127, needs=[target], note="its bound")
+
+
+def _softsign(rewriter: Rewriter, node: Node, channels: int) -> None:
+    """Case 5."""
+    source, target = node.inputs[0], node.outputs[0]
+    dtype = rewriter.dtype(source)
+    if dtype is None or not _may_divide(rewriter, node):
+        return
+    size, divisor = (rewriter.tensor(f"{target}_{part}") for part in ("size", "divisor"))
+    names = [rewriter.node(f"{node.name}_{part}") for part in ("size", "divisor")]
+    nodes = [
+        Node("Abs", [source], [size], names[0]),
+        rewriter.scale_layer(size, divisor, channels, 1.0, 1.0, names[1], dtype),
+        Node("Div", [source, divisor], [target], node.name),
+    ]
+    rewriter.replace(RULE, node, nodes)
+    rewriter.derive(RULE, size, source, nodes[0], needs=[target], note="the same magnitudes")
+    rewriter.derive(
+        RULE, divisor, source, nodes[1], 1.0, 1 / 127, needs=[target], note="one more than the input's range"
+    )
+
+
+_CASES: dict[str, Callable[[Rewriter, Node, int], None]] = {
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
+    "Clip": _any_clip,
+    "Mish": _mish,
+    "Softsign": _softsign,
+}

@@ -12,14 +12,19 @@ input and output of a pooling, NvInfer.h); the pool before a Reshape that of the
    Conv with a kernel of that size and all weights 1 / (height * width) of its window: their codes are 127, so that they are
    exact.
 
-Not: where H or W is unknown; another prime factor above 8; ReduceMean over other axes; a window that does not divide H or W
-(with ceil_mode too); windows that overlap; padded windows; dilated windows.
+5. `AveragePool` with a window of 9 to 32 that overlaps the next one, does not divide H or W, or is padded with zeros that
+   count -> a depthwise Conv with that window and all weights 1 / (height * width), exact likewise.
+6. `ReduceMean` and `ReduceSum` over the channels, with keepdims 1 -> a 1x1 Conv to one channel with all weights 1 / C, or 1
+7. `ReduceSum` over H, W or both -> the mean as above, then a Scale by the number of values
+
+Not: where H or W is unknown; another prime factor above 8; reductions over other axes; ceil_mode where windows do not divide H or W;
+padded windows whose padding does not count; dilated windows; windows above 32, or strides above 8, in case 5.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Optional
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
@@ -29,6 +34,7 @@ from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D4"
 WINDOW = 8
+_MOST_CHANNELS = 8192
 
 
 @functools.lru_cache(maxsize=None)
@@ -61,25 +67,27 @@ def _parts(size: int, whole: bool) -> Optional[tuple[tuple[int, ...], int]]:
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("GlobalAveragePool", "ReduceMean", "AveragePool"):
+    for node in rewriter.nodes("GlobalAveragePool", "ReduceMean", "ReduceSum", "AveragePool"):
         limits = rewriter.rejected_by(node)
         if "P2" in limits if node.is_op("AveragePool") else limits:
             _rewrite(rewriter, node)
 
 
 def _rewrite(rewriter: Rewriter, node: Node) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    image = rewriter.image(source)
-    if image is None:
+    source = node.inputs[0]
+    image, dtype = rewriter.image(source), rewriter.dtype(source)
+    if image is None or dtype is None:
         rewriter.leave(node, "its input does not have four dimensions with known channels, H and W")
         return
     height, width = image[2:]
+    if node.is_op("ReduceMean", "ReduceSum") and _axes(rewriter, node) == {1} and node.get("keepdims", 1):
+        _over_channels(rewriter, node, image[1], dtype)
+        return
     window = _window(rewriter, node, height, width)
     if window is None:
         return
     parts = [_parts(size, size == whole) for size, whole in zip(window, (height, width))]
-    dtype = rewriter.dtype(source)
-    if parts[0] is None or parts[1] is None or dtype is None:
+    if parts[0] is None or parts[1] is None:
         rewriter.leave(node, f"{window[0]}x{window[1]} has a prime factor above {WINDOW} that no Conv can take")
         return
     (rows, high), (columns, wide) = parts[0], parts[1]
@@ -87,43 +95,80 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     windows = list(zip(rows + (1,) * (length - len(rows)), columns + (1,) * (length - len(columns))))
     if max(high, wide) > 1 or not windows:
         windows.append((high, wide))
-    count = len(windows)
+    _in_a_row(rewriter, node, windows, image[1], dtype, window[0] * window[1])
+
+
+def _in_a_row(
+    rewriter: Rewriter, node: Node, windows: Sequence[tuple[int, int]], channels: int, dtype: type, values: int
+) -> None:
+    """The poolings, a Scale where the sum of so many `values` is wanted, a Reshape where dimensions go."""
+    source, target = node.inputs[0], node.outputs[0]
     shape = rewriter.types.shape(target)
-    flat = bool(node.is_op("ReduceMean") and not node.get("keepdims", 1))
+    flat = bool(node.is_op("ReduceMean", "ReduceSum") and not node.get("keepdims", 1))
+    sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]
+    if flat and (shape is None or len(sizes) != len(shape)):
+        rewriter.leave(node, "the shape of its output is not known")
+        return
+    count = len(windows) + node.is_op("ReduceSum") + flat
     nodes: list[Node] = []
     current = source
-    for number, (r, c) in enumerate(windows):
+    for number in range(count):
         last = number == count - 1
-        output = target if last and not flat else rewriter.tensor(f"{target}_mean{number}")
-        name = node.name if last and not flat else rewriter.node(f"{node.name}_mean{number}")
-        if max(r, c) <= WINDOW:
-            nodes.append(Node("AveragePool", [current], [output], name, kernel_shape=[r, c], strides=[r, c]))
+        output = target if last else rewriter.tensor(f"{target}_mean{number}")
+        name = node.name if last else rewriter.node(f"{node.name}_mean{number}")
+        if number < len(windows):
+            nodes.append(_pooling(rewriter, current, output, name, windows[number], channels, dtype))
+        elif flat and last:
+            nodes.append(rewriter.reshape(current, output, sizes, name))
         else:
-            channels = image[1]
-            rewriter.afford(node.name, channels, r, c)
-            weight = rewriter.constant(f"{name}.weight", np.full((channels, 1, r, c), 1 / (r * c), dtype))
-            nodes.append(Node("Conv", [current, weight], [output], name, kernel_shape=[r, c], group=channels))
+            nodes.append(rewriter.scale_layer(current, output, channels, float(values), 0.0, name, dtype))
         current = output
-    if flat:
-        sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]
-        if shape is None or len(sizes) != len(shape):
-            rewriter.leave(node, "the shape of its output is not known")
-            return
-        nodes.append(rewriter.reshape(current, target, sizes, node.name))
     rewriter.replace(RULE, node, nodes)
-    for pool in nodes[: count - (not flat)]:
-        name = pool.outputs[0]
-        if flat and pool is nodes[count - 1]:
-            rewriter.derive(RULE, name, target, pool, note="the same values as its Reshape's output")
+    for number, layer in enumerate(nodes[:-1]):
+        if flat and number == count - 2:
+            rewriter.derive(RULE, layer.outputs[0], target, layer, note="the same values as its Reshape's output")
         else:
-            rewriter.derive(RULE, name, source, pool, needs=[target], note="scale of the pooling's input")
+            rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the pooling's input")
+
+
+def _pooling(
+    rewriter: Rewriter,
+    source: str,
+    target: str,
+    name: str,
+    window: tuple[int, int],
+    channels: int,
+    dtype: type,
+    **more: Any,
+) -> Node:
+    """AveragePool, or a depthwise Conv where the window is too large; more: attributes of a Conv."""
+    rows, columns = window
+    if max(window) <= WINDOW:
+        return Node("AveragePool", [source], [target], name, kernel_shape=[rows, columns], strides=[rows, columns])
+    rewriter.afford(name, channels, rows, columns)
+    weight = rewriter.constant(f"{name}.weight", np.full((channels, 1, rows, columns), 1 / (rows * columns), dtype))
+    return Node("Conv", [source, weight], [target], name, kernel_shape=[rows, columns], group=channels, **more)
+
+
+def _over_channels(rewriter: Rewriter, node: Node, channels: int, dtype: type) -> None:
+    """Case 6."""
+    if channels > _MOST_CHANNELS:
+        rewriter.leave(node, f"it reduces more than {_MOST_CHANNELS} channels")
+        return
+    values: np.ndarray = np.full((1, channels, 1, 1), 1 / channels if node.is_op("ReduceMean") else 1.0, dtype)
+    weight = rewriter.constant(f"{node.name}.weight", values)
+    rewriter.replace(RULE, node, [Node("Conv", [node.inputs[0], weight], node.outputs, node.name, kernel_shape=[1, 1])])
+
+
+def _axes(rewriter: Rewriter, node: Node) -> set[int]:
+    return set(operators.non_negative(operators.axes(node, rewriter.graph.array), 4) or ())
 
 
 def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional[tuple[int, int]]:
     if node.is_op("GlobalAveragePool"):
         return height, width
-    if node.is_op("ReduceMean"):
-        found = set(operators.non_negative(operators.axes(node, rewriter.graph.array), 4) or ())
+    if node.is_op("ReduceMean", "ReduceSum"):
+        found = _axes(rewriter, node)
         if not found or not found <= {2, 3}:
             rewriter.leave(node, "it does not reduce H and W only")
             return None
@@ -132,13 +177,30 @@ def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional
     if window is None:
         rewriter.leave(node, "its kernel is not known")
         return None
-    kernel = window.kernel
+    kernel = (window.kernel[0], window.kernel[1])
     fits = height % kernel[0] == 0 and width % kernel[1] == 0
-    alone = (height, width) == tuple(kernel)
-    if max(kernel) <= WINDOW or any(window.pads) or not fits or not (alone or window.strides == kernel):
-        rewriter.leave(node, "its windows overlap, are padded or do not divide H and W")
-        return None
-    if window.automatic not in ("", "VALID") or window.dilated:
-        rewriter.leave(node, "its windows are padded or dilated")
-        return None
-    return kernel[0], kernel[1]
+    alone = (height, width) == kernel
+    if window.dilated:
+        rewriter.leave(node, "its windows are dilated")
+    elif not fits or any(rewriter.pads(node) or [1]) or not (alone or window.strides == window.kernel):
+        _overlapping(rewriter, node, window)
+    else:
+        return kernel
+    return None
+
+
+def _overlapping(rewriter: Rewriter, node: Node, window: operators.Window) -> None:
+    """Case 5."""
+    source, pads = node.inputs[0], rewriter.pads(node)
+    channels, dtype = rewriter.channels(source), rewriter.dtype(source)
+    if pads is None or channels is None or dtype is None:
+        rewriter.leave(node, "its sizes are not known")
+    elif any(pads) and not operators.counts_padding(node):
+        rewriter.leave(node, "its padding does not count in its averages")
+    elif window.rounds_up or max(window.kernel) > 32 or max(window.strides) > 8:
+        rewriter.leave(node, "it rounds sizes up, or has windows or strides that no Conv of the DLA has")
+    else:
+        kernel = (window.kernel[0], window.kernel[1])
+        more = {"pads": pads, "strides": window.strides}
+        new = _pooling(rewriter, source, node.outputs[0], node.name, kernel, channels, dtype, **more)
+        rewriter.replace(RULE, node, [new])
