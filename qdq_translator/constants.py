@@ -86,12 +86,12 @@ class Constants:
                 continue
             if not (node.is_op(*FOLDABLE) or is_quantize(node) or is_dequantize(node)):
                 continue
-            if any(name not in self._constant for name in reads):
+            if not self._constant.issuperset(reads):
                 continue
             self._constant.update(node.outputs)
             if "value" in node.attributes:
                 stored += node.attributes["value"].ByteSize()
-            if is_dequantize(node) or any(name in self.dequantized for name in reads):
+            if is_dequantize(node) or not self.dequantized.isdisjoint(reads):
                 self.dequantized.update(node.outputs)
         self.budget = Budget(stored)
 
@@ -141,7 +141,7 @@ class Constants:
         node = self._graph.producer.get(name)
         if node is None or name in self._small or node.is_op("Constant"):
             return []
-        return list(dict.fromkeys(i for i in node.inputs if i))
+        return list(dict.fromkeys(filter(None, node.inputs)))
 
     def _order(self, name: str) -> tuple[list[str], dict[str, int]]:
         """The tensors behind `name`, each after those that it is made of, and by how many of them each is read."""

@@ -20,7 +20,7 @@ from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
 from qdq_translator.weights import Initializer, Weight, to_array, to_message, weight_of
 
-_SUBGRAPH_TYPES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+_SUBGRAPH_TYPES = frozenset((AttributeProto.GRAPH, AttributeProto.GRAPHS))
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _MOST_CALLS = 100
 """Levels on which local functions may call each other; ONNX's inliner recurses."""
@@ -209,7 +209,7 @@ class Graph:
         graph.value_info = {sys.intern(v.name): v for v in proto.value_info}
         nodes = [Node.from_proto(n) for n in proto.node]
         for node in nodes:
-            if any(a.type in _SUBGRAPH_TYPES for a in node.attributes.values()):
+            if not _SUBGRAPH_TYPES.isdisjoint([a.type for a in node.attributes.values()]):
                 node.captured = _captured(node)
         for node in _sorted(nodes, set(graph.inputs) | set(graph.initializers)):
             graph.append(node)

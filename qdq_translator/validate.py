@@ -71,11 +71,13 @@ def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
             _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
     unknown = dict(node.attributes)
     # an opset that lacks the operator is no reason to accept what no version takes
-    versions = [schema] if schema is not None else _histories().get(node.op_type, [])
-    if versions:
-        _check_inputs(node, min(v.min_input for v in versions), max(v.max_input for v in versions))
     if schema is not None:
+        _check_inputs(node, schema.min_input, schema.max_input)
         _check_against(node, schema, unknown)
+    else:
+        versions = _histories().get(node.op_type, [])
+        if versions:
+            _check_inputs(node, min(v.min_input for v in versions), max(v.max_input for v in versions))
     for key, attribute in unknown.items():
         kinds = _ever(node.op_type).get(key)
         if kinds and attribute.type not in kinds:

@@ -11,7 +11,7 @@ Not: a network with operators outside ONNX, or with inputs or outputs that are n
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable, Iterator
+from typing import Iterable
 
 import numpy as np
 import onnx
@@ -30,7 +30,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def to_float32(network: Network) -> None:
     graph = network.graph
-    if not any(_kinds(graph)):
+    if not _has_other(graph):
         return
     foreign = next((node for node in graph.nodes if not node.is_standard), None)
     if foreign is not None or not all(v.type.HasField("tensor_type") for v in _ends(graph)):
@@ -146,25 +146,25 @@ def _other(value: ValueInfoProto) -> bool:
     return value.type.tensor_type.elem_type in _OTHERS
 
 
-def _kinds(graph: Graph) -> Iterator[bool]:
-    """True for everything in the network that is of another float type."""
-    for tensor in graph.initializers.values():
-        yield tensor.data_type in _OTHERS
-    for value in _ends(graph):
-        yield _other(value)
-    for node in graph.nodes:
-        yield from _attribute_kinds(node.attributes.values())
+def _has_other(graph: Graph) -> bool:
+    """Whether anything in the network is of another float type."""
+    if not _OTHERS.isdisjoint([tensor.data_type for tensor in graph.initializers.values()]):
+        return True
+    return any(map(_other, _ends(graph))) or any(_in_attributes(node.attributes.values()) for node in graph.nodes)
 
 
-def _attribute_kinds(attributes: Iterable[AttributeProto]) -> Iterator[bool]:
+def _in_attributes(attributes: Iterable[AttributeProto]) -> bool:
     for attribute in attributes:
-        yield attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS
-        yield attribute.type == AttributeProto.TENSOR and attribute.t.data_type in _OTHERS
+        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS:
+            return True
+        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in _OTHERS:
+            return True
         for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-            for tensor in body.initializer:
-                yield tensor.data_type in _OTHERS
-            for node in body.node:
-                yield from _attribute_kinds(node.attribute)
+            if any(tensor.data_type in _OTHERS for tensor in body.initializer):
+                return True
+            if any(_in_attributes(node.attribute) for node in body.node):
+                return True
+    return False
 
 
 def _convert_type(kind: TypeProto) -> None:

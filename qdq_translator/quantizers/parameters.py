@@ -57,7 +57,7 @@ def _read(
     def reject(what: str, hint: str) -> Rejected:
         return Rejected(node.name, tensor, f"{kind} {node.label} on tensor '{tensor}' {what}", hint)
 
-    settings = tuple((key, node.get(key)) for key in _SETTINGS if key in node.attributes)
+    settings = tuple([(key, node.get(key)) for key in _SETTINGS if key in node.attributes])
     without_zero_point = () if node.input(2) else (kind, stored_dtype, missing_zero_point)
     key = (node.input(1), node.input(2), settings, without_zero_point)
     if key in constants.parameters:
