@@ -85,8 +85,7 @@ def row(name: str, path: Path, before: Translation, after: Translation) -> str:
         crossing = headline(done.graph, done.types, done.plan, done.dla, done.costs).as_dict()["transitions"]
         cells.append((str(done.dla.subgraphs), str(crossing["dla_gpu"]["tensors"])))
     assert before.dla is not None and after.dla is not None
-    behind = set(tail(after.graph, after.graph, after.report)) if tail_begins(after.graph, after.report) else set()
-    left = [verdict for verdict in after.dla.fallbacks if verdict.name not in behind]
+    left = left_for_gpu(after)
     gpu = f"{len(before.dla.fallbacks)} → {len(left)}"
     pairs = [f"{a} → {b}" for a, b in zip(*cells)]
     codes = codes_of(path, before, after)
@@ -96,6 +95,13 @@ def row(name: str, path: Path, before: Translation, after: Translation) -> str:
         f"{codes.equal:.2f}% in {codes.tensors} tensors | {codes.before:.1f}% → {codes.after:.1f}% | {first} | "
         f"{_left(left, len(after.dla.fallbacks) - len(left))} |\n"
     )
+
+
+def left_for_gpu(done: Translation) -> list[Verdict]:
+    """Without a tail that --cut_tail cuts off."""
+    assert done.dla is not None
+    behind = tail(done.graph, done.graph, done.report) if tail_begins(done.graph, done.report) else []
+    return [verdict for verdict in done.dla.fallbacks if verdict.name not in set(behind)]
 
 
 def _times(before: Translation, after: Translation) -> str:
@@ -122,7 +128,7 @@ def limits_in(translations: list[Translation]) -> str:
     found = {
         finding.limit.id: finding.limit
         for done in translations
-        for layer in (done.dla.fallbacks if done.dla is not None else ())
+        for layer in left_for_gpu(done)
         for finding in layer.findings
         if finding.limit.effect == GPU
     }
