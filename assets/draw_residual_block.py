@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from qdq_translator import TranslateOptions, translate  # noqa: E402
-from qdq_translator.commands.translate import EXAMPLE_MODEL  # noqa: E402
+from qdq_translator.commands.located import EXAMPLE_MODEL  # noqa: E402
 from qdq_translator.constants import Constants  # noqa: E402
 from qdq_translator.graph import Graph, Node  # noqa: E402
 from qdq_translator.io import load_model  # noqa: E402
