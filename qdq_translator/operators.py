@@ -187,7 +187,7 @@ def axis(node: Node, opset: int) -> int:
     """The one axis of an operator that has one, as written, perhaps negative."""
     if node.is_op("Softmax", "LogSoftmax", "Hardmax"):
         return int(node.get("axis", -1 if opset >= 13 else 1))
-    return int(node.get("axis", {"Split": 0, "LayerNormalization": -1}.get(node.op_type, 1)))
+    return int(node.get("axis", {"Split": 0, "Gather": 0, "LayerNormalization": -1}.get(node.op_type, 1)))
 
 
 def coefficients(node: Node) -> Tuple[float, float]:

@@ -144,9 +144,13 @@ def test_output_channels(made: Node, index: int, shape: tuple[int, ...], want: O
     assert rows.shape == (channels.count(shape), values.size // channels.count(shape))
     np.testing.assert_array_equal(channels.unrolled(rows, shape), values)
     factors = np.arange(1, len(rows) + 1) / 3
-    np.testing.assert_array_equal(
-        channels.rows(channels.times(values, factors)), rows * factors[:, None].astype(np.float32)
-    )
+    wanted = rows * factors[:, None].astype(np.float32)
+    made_for_us = values.copy()
+    values.flags.writeable = False
+    np.testing.assert_array_equal(channels.rows(channels.times(values, factors)), wanted)
+    in_place = channels.times(made_for_us, factors)
+    assert np.shares_memory(in_place, made_for_us)
+    np.testing.assert_array_equal(channels.rows(in_place), wanted)
     codes, _ = tensorrt_weight_codes(np.ascontiguousarray(rows), (0,))
     assert (np.abs(codes).max(axis=1) == 127).all()
 
@@ -197,6 +201,7 @@ _READ_ELSEWHERE = {
     ("passes/dla/resize.py", "axes"): "of sizes, which only that rewrite takes",
     ("passes/dla/spatial_mean.py", "keepdims"): "the only rewrite of a ReduceMean",
     ("parser_network.py", "axes"): "whether an older opset leaves it out",
+    ("passes/dla/resize.py", "antialias"): "of Resize, and only where it is refused",
     ("targets/dla/checks.py", "size"): "of LRN, the only one that reads it",
 }
 

@@ -233,7 +233,7 @@ def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndar
 def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.ndarray]:
     """What a Gather or Slice leaves."""
     if node.is_op("Gather"):
-        indices, axis = rewriter.graph.array(node.inputs[1]), int(node.get("axis", 0))
+        indices, axis = rewriter.graph.array(node.inputs[1]), operators.axis(node, rewriter.graph.opset())
         size = values.shape[axis] if -values.ndim <= axis < values.ndim else 0
         if indices is None or not indices.size or indices.min() < -size or indices.max() >= size:
             return None

@@ -411,7 +411,7 @@ def _convert(
         _between_transposes(rewriter, node, inputs, after, new)
     elif node.is_op("Slice"):
         graph.set_inputs(node, inputs)
-        if "axes" in node.attributes:
+        if len(inputs) == 1:
             node.set("axes", [1])
         else:
             graph.set_input(node, 3, rewriter.constant(f"{node.name}.axes", np.array([1], np.int64)))
