@@ -471,6 +471,9 @@ class Graph:
     def set_initializer(self, name: str, tensor: Initializer) -> str:
         """The same for what is an initializer already, and is called `name`."""
         self.version += 1
+        old = self.initializers.get(name)
+        if old is not None and list(old.dims) != list(tensor.dims):
+            self.value_info.pop(name, None)  # what the file said of the old one
         self.initializers[name] = tensor
         self._arrays.pop(name, None)
         if self._taken is not None:

@@ -72,6 +72,15 @@ def test_edits_keep_the_index() -> None:
     assert b.inputs == ["a", "kk"] and g.initializers["kk"].name == "kk"
 
 
+def test_what_the_file_says_of_a_constant_goes_with_its_shape() -> None:
+    g = graph()
+    g.value_info["k"] = helper.make_tensor_value_info("k", 1, [2])
+    g.add_initializer("k", np.zeros(2, np.float32))
+    assert "k" in g.value_info
+    g.add_initializer("k", np.zeros((1, 1), np.float32))
+    assert "k" not in g.value_info
+
+
 def test_detach_leaves_siblings_alone() -> None:
     g = graph("g (float[4] x) => (float[2] y) { a, b = Split(x)  c = Add(a, b)  y = Sin(c) }", unused=np.ones(1))
     g.detach("a")

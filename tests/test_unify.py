@@ -52,6 +52,14 @@ def test_warn_changes_nothing_and_lists() -> None:
     assert made.dla is not None and made.dla.layers[0].verdict == "dla-fp16"
 
 
+def test_no_more_bits_than_there_are_can_be_lost() -> None:
+    text = HEAD + "(float[1,8,8,8] y) {" + pair("x", "xq", "a") + pair("u", "uq", "b")
+    text += "c = Concat <axis=1> (xq, uq)" + pair("c", "cq", "s") + "y = Relu (cq) }"
+    (said,) = translated(model(text, **scale(a=1e-4, b=1.0, s=1.0)), target="orin-dla").diagnostics.of_rule("U1")
+    assert "'x' would lose most: all of its 8 bits" in said.message
+    assert said.data["ranges"][0]["tensors"][0]["bits_lost"] == pytest.approx(np.log2(1e4), abs=1e-3)
+
+
 @pytest.mark.parametrize("mode, target", [("off", "orin-dla"), ("max", "gpu"), ("warn", "gpu")])
 def test_off_and_gpu_targets_leave_scales_alone(mode: str, target: str) -> None:
     made = concat(mode, target)

@@ -212,6 +212,11 @@ class _Groups:
         return True
 
 
+def _bits(ranges: SharedRange) -> str:
+    lost = ranges.bits_lost(ranges.worst)
+    return f"{lost:.1f} of 8 bits" if lost < 8 else "all of its 8 bits"
+
+
 def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostics) -> None:
     """At most one line for the sets and one for the layers that are refused."""
     sets, refused = [r for r in ranges if not r.refused], [r for r in ranges if r.refused]
@@ -219,7 +224,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         tensors = sum(len(r.before) for r in sets)
         worst = max(sets, key=lambda r: r.bits_lost(r.worst))
         verb = "loses" if worst.raised else "would lose"
-        lost = f"'{worst.worst}' {verb} most: {worst.bits_lost(worst.worst):.1f} of 8 bits"
+        lost = f"'{worst.worst}' {verb} most: {_bits(worst)}"
         where: dict[str, Any] = {"tensor": worst.worst, "node": worst.nodes[0]}
         where["data"] = {"ranges": [r.as_dict() for r in sets]}
         many = "1 set" if len(sets) == 1 else f"{len(sets)} sets"
@@ -243,7 +248,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         diagnostics.warning(
             RULE,
             f"{layers} FP16, because one range for its tensors, as the DLA requires it, would cost too much: at '{worst.nodes[0]}' "
-            f"'{worst.worst}' would lose {worst.bits_lost(worst.worst):.1f} of 8 bits.",
+            f"'{worst.worst}' would lose {_bits(worst)}.",
             tensor=worst.worst,
             node=worst.nodes[0],
             hint=REFUSED_CURE,
