@@ -348,14 +348,14 @@ class OutputChannels:
         moved = rows.reshape([blocks[a] for a in order])
         return np.ascontiguousarray(moved.transpose(np.argsort(order)).reshape(shape))
 
-    def times(self, values: np.ndarray, factors: np.ndarray) -> np.ndarray:
-        """Each output channel multiplied by its factor, in float32 or wider; in the type of `values`, and in their place where
-        they may be written."""
+    def times(self, values: np.ndarray, factors: np.ndarray, in_place: bool = False) -> np.ndarray:
+        """Each output channel multiplied by its factor, in float32 or wider; in the type of `values`. in_place: `values` are the
+        caller's own and are written over, where their type allows it."""
         wide = np.float64 if values.dtype == np.float64 else np.float32
         blocks = self._blocks(values)
         sizes = [1] * blocks.ndim
         sizes[0], sizes[self.axis + 1] = self.groups, values.shape[self.axis]
-        out = blocks if values.flags.writeable and values.dtype == wide else None
+        out = blocks if in_place and values.dtype == wide else None
         made = np.multiply(blocks, factors.reshape(sizes).astype(wide), out=out, dtype=wide)
         return made.astype(values.dtype, copy=False).reshape(values.shape)
 
