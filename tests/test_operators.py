@@ -145,11 +145,11 @@ def test_output_channels(made: Node, index: int, shape: tuple[int, ...], want: O
     np.testing.assert_array_equal(channels.unrolled(rows, shape), values)
     factors = np.arange(1, len(rows) + 1) / 3
     wanted = rows * factors[:, None].astype(np.float32)
-    made_for_us = values.copy()
-    values.flags.writeable = False
+    before = values.copy()
     np.testing.assert_array_equal(channels.rows(channels.times(values, factors)), wanted)
-    in_place = channels.times(made_for_us, factors)
-    assert np.shares_memory(in_place, made_for_us)
+    np.testing.assert_array_equal(values, before)
+    in_place = channels.times(before, factors, in_place=True)
+    assert np.shares_memory(in_place, before)
     np.testing.assert_array_equal(channels.rows(in_place), wanted)
     codes, _ = tensorrt_weight_codes(np.ascontiguousarray(rows), (0,))
     assert (np.abs(codes).max(axis=1) == 127).all()
