@@ -46,13 +46,9 @@ class Options:
     shapes: List[str] = option(
         "--shapes", default=[], nargs="+", metavar="NAME:DIMS", help="sizes for dynamic input dimensions"
     )
-    image_mean: List[Real] = option(
-        "--image_mean", default=[0.0], nargs="+", metavar="M", type=Real, help="images: mean per channel, of [0, 1]"
-    )
-    image_std: List[Real] = option(
-        "--image_std", default=[1.0], nargs="+", metavar="S", type=Real, help="images: divisor after the mean"
-    )
-    layout: str = option("--layout", default="auto", choices=("auto", "nchw", "nhwc"), help="images: of the input")
+    image_mean: List[Real] = same_option("image_mean", group="")
+    image_std: List[Real] = same_option("image_std", group="")
+    layout: str = same_option("layout", group="")
     per_layer: bool = option("--per_layer", default=False, help="compare every tensor and name the first jump")
     audit: bool = option(
         "--audit",
