@@ -132,7 +132,8 @@ def _changed(side: _Side, other: _Side) -> dict[int, Node]:
 def _with_same_inputs(
     before: _Side, after: _Side, piece: tuple[list[Node], list[Node]]
 ) -> tuple[list[Node], list[Node]]:
-    """What makes a tensor that only one of both sides reads becomes a part of the piece, the latest first."""
+    """What makes a tensor that only one of both sides reads, or whose size nobody knows, becomes a part of the piece, the latest
+    first."""
     sides = (before, after)
     inside = [{id(node): node for node in nodes} for nodes in piece]
     while True:
@@ -140,8 +141,8 @@ def _with_same_inputs(
         makers = [
             (side.order[id(side.graph.producer[name])], number, side.graph.producer[name])
             for number, side in enumerate(sides)
-            for name in reads[number] - reads[1 - number]
-            if name in side.graph.producer
+            for name in reads[number]
+            if name in side.graph.producer and (name not in reads[1 - number] or side.types.static_shape(name) is None)
         ]
         if not makers or not all(inside):
             one, two = (

@@ -162,7 +162,7 @@ def test_equal_function_on_the_zoo(path: Path) -> None:
     path = need_shared(path)
     options = {**ORIN, **INFER, "add_unary_ew_scales_for_dla": True}
     plain = translate(path, TranslateOptions(**options))
-    rewritten = translate(path, TranslateOptions(dla_rewrites=True, **options))
+    rewritten = translate(path, TranslateOptions(dla_rewrites=True, prove=True, **options))
     onnx.checker.check_model(rewritten.model, full_check=True)
     for seed in (0, 1):
         feed = random_inputs(in_float32(plain.model), seed)
