@@ -135,23 +135,27 @@ def _with_same_inputs(
     """What makes a tensor that only one of both sides reads, or whose size nobody knows, becomes a part of the piece, the latest
     first."""
     sides = (before, after)
-    inside = [{id(node): node for node in nodes} for nodes in piece]
-    while True:
-        reads = [_inputs(side, own.values()) for side, own in zip(sides, inside)]
+    inside = [list(nodes) for nodes in piece]
+    made = [{name for node in nodes for name in node.outputs} for nodes in piece]
+    reads = [_inputs(side, nodes) for side, nodes in zip(sides, piece)]
+    while all(inside):
         makers = [
             (side.order[id(side.graph.producer[name])], number, side.graph.producer[name])
             for number, side in enumerate(sides)
             for name in reads[number]
             if name in side.graph.producer and (name not in reads[1 - number] or side.types.static_shape(name) is None)
         ]
-        if not makers or not all(inside):
-            one, two = (
-                sorted(own.values(), key=lambda node: order[id(node)])
-                for own, order in ((inside[0], before.order), (inside[1], after.order))
-            )
-            return one, two
+        if not makers:
+            break
         _, number, node = max(makers, key=lambda row: row[:2])
-        inside[number][id(node)] = node
+        inside[number].append(node)
+        made[number].update(node.outputs)
+        reads[number] = (reads[number] | _inputs(sides[number], [node])) - made[number]
+    one, two = (
+        sorted(nodes, key=lambda node: order[id(node)])
+        for nodes, order in ((inside[0], before.order), (inside[1], after.order))
+    )
+    return one, two
 
 
 def _inputs(side: _Side, nodes: Iterable[Node]) -> set[str]:
