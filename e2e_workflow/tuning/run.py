@@ -184,8 +184,9 @@ def fp16_sets(case: Case, found: dict[str, Any]) -> str:
     cheaper than the one that `tune` found."""
     base = found["sensitivity"][0]
     changes, tensors = base["changes"], sorted(base["tensors"], key=lambda row: -row["noise_share"])
-    layers = [layer for layer in case.translation(Point.of(changes)).plan if layer.precision != "none"]
-    convs = [layer.name for layer in layers if layer.op == "Conv"]
+    plan = [layer for layer in case.translation(Point.of(changes)).plan if layer.precision != "none"]
+    layers = [layer.name for layer in plan]
+    convs = [layer.name for layer in plan if layer.op == "Conv"]
     reference = found["metric"]["reference"]
     loudest: list[str] = []
     for tensor in tensors:
@@ -196,12 +197,11 @@ def fp16_sets(case: Case, found: dict[str, Any]) -> str:
     for who, point in (
         ("nothing", Point.of(changes)),
         ("the first and the last Conv", Point.of(changes, [convs[0], convs[-1]])),
-        ("the last block", Point.of(changes, [layer.name for layer in layers[layers.index(next(
-            layer for layer in layers if layer.name == convs[-4])):]])),
+        ("the last block and what follows it", Point.of(changes, layers[layers.index(convs[-4]) :])),
         ("the loudest tensors, until it holds", Point.of(changes, loudest)),
         ("tune", point_of(found["best"])),
-        ("everything", Point.of(changes, [layer.name for layer in layers])),
-    ):  # fmt: skip
+        ("everything", Point.of(changes, layers)),
+    ):
         cost = cost_of(case.translation(point))
         seen, held = (case.score(data, point) for data in (case.seen, case.held))
         rows.append([who, str(cost.higher_layers), f"{cost.milliseconds:.3f}", f"{100 * cost.int8_macs:.1f}%"])
