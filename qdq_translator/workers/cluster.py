@@ -110,9 +110,10 @@ class Cluster(Engine):
         for sent in self._sent:
             held.update(sent)
         new = [name for name in packed.parts if name not in held]
-        # hash=False: a key made from the content may still be on its way out where the same content is sent again
+        # hash=False: a key made from the content may still be on its way out where the same content is sent again; no broadcast,
+        # which waits without end for a worker that has just died: the others fetch what they need from the one that got it
         data = [packed.body, *(bytes(packed.parts[name]) for name in new)]
-        body, *futures = self._client.scatter(data, broadcast=True, hash=False)
+        body, *futures = self._client.scatter(data, hash=False)
         held.update(zip(new, futures))
         self._sent.append({name: held[name] for name in packed.parts})
         return body, [held[name] for name in packed.order]
