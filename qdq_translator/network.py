@@ -174,12 +174,10 @@ class Network:
         work it does: of several that were rewritten together the one of its own name, else of its own operator, else the first."""
         known: dict[str, tuple[str, str]] = {}
         for one in self.applied:
-            before = [(name, op, known.get(name, (name, op))) for name, op in one.before]
+            given = {name: known.get(name, (name, op)) for name, op in one.before}
+            of_op = {op: given[name] for name, op in reversed(one.before)}  # the first of each
             for node, op in one.after:
-                fits = [own for name, _, own in before if name == node.name] or [
-                    own for _, old, own in before if old == op
-                ]
-                known[node.name] = (fits or [before[0][2]])[0]
+                known[node.name] = given.get(node.name) or of_op.get(op) or next(iter(given.values()))
         called = {new: old for old, renamed in self.diagnostics.renamed_nodes.items() for new in renamed}
         found = {}
         for node in self.graph.nodes:
