@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator.translator import Translation
+from qdq_translator.weights import to_array
 from tests.explicit_reference import random_inputs, run
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 
@@ -225,7 +226,7 @@ def test_f9_a_network_becomes_float32(kind: str) -> None:
     assert ops(t) == ["Conv", "Relu"] and scales_of(t) == {"x": SCALE}
     for name in ("w", "b"):
         stored = next(i for i in explicit.graph.initializer if i.name == name)
-        np.testing.assert_array_equal(initializer(t, name), numpy_helper.to_array(stored).astype(np.float32))
+        np.testing.assert_array_equal(initializer(t, name), to_array(stored).astype(np.float32))
         assert initializer(t, name).dtype == np.float32
     x = random_inputs(t.model, 1)
     expected = np.einsum("oi,nihw->nohw", initializer(t, "w")[:, :, 0, 0], x["x"]) + initializer(t, "b")[:, None, None]
