@@ -14,9 +14,9 @@ import numpy as np
 from e2e_workflow.common import shapes
 
 SIZE = 32
-TRAINING, VALIDATION, TEST = 31, 32, 33
+TRAINING, VALIDATION, TEST = 31, 32, 34
 """Seeds of the three sets. Training images calibrate too, `tune` sees the validation images, and the scores of the tables are those
-of the test images."""
+of the test images. 33 was the test's until the search by milliseconds was changed with its scores in view."""
 PEAK = 2.0
 """From the darkest to the brightest value."""
 
