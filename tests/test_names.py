@@ -206,3 +206,11 @@ def test_the_reason_follows_a_node_that_gets_another_name(tmp_path: Path) -> Non
     left = {row["node"]: row["why"] for row in made.rewrites.left(made.dla)}
     assert "fc" not in left and left["fc_node"] == "its weight is not a constant matrix"
     assert_names_exist(made, explicit, tmp_path)
+
+
+def test_a_name_made_of_an_operator_is_legal() -> None:
+    network = Graph.from_model(model("g (float[2] x) => (float[2] y) { y = Relu (x) }"))
+    node = next(iter(network.nodes))
+    node.op_type, node.name = "\x1aul", ""
+    name_nodes(network, Diagnostics())
+    assert node.name == "_ul_y"

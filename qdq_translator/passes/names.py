@@ -35,7 +35,7 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
         name = legal_name(old)
         if not name:
             unnamed += 1
-            name = f"{node.op_type}_{legal_name(node.outputs[0]) if node.outputs else unnamed}"
+            name = legal_name(f"{node.op_type}_{node.outputs[0] if node.outputs else unnamed}")
         base = name
         while name in taken or (name != old and name in names):
             count[base] = count.get(base, 0) + 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import onnx
 import pytest
 
+from qdq_translator import TranslateOptions, translate
 from tests.dla.check import BATCHES, SCALE, both, covers, graph, ints, pair, same, weights
 
 TO = {
@@ -245,3 +247,16 @@ def test_case_1_to_a_graph_output_gives_it_the_name(batch: str) -> None:
     found = same(chain(body, batch), batch, relative=0)
     assert found.ops == ["Relu"] and found.rewritten.rewrites.tensors == {"u": ["y"], "a": ["y"]}
     assert "y" not in found.rewritten.tensor_scales
+
+
+def test_what_no_runtime_would_run_is_left() -> None:
+    """An axis before the first; sizes that a graph output claims and that nothing can have."""
+    body = "u = Relu (q)\na, b2 = Split <axis = -9> (u)\nc = Transpose <perm = [0, 2, 3, 1]> (a)\n"
+    body += "d = Transpose <perm = [0, 2, 3, 1]> (b2)\ny = Add (c, d)"
+    split = graph("float[{N},8,6,4] x", "float[b,c,h,w] y", pair("x", "q") + body, "N")
+    body = pair("x", "q") + "r = Transpose <perm = [0, 2, 3, 1]> (q)\nv = Reshape (r, to)\ny = Relu (v)"
+    claimed = graph("float[1,8,6,4] x", "float[b,c,h,w] y", body, "1", to=ints(1, 4, 6, 8))
+    claimed.graph.output.append(onnx.helper.make_tensor_value_info("v", 6, [-1, 0, 2**40, 7, 2**40]))
+    for explicit, kept in ((split, "Split"), (claimed, "Reshape")):
+        made = translate(explicit, TranslateOptions(target="orin-dla", dla_rewrites=True))
+        assert kept in [node.op_type for node in made.graph.nodes]

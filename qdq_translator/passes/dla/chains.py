@@ -28,6 +28,7 @@ scales of the model's own; sizes that are not known (the batch size may be); cas
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -65,7 +66,7 @@ def _apart_as_slices(rewriter: Rewriter, node: Node) -> None:
     graph, shape = rewriter.graph, rewriter.types.shape(node.inputs[0])
     axis = operators.axis(node, graph.opset())
     axis += len(shape or ()) if axis < 0 else 0
-    size = shape[axis] if shape is not None and axis < len(shape) else None
+    size = shape[axis] if shape is not None and 0 <= axis < len(shape) else None
     sizes = operators.split_sizes(node, size, graph.array) if isinstance(size, int) else None
     if sizes is None or not rewriter.is_float(node.inputs[0]) or not rewriter.rejected(node):
         return
@@ -222,9 +223,10 @@ def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndar
             values = taken
             continue
         after = [size if isinstance(size, int) else -1 for size in rewriter.types.shape(node.outputs[0]) or ()]
-        if after.count(-1) > 1 or (-1 not in after and int(np.prod(after)) != values.size):
+        known = math.prod(size for size in after if size != -1)
+        if after.count(-1) > 1 or (-1 not in after and known != values.size):
             return None
-        if -1 in after and values.size % max(1, -int(np.prod(after))):
+        if -1 in after and (not known or values.size % known):
             return None
         values = values.reshape(after)
     return start, values
