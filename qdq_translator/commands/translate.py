@@ -126,7 +126,7 @@ def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), gc.disable) as pool:  # as in `run`
         yield from pool.map(_translate_one, tasks)
 
 
@@ -170,7 +170,7 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
         progress_bar(sys.stderr) if options.calibrate and parent_process() is None else contextlib.nullcontext(silent)
     )
     try:
-        with _without_collector(), shown as progress, _workers(options) as where:
+        with shown as progress, _workers(options) as where:
             translation = translate(model, options, progress=progress, where=where)
             files = translation.save(options.output_dir)
             split, whole = _cut(translation, files, options.cut_tail)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, Iterable, Mapping, Sequence
+from typing import Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -56,11 +56,13 @@ class _Side:
 
 
 def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]) -> list[Refuted]:
-    """What is wrong with the first stage that is; [] where every stage was proved. shapes: for dynamic graph inputs. scales: tensor -> its scale, which
-    says how far the values of a tensor reach."""
+    """What is wrong with the first stage that is; [] where every stage was proved. shapes: for dynamic graph inputs. scales:
+    tensor -> its scale, which says how far the values of a tensor reach."""
     found: list[Refuted] = []
+    after: Optional[_Side] = None
     for stage in stages:
-        before, after = _Side(stage.before, shapes), _Side(stage.after, shapes)
+        before = after or _Side(stage.before, shapes)  # a stage begins where the one before it ended
+        after = _Side(stage.after, shapes)
         for nodes in _pieces(before, after):
             what = _compare(before, after, nodes, scales)
             if what:

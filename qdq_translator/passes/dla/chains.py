@@ -36,12 +36,11 @@ import numpy as np
 from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.reshapes import target_sizes
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
 _LARGEST = {"Conv": 8, "ConvTranspose": 22}
-_MOST_CHANNELS = 8192
 _BATCH = 2
 """Stands for a batch size that is not known."""
 
@@ -329,7 +328,7 @@ def _steps(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node,
 def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, source: str) -> Optional[Node]:
     """Case 4 with channels left out or taken more than once."""
     dtype = rewriter.dtype(source)
-    if start.shape[2:] != moved.shape[2:] or max(start.shape[1], moved.shape[1]) > _MOST_CHANNELS or dtype is None:
+    if start.shape[2:] != moved.shape[2:] or max(start.shape[1], moved.shape[1]) > MOST_CHANNELS or dtype is None:
         return None
     channels = moved[0, :, 0, 0] // (start.shape[2] * start.shape[3])
     if not np.array_equal(start[:, channels], moved):
@@ -362,7 +361,7 @@ def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
 def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, source: str) -> Optional[Node]:
     """Cases 4 and 5: one of both arrays, seen as blocks of b x b, has the other's channels in its positions."""
     dtype = rewriter.dtype(source)
-    if start.shape[0] != moved.shape[0] or max(start.shape[1], moved.shape[1]) > _MOST_CHANNELS or dtype is None:
+    if start.shape[0] != moved.shape[0] or max(start.shape[1], moved.shape[1]) > MOST_CHANNELS or dtype is None:
         return None
     for op, coarse, fine in (("Conv", moved, start), ("ConvTranspose", start, moved)):
         if fine.shape[2] % coarse.shape[2] or fine.shape[3] % coarse.shape[3]:

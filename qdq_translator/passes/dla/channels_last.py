@@ -29,7 +29,7 @@ from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.operators import DENSE, ELEMENTWISE, Unions
 from qdq_translator.passes.dla import dense
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 from qdq_translator.passes.matmul_2d import trained_by_column
 from qdq_translator.types import Dim
 
@@ -114,7 +114,7 @@ class _Matching:
         if len(shape) not in (2, 3, 4) or not all(isinstance(size, int) and size > 0 for size in shape[1:]):
             return None
         sizes = [size for size in shape[1:] if isinstance(size, int)]
-        if sizes[-1] > dense.MOST_CHANNELS:
+        if sizes[-1] > MOST_CHANNELS:
             return None
         if shape[0] == self.batch:
             if len(shape) == 2:

@@ -25,10 +25,9 @@ import numpy as np
 
 from qdq_translator.graph import Node
 from qdq_translator.operators import DENSE, ELEMENTWISE, Unions, axis, coefficients, transposed
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 
 RULE = "D5"
-MOST_CHANNELS = 8192
 UNARY = (
     *("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Neg", "Abs", "Identity"),
     *("Dropout", "Softplus", "Erf", "Exp", "Sqrt"),

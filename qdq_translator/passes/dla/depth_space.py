@@ -16,7 +16,7 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 
 RULE = "D11"
 _LARGEST = {"DepthToSpace": 22, "SpaceToDepth": 8}
@@ -32,7 +32,7 @@ def apply(rewriter: Rewriter) -> None:
         if channels is None or dtype is None:
             rewriter.leave(node, "its number of channels is not known")
             continue
-        if not 1 < block <= _LARGEST[node.op_type] or channels * block * block > 8192 * (
+        if not 1 < block <= _LARGEST[node.op_type] or channels * block * block > MOST_CHANNELS * (
             block * block if node.is_op("DepthToSpace") else 1
         ):
             rewriter.leave(node, f"block size {block} or its channels are beyond the DLA's limits")

@@ -17,6 +17,9 @@ from qdq_translator.targets.dla.checks import Layer, explicit_pads
 from qdq_translator.targets.dla.limits import limits_by_op
 from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
 
+MOST_CHANNELS = 8192
+"""Of a Conv (limits C8 and T8)."""
+
 
 class Rewriter(Editor):
     """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and say why not with `leave`."""

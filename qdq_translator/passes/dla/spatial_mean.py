@@ -30,11 +30,10 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 
 RULE = "D4"
 WINDOW = 8
-_MOST_CHANNELS = 8192
 
 
 @functools.lru_cache(maxsize=None)
@@ -152,8 +151,8 @@ def _pooling(
 
 def _over_channels(rewriter: Rewriter, node: Node, channels: int, dtype: type) -> None:
     """Case 6."""
-    if channels > _MOST_CHANNELS:
-        rewriter.leave(node, f"it reduces more than {_MOST_CHANNELS} channels")
+    if channels > MOST_CHANNELS:
+        rewriter.leave(node, f"it reduces more than {MOST_CHANNELS} channels")
         return
     values: np.ndarray = np.full((1, channels, 1, 1), 1 / channels if node.is_op("ReduceMean") else 1.0, dtype)
     weight = rewriter.constant(f"{node.name}.weight", values)
