@@ -27,6 +27,7 @@ from qdq_translator.precision import INT8, LayerPlan
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import FLOAT_TYPES, TensorTypes
+from qdq_translator.words import others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +114,9 @@ def report_without(
         result.append(layer)
     if told:
         first, what = next(iter(told.items()))
-        count = f" and of {len(told) - 1} more" if len(told) > 1 else ""
         diagnostics.warning(
             "S10",
-            f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer '{first}'{count}. "
+            f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer '{first}'{others(told, ' and of {} more')}. "
             "They get no scale, so such layers may run in FP16 although the plan says INT8.",
             node=first,
             hint="Look at the missing scales in the builder's log; static shapes make more names predictable.",

@@ -20,6 +20,7 @@ from qdq_translator.operators import VIEWS
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
 from qdq_translator.weights import Initializer, Weight
+from qdq_translator.words import others
 
 Picture = Tuple[ModelProto, Dict[str, Initializer]]
 
@@ -59,6 +60,21 @@ class Applied:
             "tensors": self.tensors,
             "new_tensors": list(self.new),
         }
+
+
+def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnostics, **more: Any) -> None:
+    """Applications of one rule, in one line. more: further data."""
+    first = applied[0].before[0][0]
+    diagnostics.info(
+        applied[0].rule,
+        f"{what}: '{first}'{others(applied)}.",
+        node=first,
+        data={
+            "nodes": {old: [node.name for node, _ in a.after] for a in applied for old, _ in a.before},
+            **more,
+            "new_tensors": [name for a in applied for name in a.new],
+        },
+    )
 
 
 @dataclasses.dataclass(frozen=True)

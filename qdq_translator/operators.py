@@ -98,7 +98,11 @@ def non_negative(axes_given: Optional[Iterable[int]], rank: Optional[int]) -> Op
     found = list(axes_given)
     if rank is None and any(a < 0 for a in found):
         return None
-    return [a + (rank or 0) if a < 0 else a for a in found]
+    return [from_front(a, rank or 0) for a in found]
+
+
+def from_front(axis_given: int, rank: int) -> int:
+    return axis_given + rank if axis_given < 0 else axis_given
 
 
 def pads(node: Node, constant: LookUp) -> Optional[List[int]]:
@@ -188,6 +192,14 @@ def axis(node: Node, opset: int) -> int:
     if node.is_op("Softmax", "LogSoftmax", "Hardmax"):
         return int(node.get("axis", -1 if opset >= 13 else 1))
     return int(node.get("axis", {"Split": 0, "Gather": 0, "LayerNormalization": -1}.get(node.op_type, 1)))
+
+
+def axis_and_size(node: Node, opset: int, shape: Optional[Sequence[object]]) -> Tuple[int, Optional[int]]:
+    """That axis counted from the front, and the size of `shape` along it: None where it is open, or no axis of it."""
+    known = shape or ()
+    found = from_front(axis(node, opset), len(known))
+    size = known[found] if 0 <= found < len(known) else None
+    return found, size if isinstance(size, int) else None
 
 
 def coefficients(node: Node) -> Tuple[float, float]:

@@ -4,7 +4,7 @@ No `from __future__ import annotations` here nor in `commands/`: argparse-datacl
 """
 
 import dataclasses
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 _NOT_GIVEN = object()
 
@@ -373,6 +373,11 @@ class TranslateOptions:
             if getattr(self, name) == self.__dataclass_fields__[name].default:
                 setattr(self, name, value)
 
+    @property
+    def sizes(self) -> Dict[str, List[int]]:
+        """Of dynamic inputs. Raises UsageError."""
+        return parse_shapes(self.shapes)
+
 
 @dataclasses.dataclass
 class TranslateCommand(TranslateOptions):
@@ -486,6 +491,11 @@ class TranslateCommand(TranslateOptions):
 def effective(options: TranslateOptions) -> "dict[str, Any]":
     """The translation options as plain values, for the precision config (files and `--jobs` left out)."""
     return {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
+
+
+def options_of(values: Mapping[str, Any], names: Sequence[str]) -> TranslateOptions:
+    """Those of `names` that the plain values in a precision config or a report hold; the others are as nobody set them."""
+    return TranslateOptions(**{name: values[name] for name in names if values.get(name) is not None})
 
 
 def preset_values(options: TranslateOptions) -> "Dict[str, Any]":

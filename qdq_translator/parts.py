@@ -23,7 +23,7 @@ from qdq_translator.formats.files import TranslationFiles, model_name
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model, write_model
 from qdq_translator.operators import PARTS, RANDOM, REARRANGES
-from qdq_translator.options import TranslateOptions, parse_shapes
+from qdq_translator.options import TranslateOptions, options_of
 from qdq_translator.scales import Origin, TensorScale
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.inputs import input_specs, random_samples
@@ -256,9 +256,9 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
     model, source = load_model(files.model)
     options = _options(config)
     graph = Graph.from_model(copy_model(model))
-    types = TensorTypes(graph, parse_shapes(options.shapes))
+    types = TensorTypes(graph, options.sizes)
     parts = _parts(graph, types, report, request)
-    runs = prove(model, parts, parse_shapes(options.shapes), request.samples)
+    runs = prove(model, parts, options.sizes, request.samples)
     origins = config.get("scale_origins", {})
     scales = {
         name: TensorScale(value, Origin(**origins.get(name, {"rule": "S1"})))
@@ -306,15 +306,14 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     planned = translate(path, options, assume_scales=True)
     model, source = load_model(path)
     graph = Graph.from_model(copy_model(model))
-    shapes = parse_shapes(options.shapes)
-    types = TensorTypes(graph, shapes)
+    types = TensorTypes(graph, options.sizes)
     if not request.begin and not request.end:
         begin, end = choose(planned.graph, planned.report["dla"], _times(planned.report))
         request = dataclasses.replace(
             request, begin=[_behind_pair(graph, n) for n in begin], end=[_behind_pair(graph, n) for n in end]
         )
     parts = _parts(graph, types, planned.report, request)
-    runs = prove(model, parts, shapes, request.samples)
+    runs = prove(model, parts, options.sizes, request.samples)
     name = model_name(str(path))
     targets = [f"{name}_{part.role}.onnx" for part in parts]
     rows = [_row(part, types, {}, target) for part, target in zip(parts, targets)]
@@ -346,9 +345,6 @@ def _times(report: Mapping[str, Any]) -> dict[str, float]:
 
 def _options(config: Mapping[str, Any]) -> TranslateOptions:
     """What the translation was made with, without what changes graph or scales: a part has both already."""
-    known = {field.name for field in dataclasses.fields(TranslateOptions)}
-    options = TranslateOptions(**{key: value for key, value in config.get("options", {}).items() if key in known})
-    plain = TranslateOptions()
     fixed = (
         "trt_calib_version",
         "platform",
@@ -359,7 +355,7 @@ def _options(config: Mapping[str, Any]) -> TranslateOptions:
         "shapes",
         "no_auto_names",
     )
-    return dataclasses.replace(plain, **{name: getattr(options, name) for name in fixed})
+    return options_of(config.get("options", {}), fixed)
 
 
 def _behind_pair(graph: Graph, tensor: str) -> str:

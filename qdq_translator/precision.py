@@ -13,6 +13,7 @@ from qdq_translator.macs import layer_macs, layer_weights
 from qdq_translator.operators import CLAMPS, RESIZES, VIEWS
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
+from qdq_translator.words import others
 
 INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
 
@@ -169,9 +170,8 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
         verb = "makes" if missing[-1] == end else "only leads to"
         reason = f"{verb} the graph output '{end}', which has no scale of its own and stays float (rule S2)"
     else:
-        reason = f"{'input' if missing_in else 'output'} '{missing[0]}' has no scale"
-        if len(missing) > 1:
-            reason += f" ({len(missing) - 1} more without)"
+        what = "input" if missing_in else "output"
+        reason = f"{what} '{missing[0]}' has no scale{others(missing, ' ({} more without)')}"
     return LayerPlan(
         node.name,
         node.op_type,

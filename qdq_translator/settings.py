@@ -10,7 +10,7 @@ from qdq_translator.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.inference.policy import Policy
-from qdq_translator.options import PRESETS, TranslateOptions, parse_methods, parse_shapes
+from qdq_translator.options import PRESETS, TranslateOptions, parse_methods
 from qdq_translator.parsing import did_you_mean
 from qdq_translator.rules import RULES
 from qdq_translator.targets.platforms import (
@@ -97,7 +97,7 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: 
         _warn_of_platform(options, hardware.platform, diagnostics)
     return Settings(
         hardware,
-        parse_shapes(options.shapes),
+        options.sizes,
         _cost_model(options, hardware),
         scale_policy(options),
         QuantizerPolicy(

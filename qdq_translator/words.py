@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Sized
 
 
 def amount(number: Optional[float]) -> str:
@@ -18,6 +18,11 @@ def amount(number: Optional[float]) -> str:
 def counted(number: int, noun: str) -> str:
     """1, 'tensor' -> '1 tensor'; 2000 -> '2,000 tensors'."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def others(found: Sized, form: str = " and {} more") -> str:
+    """Behind the first of three: ' and 2 more'; '' behind the only one."""
+    return form.format(len(found) - 1) if len(found) > 1 else ""
 
 
 def percent(part: Optional[float], whole: Optional[float] = 100.0) -> str:

@@ -30,7 +30,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
@@ -156,10 +156,14 @@ def mutated(module: Any, mutation: Any) -> tuple[str, int]:
     return after, next((line for line, (a, b) in pairs if a != b), 0)
 
 
-def draw(size: int, seed: int) -> list[tuple[str, int]]:
-    """(file, which of its mutants) of the sample, in random order: a larger sample begins with the smaller one."""
-    population = [(p.relative_to(ROOT).as_posix(), k) for p in files() for k in range(len(mutants(p)))]
-    print(f"{len(population)} mutants in {len(files())} files", flush=True)
+def draw(size: int, seed: int, only: Sequence[str] = ("",)) -> list[tuple[str, int]]:
+    """(file, which of its mutants) of the sample, in random order: a larger sample begins with the smaller one.
+
+    only: of files whose path holds one of these.
+    """
+    chosen = [p for p in files() if any(part in p.relative_to(ROOT).as_posix() for part in only)]
+    population = [(p.relative_to(ROOT).as_posix(), k) for p in chosen for k in range(len(mutants(p)))]
+    print(f"{len(population)} mutants in {len(chosen)} files", flush=True)
     order = sorted(population)
     random.Random(seed).shuffle(order)
     return [task for task in order if not task[0].endswith(_NOT_HERE)][:size]
@@ -389,6 +393,7 @@ def main() -> int:
     parser.add_argument("--map", action="store_true", help="run the tests once and note which lines each runs")
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--only", nargs="+", default=[""], metavar="PART", help="files whose path holds one of these")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--anew", action="store_true", help="those that survived once more, with the mutant imported")
     parser.add_argument("--show", action="store_true")
@@ -408,7 +413,7 @@ def main() -> int:
     if options.sample:
         known = json.loads(map_file.read_text(encoding="utf-8"))
         before = {(row["file"], row["mutant"]) for row in rows}
-        todo = [task for task in draw(options.sample, options.seed) if task not in before]
+        todo = [task for task in draw(options.sample, options.seed, options.only) if task not in before]
         import pytest
 
         found = sorted({name.partition("::")[0] for name in known["tests"]})

@@ -127,6 +127,7 @@ class EngineOptions:
 def _fallbacks(files: "TranslationFiles") -> List[str]:
     """A word about layers that the plan sends to the GPU."""
     from qdq_translator.errors import UserError
+    from qdq_translator.words import others
 
     try:
         rows = [row for row in files.read_report()["dla"]["layers"] if row["verdict"] == "gpu"]
@@ -134,7 +135,6 @@ def _fallbacks(files: "TranslationFiles") -> List[str]:
         return []
     if not rows:
         return []
-    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return [
-        f"The plan sends {rows[0]['op']} '{rows[0]['name']}'{more} to the GPU, and without --allow_gpu_fallback the build fails."
+        f"The plan sends {rows[0]['op']} '{rows[0]['name']}'{others(rows)} to the GPU, and without --allow_gpu_fallback the build fails."
     ]

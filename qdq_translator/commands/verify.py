@@ -132,7 +132,7 @@ class Options:
 
     @property
     def sizes(self) -> Dict[str, List[int]]:
-        """Of dynamic inputs."""
+        """Of dynamic inputs. Raises UsageError."""
         return parse_shapes(self.shapes)
 
 

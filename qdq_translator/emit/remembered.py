@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Sequence
 from qdq_translator.emit.trtexec import Network
 from qdq_translator.errors import UsageError
 from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.options import parse_shapes
+from qdq_translator.options import options_of
 from qdq_translator.targets.platforms import Platform, find_platform
 
 
@@ -32,8 +32,8 @@ class Remembered:
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> Remembered:
         """Of the options that stand in the precision config."""
-        shapes = parse_shapes(options.get("shapes") or [])
-        return cls(options.get("target") or "", options.get("platform") or "", shapes)
+        made = options_of(options, ("platform", "shapes"))
+        return cls(options.get("target") or "", made.platform or "", made.sizes)
 
     @property
     def on_dla(self) -> bool:

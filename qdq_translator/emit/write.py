@@ -18,7 +18,7 @@ from qdq_translator.options import effective, preset_flags
 from qdq_translator.passes.annotate import annotated_copy
 from qdq_translator.report.data import format_report, is_dynamic
 from qdq_translator.translation import Translated
-from qdq_translator.words import percent
+from qdq_translator.words import others, percent
 
 CONFIG_SCHEMA_VERSION = 2
 
@@ -189,8 +189,7 @@ def _falls_back(report: dict[str, Any], options: Thresholds, behind: frozenset[s
     if not layers:
         return ""
     first = layers[0]
-    more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
     return (
-        f"{first['op']} '{first['name']}'{more} cannot run on the DLA ({first['findings'][0]['text']}) and "
+        f"{first['op']} '{first['name']}'{others(layers)} cannot run on the DLA ({first['findings'][0]['text']}) and "
         "--fail_on_gpu_fallback is given; 'qdq-translator report' lists them, --dla_rewrites may replace them"
     )

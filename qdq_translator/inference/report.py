@@ -8,7 +8,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.inference import self_gated
 from qdq_translator.inference.context import LOWER_BOUND, Context
 from qdq_translator.parsing import did_you_mean
-from qdq_translator.words import counted
+from qdq_translator.words import counted, others
 
 TOLD_SHARE = 0.1
 """What a saturating SiLU input may add to the output, as a share of the output's range, before it is told."""
@@ -116,11 +116,10 @@ def _report_swallowed(context: Context, diagnostics: Diagnostics) -> None:
                 lost[name] = node.outputs[0]
     if lost:
         first, concat = next(iter(lost.items()))
-        more = f" ({len(lost) - 1} more like that)" if len(lost) > 1 else ""
         diagnostics.warning(
             "C3",
             f"Every value of '{first}' becomes 0: the model quantizes '{concat}', a Concat of it, with a step of "
-            f"{context.scales[concat].value:.3g}, and '{first}' is at most {context.amax(first):.3g}{more}.",
+            f"{context.scales[concat].value:.3g}, and '{first}' is at most {context.amax(first):.3g}{others(lost, ' ({} more like that)')}.",
             tensor=first,
             node=context.graph.producer[concat].name,
             hint="Quantize without the layers behind the network's last convolutions, a decode tail ('qdq-translator split -i' finds "

@@ -13,6 +13,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, Node, constant_value
 from qdq_translator.types import TensorTypes
+from qdq_translator.words import others
 
 
 def constants_to_initializers(graph: Graph) -> None:
@@ -97,10 +98,9 @@ def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnosti
             graph.outputs[name].type.CopyFrom(helper.make_tensor_type_proto(kind, inferred))
     if wrong:
         first, (declared, inferred) = next(iter(wrong.items()))
-        more = f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
         diagnostics.warning(
             "F3",
-            f"The file gives tensor '{first}' the shape {list(declared)}, but its network makes it {list(inferred)}{more}; "
+            f"The file gives tensor '{first}' the shape {list(declared)}, but its network makes it {list(inferred)}{others(wrong, ' ({} more like it)')}; "
             "the file's claim is ignored.",
             tensor=first,
             hint="Export the model again: other tools may believe the wrong shapes.",

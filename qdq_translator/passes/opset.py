@@ -160,9 +160,8 @@ def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
 def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
     if "num_outputs" not in node.attributes:
         return False
-    shape, axis = types.shape(node.inputs[0]), operators.axis(node, graph.opset())
-    size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
-    if not isinstance(size, int):
+    _, size = operators.axis_and_size(node, graph.opset(), types.shape(node.inputs[0]))
+    if size is None:
         return False
     sizes = operators.split_sizes(node, size, graph.array)
     if sizes is None or sizes[-1] < 0:

@@ -21,7 +21,7 @@ from qdq_translator.quantizers.series import Link, in_series
 from qdq_translator.quantizers.steps import Dequantize, Quantize
 from qdq_translator.settings import QuantizerPolicy
 from qdq_translator.weights import Initializer, Keeper
-from qdq_translator.words import counted
+from qdq_translator.words import counted, others
 
 _KEPT_CODES = 2**27
 """Bytes of codes that stay in memory where the float weights lie in a file, which can give them again."""
@@ -106,10 +106,9 @@ def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnost
         seen = scales.setdefault(stripper.name_now(link.source), [])
         seen += [scale for scale in (link.before.scale, link.scale) if scale not in seen]
     first = next(iter(scales))
-    more = f" (and {len(scales) - 1} more)" if len(scales) > 1 else ""
     diagnostics.info(
         "Q8",
-        f"Tensor '{first}'{more} passes through several quantizers with different scales, which work as one: "
+        f"Tensor '{first}'{others(scales, ' (and {} more)')} passes through several quantizers with different scales, which work as one: "
         f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest holds.",
         tensor=first,
         hint="Quantize it once in the model.",

@@ -14,7 +14,7 @@ import numpy as np
 from qdq_translator.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
-from qdq_translator.operators import WEIGHT_INPUTS
+from qdq_translator.operators import WEIGHT_INPUTS, from_front
 from qdq_translator.qparams import QuantParams, along, dequantize, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.weights import Initializer, Keeper, Weight, made_weight, weight_of
@@ -249,7 +249,7 @@ class _Bakery:
         assert isinstance(params, QuantParams)
         if params.axis is None:
             return params
-        axis = params.axis + data.ndim if params.axis < 0 else params.axis
+        axis = from_front(params.axis, data.ndim)
         if not 0 <= axis < data.ndim or data.shape[axis] != params.scale.size:
             raise UnsupportedQuantizer(
                 f"{node.op_type} {node.label} on constant '{self.item.tensor}' has {params.scale.size} scales along axis "

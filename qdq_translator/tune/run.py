@@ -18,7 +18,7 @@ from qdq_translator._version import __version__
 from qdq_translator.disk import read_file
 from qdq_translator.formats.files import model_name
 from qdq_translator.io import load_model
-from qdq_translator.options import TranslateOptions, effective, parse_shapes
+from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.progress import Progress
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
@@ -143,7 +143,7 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
 
 def _samples(request: Request, base: TranslateOptions, model: onnx.ModelProto) -> Samples:
     images = ImageOptions(tuple(base.image_mean), tuple(base.image_std), base.layout)
-    specs = input_specs(model, parse_shapes(base.shapes))
+    specs = input_specs(model, base.sizes)
     samples = load_samples(place(request.data), specs, request.samples, images)
     return samples.labelled(place(request.labels)) if request.labels else samples
 

@@ -16,7 +16,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph
-from qdq_translator.network import Applied, Network, Picture, Stage
+from qdq_translator.network import Applied, Network, Picture, Stage, report_applied
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.dla import (
     average_pool,
@@ -42,6 +42,7 @@ from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.rules import RULES as REGISTRY
 from qdq_translator.settings import Settings
 from qdq_translator.targets.dla.verdicts import DlaPlan
+from qdq_translator.words import others
 
 RULES = (
     shapes,
@@ -161,7 +162,9 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
                 now = _picture(network.graph)
                 network.stages.append(Stage(module.RULE, tuple(network.applied[known:]), seen, now))
                 seen = now
-            _report(network.applied[known:], network.diagnostics)
+            applied = network.applied[known:]
+            renamed = {old: new for a in applied for old, new in a.tensors.items()}
+            report_applied(applied, REGISTRY[applied[0].rule].what, network.diagnostics, tensors=renamed)
     if network.applied:
         cleanup.remove_dead_nodes(network.graph)
         cleanup.remove_unused_initializers(network.graph)
@@ -189,21 +192,6 @@ def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
         )
 
 
-def _report(applied: Sequence[Applied], diagnostics: Diagnostics) -> None:
-    first = applied[0].before[0][0]
-    more = f" and {len(applied) - 1} more" if len(applied) > 1 else ""
-    diagnostics.info(
-        applied[0].rule,
-        f"{REGISTRY[applied[0].rule].what}: '{first}'{more}.",
-        node=first,
-        data={
-            "nodes": {old: [node.name for node, _ in a.after] for a in applied for old, _ in a.before},
-            "tensors": {old: new for a in applied for old, new in a.tensors.items()},
-            "new_tensors": [name for a in applied for name in a.new],
-        },
-    )
-
-
 def report_left(
     rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics, would: Optional[Sequence[str]] = None
 ) -> None:
@@ -212,15 +200,12 @@ def report_left(
     if dla is None or not left:
         return
     first = left[0]
-    more = f" and {len(left) - 1} more layers" if len(left) > 1 else ""
-    what = f"{first['op']} '{first['node']}'{more}"
+    what = f"{first['op']} '{first['node']}'{others(left, ' and {} more layers')}"
     if would is None:
-        message = (
-            f"After rewriting, {what} still go{'' if more else 'es'} to the GPU: {first['why'] or first['limit']}."
-        )
+        message = f"After rewriting, {what} still go{'' if len(left) > 1 else 'es'} to the GPU: {first['why'] or first['limit']}."
         hint = "'qdq-translator split' cuts a part for the DLA out that has none of them."
     else:
-        message = f"{what} go{'' if more else 'es'} to the GPU: {first['limit']}."
+        message = f"{what} go{'' if len(left) > 1 else 'es'} to the GPU: {first['limit']}."
         hint = f"--dla_rewrites would apply {', '.join(would)}." if would else ""
     diagnostics.info("D0", message, node=first["node"], hint=hint, data={"left": left})
 

@@ -62,11 +62,9 @@ def apply(rewriter: Rewriter) -> None:
 
 def _apart_as_slices(rewriter: Rewriter, node: Node) -> None:
     """A Split that the DLA does not take, where all of its parts are moved on, is what TensorRT makes of it: Slices."""
-    graph, shape = rewriter.graph, rewriter.types.shape(node.inputs[0])
-    axis = operators.axis(node, graph.opset())
-    axis += len(shape or ()) if axis < 0 else 0
-    size = shape[axis] if shape is not None and 0 <= axis < len(shape) else None
-    sizes = operators.split_sizes(node, size, graph.array) if isinstance(size, int) else None
+    graph = rewriter.graph
+    axis, size = operators.axis_and_size(node, graph.opset(), rewriter.types.shape(node.inputs[0]))
+    sizes = operators.split_sizes(node, size, graph.array) if size is not None else None
     if sizes is None or not rewriter.is_float(node.inputs[0]) or not rewriter.rejected(node):
         return
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]

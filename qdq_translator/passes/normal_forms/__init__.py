@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from qdq_translator.network import Network
+from qdq_translator.network import Network, report_applied
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.editor import Editor
 from qdq_translator.passes.normal_forms import (
@@ -44,24 +44,11 @@ FORMS: tuple[ModuleType, ...] = (
 
 def apply_normal_forms(network: Network, settings: Settings) -> None:
     editor = Editor(network, settings)
-    changed = False
     for form in FORMS:
         before = len(network.applied)
         form.apply(editor)
         applied = network.applied[before:]
         if applied:
-            changed = True
             network.end_of_pass()
-            first = applied[0].before[0][0]
-            more = f" and {len(applied) - 1} more" if len(applied) > 1 else ""
-            network.diagnostics.info(
-                RULE,
-                f"{form.WHAT}: '{first}'{more}.",
-                node=first,
-                data={
-                    "nodes": {old: [node.name for node, _ in a.after] for a in applied for old, _ in a.before},
-                    "new_tensors": [name for a in applied for name in a.new],
-                },
-            )
-    if changed:
-        cleanup.remove_unused_initializers(network.graph)
+            report_applied(applied, form.WHAT, network.diagnostics)
+    cleanup.remove_unused_initializers(network.graph)

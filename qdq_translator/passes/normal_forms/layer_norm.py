@@ -2,7 +2,8 @@
 
 `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`. The parts get no scales: the inside of
 a normalization is no place for INT8.
-Not: on other versions; a second or third output that somebody reads; operands that are not constant; an unknown rank.
+Not: on other versions; a second or third output that somebody reads; operands that are not constant; an unknown rank,
+or an axis that it does not have.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ def apply(editor: Editor) -> None:
         read = any(
             editor.graph.consumer_count(name) or name in editor.graph.outputs for name in node.outputs[1:] if name
         )
-        if rank is not None and dtype is not None and constant and not read:
-            _in_parts(editor, node, rank, dtype)
+        if rank is None or dtype is None or not constant or read:
+            continue
+        first = operators.from_front(operators.axis(node, editor.graph.opset()), rank)
+        if 0 <= first < rank:
+            _in_parts(editor, node, list(range(first, rank)), dtype)
 
 
-def _in_parts(editor: Editor, node: Node, rank: int, dtype: type) -> None:
+def _in_parts(editor: Editor, node: Node, axes: list[int], dtype: type) -> None:
     source, target = node.inputs[0], node.outputs[0]
-    axes = list(range(operators.axis(node, editor.graph.opset()) % rank, rank))
     nodes: list[Node] = []
 
     def step(op: str, part: str, *inputs: str) -> str:
@@ -49,7 +52,7 @@ def _in_parts(editor: Editor, node: Node, rank: int, dtype: type) -> None:
 
     centred = step("Sub", "centred", source, mean(source, "mean"))
     variance = mean(step("Mul", "square", centred, centred), "variance")
-    epsilon = editor.constant(f"{node.name}.epsilon", np.full((1,) * rank, operators.epsilon(node), dtype))
+    epsilon = editor.constant(f"{node.name}.epsilon", np.full((1,) * (axes[-1] + 1), operators.epsilon(node), dtype))
     root = step("Sqrt", "deviation", step("Add", "shifted", variance, epsilon))
     current = step("Div", "normal", centred, root)
     for op, part, index in (("Mul", "scaled", 1), ("Add", "biased", 2)):

@@ -290,11 +290,10 @@ def clipped_relu(layer: Layer) -> Optional[str]:
 
 def channel_axis(layer: Layer) -> Optional[str]:
     graph, types = layer.context.graph, layer.context.types
-    axis, rank = operators.axis(layer.node, graph.opset()), types.rank(layer.node.outputs[0])
-    if rank is None and axis < 0:
+    axes = operators.non_negative([operators.axis(layer.node, graph.opset())], types.rank(layer.node.outputs[0]))
+    if axes is None:
         return None
-    axis = axis + (rank or 0) if axis < 0 else axis
-    return "" if axis == 1 else f"axis {axis}"
+    return "" if axes == [1] else f"axis {axes[0]}"
 
 
 def several_inputs(layer: Layer) -> Optional[str]:
@@ -364,9 +363,7 @@ def softmax_axis(layer: Layer) -> Optional[str]:
     shape = layer.shape(layer.node.inputs[0])
     if shape is None:
         return None
-    axis = operators.axis(layer.node, layer.context.graph.opset())
-    axis = axis + len(shape) if axis < 0 else axis
-    size = shape[axis] if 0 <= axis < len(shape) else None
+    axis, size = operators.axis_and_size(layer.node, layer.context.graph.opset(), shape)
     if size is None:
         return None
     others = [d for i, d in enumerate(shape) if i not in (0, axis)]
