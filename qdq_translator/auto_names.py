@@ -25,12 +25,13 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.parser_network import OwnTensor, Version, own_tensors
 from qdq_translator.precision import INT8, LayerPlan
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.records import record
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.words import others
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Automatic:
     """scales: tensor of TensorRT's network -> scale, in network order. without: node -> what of it has no name that can
     be predicted."""

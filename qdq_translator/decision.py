@@ -5,7 +5,6 @@ A pure function of the finished network and the options, so that other options c
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Optional
 
 from qdq_translator.cost.estimate import CostPlan, estimate_costs
@@ -16,12 +15,13 @@ from qdq_translator.kept import kept_layers
 from qdq_translator.network import Network
 from qdq_translator.passes.dla import Rewrites
 from qdq_translator.precision import LayerPlan, make_plan, stay_higher
+from qdq_translator.records import record
 from qdq_translator.scales import ScaleTable
 from qdq_translator.settings import Settings
 from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Decision:
     """context: with the scales as they came out. plan: without causes and reasons of the verdict."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import math
@@ -20,6 +19,7 @@ from onnx import TensorProto, external_data_helper
 from qdq_translator.disk import FilePart, fill, opened
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph
+from qdq_translator.records import record
 from qdq_translator.validate import stored_bytes
 from qdq_translator.weights import ELEMENTS, Initializer, Weight, stored_weight
 from qdq_translator.wire import LARGE, cut_weights, tag_of, varint
@@ -55,7 +55,7 @@ class Digest:
         return self._found
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Source:
     """Where a model came from: file name, SHA-256 of the .onnx file ('' where there is none), whether its weights lay in other
     files."""

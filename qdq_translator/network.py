@@ -17,6 +17,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import DerivedScale
 from qdq_translator.operators import VIEWS
+from qdq_translator.records import record
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
 from qdq_translator.weights import Initializer, Weight
@@ -25,7 +26,7 @@ from qdq_translator.words import others
 Picture = Tuple[ModelProto, Dict[str, Initializer]]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class TrainedWeight:
     """The codes a weight was trained with, in the layout of the initializer that replaced it (rule W1).
 
@@ -38,7 +39,7 @@ class TrainedWeight:
     saturated: int
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Applied:
     """One application of a rule that rewrites. before: (name, operator) of each node that went; after: (node, operator)
     of each that came, whose name is read when it is written.
@@ -77,7 +78,7 @@ def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnosti
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Stage:
     """One rule that rewrites, for whoever is to prove it (`--prove`): its name, what it applied, and the graph before and
     after it, each a model without weights and the weights, which are not copied."""

@@ -6,7 +6,6 @@ tensor to constant values (`graph.array`, `constants.value`), and answers None w
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import (
     Callable,
@@ -26,6 +25,7 @@ from typing import (
 import numpy as np
 
 from qdq_translator.graph import Node
+from qdq_translator.records import record
 
 Size = TypeVar("Size")
 LookUp = Callable[[str], Optional[np.ndarray]]
@@ -134,7 +134,7 @@ def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[List[int]]:
     return [*[each] * (count - 1), size - each * (count - 1)]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Slices:
     """Parameters of a Slice, one element an axis. axes: as written."""
 
@@ -254,7 +254,7 @@ def in_training(node: Node, constant: LookUp) -> bool:
     return not node.get("is_test", 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Window:
     """How a convolution or pooling moves over its spatial axes, one element an axis. pads: as written, all begins, then all
     ends; automatic: the `auto_pad` that holds in their stead, or ''. rounds_up: `ceil_mode`."""
@@ -333,7 +333,7 @@ WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": 
 """Inputs whose constants TensorRT quantizes per output channel (fact 5.2)."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class OutputChannels:
     """Where a constant operand has the output channels of its layer: on `axis`, and with `groups` > 1 (ConvTranspose) in
     as many blocks of axis 0 as well."""

@@ -23,12 +23,12 @@ tensor names in this way is inferred from published listings.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Iterator, Optional, Tuple
 
 from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import ELEMENTWISE, PARTS, RESIZES, VIEWS
+from qdq_translator.records import record
 from qdq_translator.types import FLOAT_TYPES, TensorTypes
 
 Version = Tuple[int, int, int]
@@ -73,7 +73,7 @@ _DYNAMIC_FLATTEN_10 = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class OwnTensor:
     """A float tensor of the parser's network that the ONNX network does not have.
 

@@ -24,6 +24,7 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model, write_model
 from qdq_translator.operators import PARTS, RANDOM, REARRANGES
 from qdq_translator.options import TranslateOptions, options_of
+from qdq_translator.records import record
 from qdq_translator.scales import Origin, TensorScale
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.inputs import input_specs, random_samples
@@ -38,7 +39,7 @@ _LARGE = 0.01
 _AGAIN = "Name other tensors with --begin and --end."
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Part:
     """One of the parts, in the order in which they run. inputs, outputs: tensors at its borders, graph order."""
 
@@ -240,7 +241,7 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 # ---------------------------------------------------------------- from files to files
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Request:
     """begin, end: tensors, [] for those that `choose` finds. samples: of the proof, on random inputs."""
 

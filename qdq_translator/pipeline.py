@@ -7,7 +7,6 @@ what holds after it and after every later pass: an order that breaks a promise f
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Callable, Optional
 
@@ -26,6 +25,7 @@ from qdq_translator.passes.normal_forms import apply_normal_forms
 from qdq_translator.passes.operators import check_operators
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.strip import strip
+from qdq_translator.records import record
 from qdq_translator.rules import RULES
 from qdq_translator.settings import Settings
 
@@ -39,7 +39,7 @@ class BrokenPass(AssertionError):
     """A pass ran where it must not, or broke what it or another one had ensured: a fault of this program."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Pass:
     """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline."""
 

@@ -22,7 +22,6 @@ and every pair rounds but those that only layers of the layer argument would rea
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Mapping
 
 from qdq_translator.formats.calibration_cache import is_usable
@@ -30,13 +29,14 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.inference import pass_through
 from qdq_translator.operators import CLAMPS, WEIGHT_INPUTS, WEIGHTED, output_channels
 from qdq_translator.precision import float_ends
+from qdq_translator.records import record
 from qdq_translator.types import TensorTypes
 
 COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "DepthToSpace", "SpaceToDepth")
 """Rounding before or after them is the same where both sides have one scale."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Placement:
     """held: tensor that is rounded -> scale, in graph order. int8, higher: names of the layers that compute in INT8, and of
     those above it. weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a

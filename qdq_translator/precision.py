@@ -11,6 +11,7 @@ from typing import Any, Mapping, Optional
 from qdq_translator.graph import Graph, Node
 from qdq_translator.macs import layer_macs, layer_weights
 from qdq_translator.operators import CLAMPS, RESIZES, VIEWS
+from qdq_translator.records import record
 from qdq_translator.scales import ScaleTable
 from qdq_translator.types import TensorTypes
 from qdq_translator.words import others
@@ -18,7 +19,7 @@ from qdq_translator.words import others
 INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class LayerPlan:
     """One node of the stripped model: what the plan, the report, every drawing of it and `check-engine` have of a layer.
 

@@ -7,14 +7,15 @@ this table. What a rule *does* stands in its module; the limits of the DLA have 
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from pathlib import Path
 from typing import Any, Optional
 
+from qdq_translator.records import record
 
-@dataclasses.dataclass(frozen=True)
+
+@record(frozen=True)
 class Rule:
     """One rule.
 

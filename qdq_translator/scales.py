@@ -10,13 +10,14 @@ import numpy as np
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.formats.calibration_cache import is_usable
+from qdq_translator.records import record
 from qdq_translator.rules import STATED
 
 ASSUMED = "assumed"
 """Not a rule: the origin of every scale of `qdq-translator plan`."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Origin:
     """Which rule gave a scale, at which node, from which tensor."""
 
@@ -29,7 +30,7 @@ class Origin:
         return {k: v for k, v in vars(self).items() if v or k == "rule"}
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class TensorScale:
     """`value`: the scale (amax / 127), a float32 held in a Python float."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cached_property
 from typing import Optional
 
@@ -17,6 +16,7 @@ from qdq_translator.io import Source
 from qdq_translator.options import TranslateOptions
 from qdq_translator.passes.dla import Rewrites
 from qdq_translator.precision import LayerPlan, fp16_nodes
+from qdq_translator.records import record
 from qdq_translator.root_causes import RootCauses
 from qdq_translator.scales import ASSUMED, ScaleTable
 from qdq_translator.targets.dla.verdicts import DlaPlan
@@ -25,7 +25,7 @@ from qdq_translator.types import TensorTypes
 from qdq_translator.weight_check import WeightCheck
 
 
-@dataclasses.dataclass
+@record
 class Translated:
     """A translated model and everything known about it: what the report and the files are made from."""
 

@@ -6,7 +6,6 @@ The final float weights (after folding) go through TensorRT's rule, per output c
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Mapping, Optional
 
 import numpy as np
@@ -15,6 +14,7 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.network import TrainedWeight
 from qdq_translator.operators import has_one_scale, output_channels
 from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
+from qdq_translator.records import record
 from qdq_translator.types import TensorTypes
 from qdq_translator.weights import Weight, to_array
 
@@ -22,7 +22,7 @@ _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class WeightCheck:
     """One quantized weight of one layer.
 

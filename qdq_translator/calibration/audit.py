@@ -20,6 +20,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.placement import graph_tensors
 from qdq_translator.progress import Progress
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.records import record
 from qdq_translator.rules import STATED
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
@@ -38,7 +39,7 @@ OUTLIER = 4.0
 SHOWN_BINS = 128
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class AuditedScale:
     """scale: of the table; origin: the rule that gave it. lowest, highest: what was seen. clipped: share (0 to 1) of the
     values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0. noise: energy of
@@ -85,7 +86,7 @@ class AuditedScale:
         return plain
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Audit:
     """rows: worst first; silent: tensors that held nothing but zeros. unlike: a sentence where the data are not what the
     scales were made with, else ''. weights: worst first."""

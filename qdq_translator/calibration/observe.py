@@ -11,7 +11,6 @@ and thread, however many samples there are.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Callable, Dict, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from qdq_translator.calibration.histogram import Histogram
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress
+from qdq_translator.records import record
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import is_finite, refuse
 from qdq_translator.simulate.implicit import hold
@@ -35,7 +35,7 @@ GROUP_BYTES = 512 * 2**20
 _Counted = Tuple[Dict[str, Histogram], int]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Observed:
     """histograms: tensor -> what it held. left_out: samples whose inputs are not finite."""
 
@@ -96,7 +96,7 @@ def _groups(tensors: Sequence[str], types: TensorTypes, batch: int) -> Iterator[
         yield group
 
 
-@dataclasses.dataclass
+@record
 class _Counting(Work):
     """Tensor -> histogram, and how many runs were left out."""
 

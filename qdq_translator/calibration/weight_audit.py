@@ -6,7 +6,6 @@ model's own grid where one scale was used for the whole weight, else TensorRT's,
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Collection, Optional
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from qdq_translator.graph import Graph
 from qdq_translator.operators import has_one_scale, output_channels
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.records import record
 from qdq_translator.simulate.metrics import noise_to_db
 from qdq_translator.types import TensorTypes
 
@@ -26,7 +26,7 @@ _TELLING = 8
 """Fewer different magnitudes may lie on a grid by chance."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class AuditedWeight:
     """weight: the initializer; node: the layer that uses it. amax: largest magnitude of each output channel; codes: what it
     comes to in steps; noise: of each channel, relative to its energy (nan where it is all zeros). counts: magnitudes in BINS

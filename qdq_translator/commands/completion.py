@@ -1,14 +1,14 @@
 """`qdq-translator completion`: shell completion, by argcomplete."""
 
-import dataclasses
 import sys
 
 from qdq_translator.options import option
+from qdq_translator.records import record
 
 PROGRAMS = ("qdq-translator", "qdq_translator.py")
 
 
-@dataclasses.dataclass
+@record
 class Options:
     """Print what switches on completion of commands, options and their values. For bash and zsh:
     eval "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""

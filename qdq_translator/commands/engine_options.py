@@ -1,16 +1,16 @@
 """The options that `build` and `trtexec` share: the same engine, made here or by a command."""
 
-import dataclasses
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from qdq_translator.options import TARGETS, model_option, option, parse_shapes, translation_option
+from qdq_translator.records import record
 
 if TYPE_CHECKING:
     from qdq_translator.emit.trtexec import BuildRequest
     from qdq_translator.formats.files import TranslationFiles
 
 
-@dataclasses.dataclass
+@record
 class EngineOptions:
     """Names and grammar follow trtexec."""
 

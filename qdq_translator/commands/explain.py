@@ -1,13 +1,13 @@
 """`qdq-translator explain`: a rule, a limit of the DLA or a platform, in words."""
 
-import dataclasses
 import sys
 from typing import List
 
 from qdq_translator.options import option
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass
+@record
 class Options:
     """Explain what a message or a report names by a number: a rule (S8, W-C1), a limit of the DLA (P3) or a platform
     (jetpack-6.2). Without a name, list them all."""

@@ -1,11 +1,10 @@
 """`qdq-translator platforms`: what `--platform` knows."""
 
-import dataclasses
-
 from qdq_translator.options import option
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass
+@record
 class Options:
     """List the platforms that --platform knows: TensorRT, the number in the cache header, the DLA, and the source."""
 

@@ -1,12 +1,12 @@
 """`qdq-translator split`: what runs before the DLA, its own part, and what runs after it."""
 
-import dataclasses
 from typing import List, Optional
 
 from qdq_translator.options import option, same_option, translation_option
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass
+@record
 class Options:
     """Cut a network into at most three parts: the DLA's own, with the most estimated time and the fewest borders, and what
     comes before and after it. A translation (-t) becomes translations with all their files; an ONNX model (-i), float or

@@ -6,9 +6,10 @@ from typing import Optional
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.emit.trtexec.request import MODES
 from qdq_translator.options import option
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass
+@record
 class Options(EngineOptions):
     """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
     the files, mends the header of the calibration cache where TensorRT's version is another one, and runs it."""

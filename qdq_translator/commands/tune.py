@@ -4,9 +4,10 @@ import dataclasses
 from typing import Optional
 
 from qdq_translator.options import TranslateOptions, option, same_option
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass
+@record
 class Options(TranslateOptions):
     """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
     metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;

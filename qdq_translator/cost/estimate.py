@@ -8,11 +8,12 @@ from typing import Any, Optional, Sequence
 from qdq_translator.cost.layers import FusedLayer, fused_layers
 from qdq_translator.cost.model import ESTIMATE, CostModel
 from qdq_translator.graph import Graph
+from qdq_translator.records import record
 from qdq_translator.targets.dla.limits import DLA_FP16
 from qdq_translator.types import TensorTypes
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class LayerCost:
     """One node. milliseconds, bytes: as planned; None where unknown, or no published figure. int8_milliseconds,
     fp16_milliseconds: of the same layer in either precision. bound: 'compute', 'memory', 'overhead', or '' where it takes
@@ -30,7 +31,7 @@ class LayerCost:
         return {**vars(self), "share": share}
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class CostPlan:
     """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
     core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is none.

@@ -17,6 +17,7 @@ from qdq_translator.cost.model import Surface, Work
 from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import ACTIVATIONS, DENSE, WEIGHTED, groups, summed_size
 from qdq_translator.precision import float_activations
+from qdq_translator.records import record
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8
 from qdq_translator.types import TensorTypes
 
@@ -26,7 +27,7 @@ _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
 _IN_PLACE = ("Concat", "Identity", "Dropout")
 
 
-@dataclasses.dataclass
+@record
 class FusedLayer:
     """nodes: positions in graph order; the first gives the layer its name. verdict: of the first.
 

@@ -9,13 +9,14 @@ from qdq_translator.cost.estimate import CostPlan
 from qdq_translator.cost.layers import surface
 from qdq_translator.graph import Graph
 from qdq_translator.precision import LayerPlan
+from qdq_translator.records import record
 from qdq_translator.root_causes import add_macs
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, FOLDED, GPU
 from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.types import TensorTypes
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Share:
     """Of one verdict. macs: None where unknown. milliseconds: None where unknown or not published (always on the GPU)."""
 
@@ -24,7 +25,7 @@ class Share:
     milliseconds: Optional[float]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Transitions:
     """Tensors that pass from one side to another, and their bytes as their producer writes them (None: unknown)."""
 
@@ -32,7 +33,7 @@ class Transitions:
     bytes: Optional[int]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Headline:
     """shares: verdict -> its part, of 'dla-int8', 'dla-fp16' and 'gpu'. precision: between INT8 and FP16 on the DLA;
     device: between DLA and GPU."""

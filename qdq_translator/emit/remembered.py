@@ -9,10 +9,11 @@ from qdq_translator.emit.trtexec import Network
 from qdq_translator.errors import UsageError
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.options import options_of
+from qdq_translator.records import record
 from qdq_translator.targets.platforms import Platform, find_platform
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Remembered:
     """target, platform: '' where nobody said. shapes: input -> sizes, as --shapes gave them. open: inputs that have no
     fixed sizes in the stripped model."""

@@ -24,6 +24,7 @@ from qdq_translator.errors import UserError
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph
 from qdq_translator.io import load_model
+from qdq_translator.records import record
 from qdq_translator.targets.dla.limits import DLA_FP16
 from qdq_translator.types import TensorTypes
 
@@ -38,7 +39,7 @@ _INSERTED = ("reformat", "copy", "input transfer", "output transfer")
 _REMEDY = "Profile the engine of this translation: trtexec --exportProfile with --profilingVerbosity=detailed, or cuDLA's layerwise CSV."
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Board:
     """A fitted model. before, after: root mean square of log(model / measured) over the `rows`, weighted by time."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from qdq_translator.records import record
 
-@dataclasses.dataclass
+
+@record
 class BuildLog:
     """What a build log tells. `fallbacks`: (layer, TensorRT's sentence); `set_precisions`: layer -> precision (10.x)."""
 

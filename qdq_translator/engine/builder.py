@@ -20,6 +20,7 @@ from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_p
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.errors import UsageError, UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache, is_usable
+from qdq_translator.records import record
 
 _DLA_FORMATS = {
     "dla_linear": ("fp16", "int8"),
@@ -30,7 +31,7 @@ _DLA_FORMATS = {
 """What the DLA reads and writes without help of the GPU (fact 2.9); dla_hwc4 is for inputs only."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class BuildJob:
     """What is built. `cache` and `layers` (layer name -> precision) belong to an implicit INT8 build only.
 
@@ -77,7 +78,7 @@ class BuildJob:
             raise UsageError("A DLA loadable has no GPU to fall back to.", "Drop --allow_gpu_fallback.")
 
 
-@dataclasses.dataclass
+@record
 class Matched:
     """How many names met something in the network, and which did not.
 
@@ -90,7 +91,7 @@ class Matched:
     unmatched: list[str] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass
+@record
 class BuildResult:
     """`engine`: the bytes of the engine or loadable; `layer_info`: TensorRT's JSON about it, None for a loadable.
 

@@ -12,6 +12,7 @@ from qdq_translator.engine.build_log import BuildLog
 from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
 from qdq_translator.operators import PARTS, VIEWS, WEIGHTED
 from qdq_translator.precision import LayerPlan
+from qdq_translator.records import record
 
 DATA_MOVEMENT = frozenset(
     (
@@ -73,7 +74,7 @@ OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING, FREE = "obeyed", "disobeyed", "un
 """Verdicts: as planned; otherwise; inside a region or without a type; merged into neighbours; nowhere; no plan."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class LayerVerdict:
     """One planned layer against the engine. `actual`: precision, '' where unknown; `device`: 'GPU', 'DLA' or ''."""
 
@@ -95,7 +96,7 @@ class LayerVerdict:
         return not self.expected and (missing or self.verdict == DISOBEYED)
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Region:
     """A `{ForeignNode[...]}`: the planned layers inside, and the precisions at its edges."""
 
@@ -106,7 +107,7 @@ class Region:
     outputs: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ExtraLayer:
     """An engine layer that the model does not have; `change`: 'fp16 -> int8', or 'int8' where only the layout changes."""
 
@@ -115,7 +116,7 @@ class ExtraLayer:
     change: str
 
 
-@dataclasses.dataclass
+@record
 class EngineCheck:
     """Everything `check-engine` found."""
 

@@ -21,7 +21,6 @@ between Casts. Q/DQ per channel needs opset 13; older models are converted.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Mapping, Optional
 
 import numpy as np
@@ -39,6 +38,7 @@ from qdq_translator.passes import cleanup, names
 from qdq_translator.placement import Placement, graph_tensors, is_before_bias, is_named_higher, place
 from qdq_translator.precision import float_ends
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.records import record
 from qdq_translator.rules import inference_options
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.types import TensorTypes
@@ -54,7 +54,7 @@ USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_
 GIVEN, INFERRED, STAYS_FLOAT, WITHOUT_SCALE = "given", "inferred", "stay_float", "without_scale"
 
 
-@dataclasses.dataclass
+@record
 class Restored:
     """An explicit model and what became of the cache.
 

@@ -14,6 +14,7 @@ import struct
 from typing import Iterable, Mapping
 
 from qdq_translator.errors import UserError
+from qdq_translator.records import record
 
 ENTROPY_CALIBRATION_2 = "EntropyCalibration2"
 """What trtexec's own calibrator and the DLA want (fact 1.5)."""
@@ -43,7 +44,7 @@ def is_usable(scale: float) -> bool:
     return math.isfinite(scale) and scale >= _SMALLEST_NORMAL
 
 
-@dataclasses.dataclass
+@record
 class CalibrationCache:
     """`scales`: tensor name -> scale, in file order (float32 values held in Python floats).
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from qdq_translator.errors import UsageError, UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache
 from qdq_translator.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.formats.schemas import CONFIG, REPORT, only, read_json
+from qdq_translator.records import record
 
 MODEL_SUFFIX = "_noqdq.onnx"
 _AGAIN = "Translate the model again."
@@ -28,7 +28,7 @@ def plain_name(wanted: str) -> str:
     return name.encode("utf-8", "ignore")[:_LONGEST].decode("utf-8", "ignore") or "model"
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class TranslationFiles:
     """The files that `translate` writes for `NAME.onnx` into one folder.
 

@@ -10,6 +10,7 @@ import numpy as np
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.policy import Policy
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.records import record
 from qdq_translator.scales import Origin, ScaleTable
 from qdq_translator.types import TensorTypes
 
@@ -17,7 +18,7 @@ LOWER_BOUND = "a lower bound: larger values are clipped"
 """The note of every scale that its tensor's values may exceed."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class DerivedScale:
     """The scale of a tensor that a rewrite made: `max(factor * (scale of source + scales of more) + plus, least)`, as soon
     as `source`, `more` and `needs` have one. plus, least: scales. rule, node: its origin."""
@@ -58,7 +59,7 @@ class DerivedScale:
         return context.give(self.tensor, value, self.rule, self.node, ", ".join((self.source, *self.more)), self.note)
 
 
-@dataclasses.dataclass
+@record
 class Context:
     """Rules read through `scale` and write through `give`, which keeps rules S1 and S2.
 

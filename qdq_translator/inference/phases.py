@@ -20,11 +20,12 @@ from qdq_translator.graph import Node
 from qdq_translator.inference import average_pool, bounds, clip, concat, mul, pass_through, self_gated, sigmoid, sums
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.policy import Policy
+from qdq_translator.records import record
 
 Apply = Callable[[Node, Context], bool]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ScaleRule:
     """flag: the field of TranslateOptions that switches it on, '' where it always is. forward, backward: give scales to
     the outputs (inputs) of one node of `ops`; True if they did."""

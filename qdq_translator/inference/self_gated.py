@@ -10,7 +10,6 @@ the gate of another tensor.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Callable, Optional
 
@@ -18,12 +17,13 @@ from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
 from qdq_translator.operators import coefficients, is_exact_gelu
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.records import record
 
 OPS = ("Mul", "HardSwish", "Gelu")
 NOTE = "exact; inputs below "
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Gate:
     """A gate that rises from 0 to `top`, so that the product at x is larger than at any smaller magnitude, of either sign."""
 

@@ -16,7 +16,6 @@ Concat does not end between two scales. Conv outputs with the unary scale of rul
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -24,6 +23,7 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
 from qdq_translator.operators import COMPARISONS, ELEMENTWISE, POOLING, Unions
+from qdq_translator.records import record
 from qdq_translator.rules import MARKERS, SAME_VALUE
 from qdq_translator.scales import Origin
 
@@ -32,7 +32,7 @@ _NOT_APPLIED = ("Sigmoid", "Tanh")
 REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class SharedRange:
     """Tensors that the DLA requires to share one scale. before: tensor -> its own scale; largest: the scale they need.
 

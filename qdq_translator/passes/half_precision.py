@@ -20,6 +20,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto
 from qdq_translator.constants import element_name
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
+from qdq_translator.records import record
 from qdq_translator.weights import Initializer, message_of, to_array
 
 RULE = "F9"
@@ -61,7 +62,7 @@ def to_float32(network: Network) -> None:
     _report(network, done, borders)
 
 
-@dataclasses.dataclass
+@record
 class _Done:
     """constants: how many of each type were converted; error: largest relative one of those in double precision."""
 
@@ -102,7 +103,7 @@ class _Done:
             self.convert_attributes(node.attribute)
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class _Border:
     """The Cast that stays between a graph input or output and the network."""
 

@@ -19,10 +19,11 @@ from qdq_translator.qparams import QuantParams
 from qdq_translator.quantizers.between import BETWEEN_OPS, between, same_grid
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.quantizers.steps import Codes, Dequantize, Quantize, QuantizedInput, QuantizedOutput, Step
+from qdq_translator.records import record
 from qdq_translator.types import FLOAT_TYPES, MAKE_INTEGERS
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Approximated:
     """A quantizer that is translated by an option: what was found, what it becomes, and how many times coarser its step is
     than the finest that the model has (1: the same grid)."""
@@ -38,7 +39,7 @@ class Approximated:
         return self.coarser == 1
 
 
-@dataclasses.dataclass
+@record
 class Found:
     """What `find_activation_quantizers` returns, in graph order."""
 

@@ -18,9 +18,10 @@ from qdq_translator.graph import Node
 from qdq_translator.qparams import QuantParams
 from qdq_translator.quantizers.parameters import Rejected
 from qdq_translator.quantizers.steps import ClampCodes, Codes, Move
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Between:
     """The step that the node becomes, and the codes of each of its outputs that holds any."""
 

@@ -17,10 +17,11 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import WEIGHT_INPUTS, from_front
 from qdq_translator.qparams import QuantParams, along, dequantize, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
+from qdq_translator.records import record
 from qdq_translator.weights import Initializer, Keeper, Weight, made_weight, weight_of
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class QuantizedConstant:
     """One constant to bake. `tensor`: the frontier; `kind`: 'weight', 'bias', 'constant', or 'codes' for a graph output
     that is codes; `chain`: its nodes, `name`: what the new initializer is called; `params`: of the last quantizer;
@@ -34,7 +35,7 @@ class QuantizedConstant:
     chain: tuple[Node, ...]
 
 
-@dataclasses.dataclass
+@record
 class BakedConstant:
     """weight: what the stripped model holds; codes: the trained codes in the same layout (int8, weights only), None
     where arithmetic behind the DequantizeLinear hides them; saturated: codes -128 that became -127;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Optional, Union
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy as np
 from qdq_translator.constants import Constants, element_name, is_dequantize
 from qdq_translator.graph import Graph, Node
 from qdq_translator.qparams import RANGES, QuantParams
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Rejected:
     """Why a quantizer has no implicit INT8 counterpart: what was found, at which node and tensor, how to mend it."""
 

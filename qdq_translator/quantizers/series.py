@@ -14,9 +14,10 @@ from typing import Optional
 from qdq_translator.constants import is_quantize
 from qdq_translator.graph import Graph
 from qdq_translator.quantizers.steps import Dequantize, Move, Quantize, QuantizedInput, QuantizedOutput, Step
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass
+@record
 class Link:
     """One quantizer and the codes that it makes. scale: its own; holds: what holds in its series. before: the quantizer
     whose real values it reads. read: something other than a quantizer reads what it makes."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Optional, Tuple, Union
 
 import numpy as np
 
 from qdq_translator.graph import Node
 from qdq_translator.qparams import QuantParams
+from qdq_translator.records import record
 
 Bounds = Tuple[Optional[float], Optional[float]]
 """Lower and upper real bound; None where there is none."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Codes:
     """An integer tensor on its way from Q to DQ."""
 
@@ -44,7 +44,7 @@ class Codes:
         return None if low is None and high is None else (low, high)
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Quantize:
     """`source` becomes codes: its scale is `scale`. `clamp`: real bounds that the type itself cuts at (Q9). `integer`:
     the source holds integers, so that a Cast must make the float tensor that the scale is for."""
@@ -57,7 +57,7 @@ class Quantize:
     integer: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class ClampCodes:
     """A Clip on codes; `clamp` holds its bounds as real values, None where it cuts nothing (rules Q1, Q9)."""
 
@@ -67,7 +67,7 @@ class ClampCodes:
     real: np.dtype
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Move:
     """Data movement on codes, to be done on float values (rule Q10): `moved` are its outputs that hold codes.
     `pad_value`: real value of a Pad's constant."""
@@ -79,7 +79,7 @@ class Move:
     pad_value: Optional[float] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Dequantize:
     """Codes become real again. `cast`: the real type, where it is another than the quantizer's was."""
 
@@ -89,7 +89,7 @@ class Dequantize:
     cast: Optional[np.dtype] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class QuantizedInput:
     """A graph input that arrives as codes (rule Q6); `real`: the float type of what it is dequantized to."""
 
@@ -98,7 +98,7 @@ class QuantizedInput:
     real: np.dtype
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class QuantizedOutput:
     """A graph output that leaves as codes (rule Q7); `real`: the float type of what it is quantized from."""
 

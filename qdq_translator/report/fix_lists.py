@@ -8,14 +8,14 @@ is named by what it replaced.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any, Callable, Iterable
 
 from qdq_translator.operators import VIEWS
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class FixLists:
     """ops: every operator that is or should be quantized; more: those of them that nothing in INT8 has so far.
     tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with their

@@ -3,10 +3,10 @@ range of each output channel of a weight."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any, Optional
 
+from qdq_translator.records import record
 from qdq_translator.words import counted
 
 TENSORS, WEIGHTS = 60, 24
@@ -17,7 +17,7 @@ _CHANNELS = 256
 """So many channels are drawn one by one; of more, the largest of neighbours."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Histogram:
     """A tensor's magnitudes, heights logarithmic. clip, best: where its scale and the best one clip, in pixels."""
 
@@ -28,7 +28,7 @@ class Histogram:
     end: str
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Channels:
     """A weight. path: the largest magnitude of each output channel; values: all magnitudes, each channel by its largest.
 

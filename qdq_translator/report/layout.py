@@ -8,10 +8,11 @@ number of sweeps. Lengths are in pixels.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from bisect import bisect_right, insort
 from typing import Sequence
+
+from qdq_translator.records import record
 
 BOX_WIDTH, BOX_HEIGHT = 176, 46
 ROW = BOX_HEIGHT + 40
@@ -21,7 +22,7 @@ _ASPECT = 1.6
 _SWEEPS = 8
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Layout:
     """boxes: left upper corner of every node. edges: SVG path data, in the order given. columns: x of every column's
     left side."""

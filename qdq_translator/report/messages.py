@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Callable, Iterable
+
+from qdq_translator.records import record
 
 _BADNESS: dict[str, Callable[[dict[str, Any]], float]] = {
     "Q1": lambda data: data["coarser"],
@@ -14,7 +15,7 @@ _BADNESS: dict[str, Callable[[dict[str, Any]], float]] = {
 """Rule -> what makes one of its diagnostics worse than another, of its data."""
 
 
-@dataclasses.dataclass
+@record
 class Messages:
     """worst: of all diagnostics of one code. count: how many there are."""
 

@@ -7,6 +7,7 @@ import operator
 from typing import Any, Optional
 
 from qdq_translator.precision import LayerPlan
+from qdq_translator.records import record
 from qdq_translator.words import milliseconds, size
 
 KINDS = {
@@ -27,7 +28,7 @@ DEVICES = {
 }
 
 
-@dataclasses.dataclass
+@record
 class Tensor:
     """scale: None where it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which gives it one."""
 
@@ -49,7 +50,7 @@ def _of_row(key: str) -> Any:
     return property(operator.attrgetter(f"row.{key}"))
 
 
-@dataclasses.dataclass
+@record
 class Layer:
     """One row of the plan, numbered. kind: a key of KINDS. cause, inputs, outputs: numbers of tensors (-1: none). db: SQNR of
     what it makes, as read."""

@@ -9,7 +9,7 @@ from qdq_translator.precision import LayerPlan
 from qdq_translator.report.data import inferred_by_rule, is_dynamic
 from qdq_translator.report.dla import by_limit
 from qdq_translator.report.tables import SHOWN, cut, indented, pairs, table_of, title
-from qdq_translator.report.terminal_summary import add_verdict, outputs_of, print_diagnostics
+from qdq_translator.report.terminal_summary import outputs_of, print_diagnostics, verdict
 from qdq_translator.rules import words
 from qdq_translator.words import amount, counted, milliseconds, percent
 
@@ -28,7 +28,8 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
     console.print(f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, {made_for}")
     if report["dla"]:
         rows = pairs()
-        add_verdict(rows, report["dla"], report["cost"])
+        for label, text in verdict(report["dla"], report["cost"]):
+            rows.add_row(label, text)
         if report["assumption"] and report["cost"]["fp16_milliseconds"] is not None:
             rows.add_row("in FP16", f"{milliseconds(report['cost']['fp16_milliseconds'])}, the same layers of the DLA")
         console.print(rows)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from qdq_translator.report.messages import Messages, one_a_rule
-from qdq_translator.report.tables import indented, pairs, table_of
+from qdq_translator.report.plain import Plain
+from qdq_translator.report.tables import indented, table_of
 from qdq_translator.words import counted, milliseconds, percent, size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LABELS = {
@@ -23,35 +24,36 @@ _LABELS = {
 
 def print_short(summary: dict[str, Any], verbose: bool) -> None:
     """What `translate` says at its end."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False)
+    out = Plain(sys.stdout)
     coverage, scales = summary["coverage"], summary["scales"]
     layers, macs = coverage["layers"], coverage["macs"]
-    console.print(f"[bold]{escape(summary['model'])}[/bold] -> {escape(summary['files']['model'])}", soft_wrap=True)
-    rows = pairs()
+    out.line(f"{out.styled(summary['model'], 'bold')} -> {out.styled(summary['files']['model'])}")
+    rows: list[tuple[str, str]] = []
     inferred = scales["total"] - scales["explicit"]
-    rows.add_row(
-        "scales",
-        f"{counted(scales['total'], 'tensor')} ({scales['explicit']} from the model, {inferred} inferred"
-        + (f", {scales['automatic']} more for TensorRT's own)" if scales["automatic"] else ")"),
+    rows.append(
+        (
+            "scales",
+            f"{counted(scales['total'], 'tensor')} ({scales['explicit']} from the model, {inferred} inferred"
+            + (f", {scales['automatic']} more for TensorRT's own)" if scales["automatic"] else ")"),
+        )
     )
     if summary["dla"]:
-        add_verdict(rows, summary["dla"], summary["cost"])
+        rows += verdict(summary["dla"], summary["cost"])
     else:
-        rows.add_row("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}")
-    rows.add_row(
-        "FP16" if not summary["dla"] else "no scale",
-        f"{counted(layers['avoidable'], 'layer')} for want of a scale, {layers['by_design']} "
-        f"{'by design (graph outputs, GPU)' if summary['dla'] else 'before graph outputs'}; "
-        f"{summary['fp16_nodes']} in the layer argument",
+        rows.append(("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}"))
+    rows.append(
+        (
+            "FP16" if not summary["dla"] else "no scale",
+            f"{counted(layers['avoidable'], 'layer')} for want of a scale, {layers['by_design']} "
+            f"{'by design (graph outputs, GPU)' if summary['dla'] else 'before graph outputs'}; "
+            f"{summary['fp16_nodes']} in the layer argument",
+        )
     )
     groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
     for group in groups[:3]:
-        rows.add_row("", _group_line(group, macs["total"]))
+        rows.append(("", _group_line(group, macs["total"])))
     if len(groups) > 3:
-        rows.add_row("", f"and {counted(len(groups) - 3, 'kind')} of tensors more")
+        rows.append(("", f"and {counted(len(groups) - 3, 'kind')} of tensors more"))
     if summary["root_causes"]["what_if"]:
         tried = summary["root_causes"]["what_if"]
         best = (
@@ -64,34 +66,35 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
         )
         time = f", {milliseconds(best['milliseconds'])}" if best["milliseconds"] is not None else ""
         lost = f", {best['bits_lost']:.1f} bits lost at most" if best["bits_lost"] else ""
-        rows.add_row(
-            "try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}"
+        rows.append(
+            ("try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}")
         )
     if summary["preset"]:
-        rows.add_row("preset", " ".join(summary["preset"]))
+        rows.append(("preset", " ".join(summary["preset"])))
     for note in summary["dla"]["notes"] if summary["dla"] else ():
-        rows.add_row("", note)
+        rows.append(("", note))
     if summary["dla_rewrites"]:
-        rows.add_row("rewritten", summary["dla_rewrites"])
-    rows.add_row(
-        "weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code"
+        rows.append(("rewritten", summary["dla_rewrites"]))
+    rows.append(
+        ("weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code")
     )
     if summary.get("metric"):
         found = summary["metric"]
-        rows.add_row("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated")
+        rows.append(("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated"))
     for label, sentence in _parts(summary):
-        rows.add_row(label, sentence)
+        rows.append((label, sentence))
     default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
-    rows.add_row("header", summary["cache_header"] + default)
+    rows.append(("header", summary["cache_header"] + default))
     if macs["total"] is None and summary["dynamic_inputs"]:
-        rows.add_row("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs")
-    console.print(rows)
+        rows.append(("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs"))
+    out.pairs(rows)
     chosen = [d for d in summary["diagnostics"] if verbose or d["severity"] != "info"]
-    print_diagnostics(console, chosen, "" if verbose else "--verbose")
+    for colour, code, text, more in _diagnostics(chosen, "" if verbose else "--verbose"):
+        out.paragraph(f"{out.styled(code, colour)} {out.styled(text)}{out.styled(more, 'dim')}")
     notes = sum(item["severity"] == "info" for item in summary["diagnostics"])
     if not verbose:
         hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
-        console.print(f"  {hint}Causes and cures of every layer: qdq-translator report", style="dim")
+        out.paragraph(out.styled(f"{hint}Causes and cures of every layer: qdq-translator report", "dim"))
 
 
 def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -141,22 +144,22 @@ def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) 
     console.print(table)
 
 
-def add_verdict(rows: Table, dla: dict[str, Any], cost: dict[str, Any]) -> None:
+def verdict(dla: dict[str, Any], cost: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The DLA's verdict: what runs where, how long, and what passes between."""
-    for verdict, label in _LABELS.items():
-        share = dla["shares"].get(verdict)
-        if share is None or (verdict == "gpu" and not share["layers"]):
+    for name, label in _LABELS.items():
+        share = dla["shares"].get(name)
+        if share is None or (name == "gpu" and not share["layers"]):
             continue
         parts = [counted(share["layers"], "layer"), _share_of(share["macs"], share["macs_share"])]
-        if verdict == "gpu":
+        if name == "gpu":
             ops = dla.get("gpu_operators") or {}
             parts += [", ".join(f"{number} {op}" for op, number in ops.items())] if ops else []
         elif share["milliseconds"] is not None:
             parts.append(
                 f"{milliseconds(share['milliseconds'])} ({percent(share['milliseconds'], cost['milliseconds']) or '-'})"
             )
-        rows.add_row(label, ", ".join(parts))
-    rows.add_row("time", _time(cost, bool(dla["shares"]["gpu"]["layers"])))
+        yield label, ", ".join(parts)
+    yield "time", _time(cost, bool(dla["shares"]["gpu"]["layers"]))
     between = [
         f"{counted(row['tensors'], f'{kind} transition')} ({size(row['bytes'])})"
         for kind, row in (
@@ -165,7 +168,7 @@ def add_verdict(rows: Table, dla: dict[str, Any], cost: dict[str, Any]) -> None:
         )
         if row["tensors"]
     ]
-    rows.add_row("passes", ", ".join([*between, counted(dla["subgraphs"], "subgraph")]))
+    yield "passes", ", ".join([*between, counted(dla["subgraphs"], "subgraph")])
 
 
 def _share_of(macs: Optional[int], share: Optional[float]) -> str:
@@ -208,9 +211,14 @@ def print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_them
     """One line a rule with its worst case; each on its own line where `all_of_them`, the option that lists them, is ''."""
     from rich.markup import escape
 
+    for colour, code, text, more in _diagnostics(items, all_of_them):
+        console.print(indented(f"[{colour}]{code}[/] {escape(text)}[dim]{escape(more)}[/dim]"))
+
+
+def _diagnostics(items: list[dict[str, Any]], all_of_them: str) -> Iterator[tuple[str, str, str, str]]:
+    """The same as colour, code, text and how many more there are."""
     for group in one_a_rule(items) if all_of_them else map(Messages, items):
         item = group.worst
         hint = f" {item['hint']}" if item.get("hint") else ""
-        more = f" [dim](the worst of {group.count}; {all_of_them} lists them)[/dim]" if group.count > 1 else ""
-        colour = _COLOURS[item["severity"]]
-        console.print(indented(f"[{colour}]{item['code']}[/] {escape(item['message'] + hint)}{more}"))
+        more = f" (the worst of {group.count}; {all_of_them} lists them)" if group.count > 1 else ""
+        yield _COLOURS[item["severity"]], item["code"], item["message"] + hint, more

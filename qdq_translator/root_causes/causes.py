@@ -6,9 +6,10 @@ import dataclasses
 from typing import Iterable, Optional
 
 from qdq_translator.precision import LayerPlan
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class RootCause:
     """One tensor without scale from which others would follow.
 
@@ -34,7 +35,7 @@ class RootCause:
     milliseconds: Optional[float] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class CauseGroup:
     """Causes that are one story: made by the same operator, cured in the same way (by rules, by data or by quantizing).
 
@@ -50,7 +51,7 @@ class CauseGroup:
     milliseconds: Optional[float] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class WhatIf:
     """The plan with further options: layers and MACs (None: unknown) in INT8, tensors with a scale. With a DLA as target
     what runs there, layers on the GPU, the estimated time, and the most bits of resolution that a tensor loses."""
@@ -64,7 +65,7 @@ class WhatIf:
     bits_lost: Optional[float] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class RootCauses:
     """causes: by MACs gained, then in graph order. groups: likewise. root_of: missing tensor -> its root.
     what_if: options worth trying."""

@@ -20,6 +20,7 @@ from qdq_translator.formats.npz import read_npz
 from qdq_translator.formats.schemas import DEVICE_RESULTS, read_json
 from qdq_translator.graph import Graph
 from qdq_translator.progress import Progress, silent
+from qdq_translator.records import record
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
@@ -31,7 +32,7 @@ from qdq_translator.workers.work import Work, shards
 EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
 
 
-@dataclasses.dataclass
+@record
 class OutputComparison:
     """pairs: (reference, other) -> output -> Comparison. accuracy: stage -> output -> percent of right labels. metric: stage ->
     the user's own metric, {} without one."""
@@ -111,7 +112,7 @@ def compare_outputs(
     return result
 
 
-@dataclasses.dataclass
+@record
 class _Compared:
     """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output ->
     values, where a metric needs them."""
@@ -121,7 +122,7 @@ class _Compared:
     outputs: list[dict[str, dict[str, np.ndarray]]]
 
 
-@dataclasses.dataclass
+@record
 class _Comparing(Work):
     """All pairs of stages. keep: the outputs too."""
 
@@ -214,7 +215,7 @@ def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:
 _RESULTS_HINT = "Name the device_results.json that run_on_device.py wrote, or what 'polygraphy run --save-outputs' did."
 
 
-@dataclasses.dataclass
+@record
 class DeviceResults:
     """What `run_on_device.py`, or `polygraphy run`, wrote. outputs: engine -> output -> array, first axis = samples; about: the JSON's content."""
 

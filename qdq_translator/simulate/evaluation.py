@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import Iterator, Optional
 
 from qdq_translator.errors import UsageError
+from qdq_translator.records import record
 from qdq_translator.workers.work import Engine, InProcess
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Evaluation:
     """provider: of ONNX Runtime, as `run.provider_name` takes it."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from qdq_translator.errors import UserError
 from qdq_translator.progress import Progress, silent
+from qdq_translator.records import record
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.words import counted
@@ -76,7 +77,7 @@ def _spoilt(samples: Samples, progress: Progress, where: Evaluation) -> _Spoilt:
     return found
 
 
-@dataclasses.dataclass
+@record
 class _Counting(Work):
     samples: Samples
 

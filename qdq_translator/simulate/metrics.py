@@ -8,6 +8,8 @@ from typing import Any, Optional
 
 import numpy as np
 
+from qdq_translator.records import record
+
 TOP1_MOST = 100_000
 """More scores than this are no classes."""
 LEAST_SLICE = 64
@@ -126,7 +128,7 @@ class Comparison:
         }
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Slice:
     """The worst slice of an output along one axis. silent: slices of that axis without a cosine, because the reference is
     zero throughout; they are left out."""

@@ -31,6 +31,7 @@ from qdq_translator.inference import pass_through
 from qdq_translator.precision import float_activations
 from qdq_translator.progress import Progress, silent
 from qdq_translator.qparams import INT8_MAX
+from qdq_translator.records import record
 from qdq_translator.rules import STATED
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
@@ -49,7 +50,7 @@ HEALED = 1e-3
 GROUP_BYTES = 256 * 2**20
 
 
-@dataclasses.dataclass
+@record
 class Row:
     """One tensor. inherited: noise of what its layer reads; notes: what the translation did to the tensor or its layer.
     harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`); behind_harmless:
@@ -94,7 +95,7 @@ class Row:
         }
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Jump:
     """A place where the error jumps. where: 'made' (the layer computes something else) or 'read' (its output is rounded
     differently). added: noise energy, relative to the tensor's (see the module)."""
@@ -124,7 +125,7 @@ class Jump:
         return f"{where} (tensor '{self.tensor}': {after}, {min(self.lost_db, 999):.1f} dB lost here)"
 
 
-@dataclasses.dataclass
+@record
 class LayerComparison:
     rows: list[Row]
 
@@ -261,7 +262,7 @@ _Rows = Dict[str, Tuple[Optional[Comparison], List[Comparison]]]
 """Tensor -> as its layer makes it, and as its readers see it, each of them; without those that cannot be compared."""
 
 
-@dataclasses.dataclass
+@record
 class _Layers(Work):
     """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees it; ours: the
     same of the simulated engine, which has one way; clamped: see `_Names.is_clamped`."""

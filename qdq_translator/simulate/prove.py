@@ -8,7 +8,6 @@ within what the order of a sum in float32 makes of it.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Callable, Iterable, Mapping, Optional, Sequence
 
@@ -19,6 +18,7 @@ from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Applied, Picture, Stage
 from qdq_translator.operators import Unions
+from qdq_translator.records import record
 from qdq_translator.simulate.run import Session
 from qdq_translator.types import TensorTypes
 from qdq_translator.weights import to_array, to_message
@@ -31,7 +31,7 @@ _RANGE = 8.0
 """Of a tensor without scale."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Refuted:
     """An application of a rule that is not the same function, as far as anybody can tell. nodes: that it took, as they were
     called before it; what: the difference, or why it could not be run."""

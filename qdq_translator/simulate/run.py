@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from qdq_translator.io import PROTOBUF_LIMIT, write_model
 from qdq_translator.operators import RANDOM
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
+from qdq_translator.records import record
 from qdq_translator.simulate.implicit import copy_model
 
 
@@ -166,7 +166,7 @@ def _constants(graph: Graph, constant: set[str], wanted: Sequence[str]) -> dict[
 # -------------------------------------------------------------------- the explicit model
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class CodedEnds:
     """Graph ends of an explicit model that hold codes; the stripped model's are float. inputs, outputs: name -> (scale, zero
     point, type of the codes)."""
@@ -192,7 +192,7 @@ class CodedEnds:
         return result
 
 
-@dataclasses.dataclass
+@record
 class ExplicitNetwork:
     """The Q/DQ model as written, and what ties it to the stripped one."""
 

@@ -14,12 +14,13 @@ import numpy as np
 import onnx
 
 from qdq_translator.graph import Graph, Node
+from qdq_translator.records import record
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.run import Session
 from qdq_translator.weights import to_message
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Change:
     """What one variant of a model does otherwise. tensors: target -> source: whoever reads the target gets what the source
     holds, in the target's type. weights: (node, input index) -> the initializer whose values it reads instead, in the type of its own."""

@@ -37,6 +37,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.layer_names import is_expressible
 from qdq_translator.placement import COMMUTING, Placement
 from qdq_translator.progress import Progress, silent
+from qdq_translator.records import record
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples
@@ -54,7 +55,7 @@ LEAST_RUNS = 4
 _FETCHED_TOGETHER = 64
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Candidate:
     """What may stay float. tensor: its name for a reader, '' for weights; tensors: all that go together; weights: (node,
     input index) of weights; layers: names of the layers to keep above INT8 for it."""
@@ -69,7 +70,7 @@ class Candidate:
         return self.tensor or f"weights of {self.layers[0]}"
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Quality:
     """Of the worst output against float. metric: the user's own, where there is one. gain_db, metric_gain: over the baseline on
     the same samples; samples: how many those are."""
@@ -102,7 +103,7 @@ class Quality:
         return metric is not None and self.metric is not None and self.metric >= metric
 
 
-@dataclasses.dataclass
+@record
 class Sensitivity:
     """ranking: (candidate, quality with it alone float, everything else in INT8), best first. chosen: (candidate, quality
     with its layers and those before it kept above INT8). left: candidates that the time limit cut off. layer_argument: the
@@ -326,7 +327,7 @@ class Judge:
         ]
 
 
-@dataclasses.dataclass
+@record
 class _Running(Work):
     """A list of the outputs of every run."""
 
@@ -342,7 +343,7 @@ class _Running(Work):
         return total + part
 
 
-@dataclasses.dataclass
+@record
 class _Varied:
     """rows: for every change a comparison of each output. outputs: of each run, for every change, where a metric needs them."""
 
@@ -350,7 +351,7 @@ class _Varied:
     outputs: list[list[dict[str, np.ndarray]]]
 
 
-@dataclasses.dataclass
+@record
 class _Varying(Work):
     """Every change of a model. expected: of every run. keep: the outputs too."""
 

@@ -13,7 +13,6 @@ outputs: name of a graph output -> its values as real numbers, shaped as the net
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -26,6 +25,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import numpy as np
 
 from qdq_translator.errors import UserError
+from qdq_translator.records import record
 
 Outputs = Mapping[str, np.ndarray]
 _PROTOCOL = "A metric is a function (outputs, labels) -> number, or a class with add(outputs, labels) and result()."
@@ -33,7 +33,7 @@ _SHOWN_FRAMES = 3
 """Of a traceback, the last ones."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class UserMetric:
     """A loaded metric. name: as the user gave it. make: the function, or the class."""
 

@@ -32,6 +32,7 @@ import onnx
 
 from qdq_translator.graph import Graph
 from qdq_translator.placement import Placement, graph_tensors
+from qdq_translator.records import record
 from qdq_translator.rules import STATED
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
@@ -46,7 +47,7 @@ MEASURED_RUNS = 8
 """Runs of the network that the expected noise is measured on."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Verdict:
     """Of one output. expected_db: SQNR that rounding alone would give. least_db: below it, it is suspicious. where: the slice
     that decided, '' for the whole."""
@@ -91,7 +92,7 @@ def expected_rounding(
     return rows
 
 
-@dataclasses.dataclass
+@record
 class _Noisy(Work):
     """Each model is one piece, in a session of its own: its random numbers go on from run to run."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Optional
 
 from qdq_translator.errors import UsageError, UserError
+from qdq_translator.records import record
 
 DEFAULT_CACHE_VERSION = "8600"
 """What NVIDIA's translator writes when nobody says otherwise."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Platform:
     """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''."""
 
@@ -50,7 +50,7 @@ def tensorrt_major(number: str) -> int:
     return tensorrt_version(number)[0]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Hardware:
     """What the engine is for.
 

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, MutableMapping, Optional, Sequence
 from qdq_translator.errors import UserError
 from qdq_translator.options import TranslateOptions
 from qdq_translator.precision import INT8
+from qdq_translator.records import record
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork
 from qdq_translator.targets.dla.limits import GPU
@@ -22,7 +23,7 @@ KEPT = 4
 """Networks that stay in memory."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Cost:
     """milliseconds: estimated, of the layers on the DLA; None where there is no estimate. gpu_layers: that the DLA does not
     take. int8_macs: their share (0 to 1) in INT8. higher_layers: layers above INT8."""

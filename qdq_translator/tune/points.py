@@ -7,6 +7,7 @@ import shlex
 from typing import Any, Iterable, Iterator
 
 from qdq_translator.options import CALIBRATE_METHODS, PRESETS, TranslateOptions, parse_methods
+from qdq_translator.records import record
 from qdq_translator.rules import inference_options
 
 MARKERS = "add_unary_ew_scales_for_dla"
@@ -18,7 +19,7 @@ GROUPS = ("Conv", "Add", "Mul", "Concat")
 """Operators whose outputs may have a calibration method of their own."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Point:
     """changes: options and their values, by name. kept: layers in FP16, beside those of the options."""
 

@@ -20,6 +20,7 @@ from qdq_translator.formats.files import model_name
 from qdq_translator.io import load_model
 from qdq_translator.options import TranslateOptions, effective
 from qdq_translator.progress import Progress
+from qdq_translator.records import record
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import SimulationOptions, simulate
@@ -59,7 +60,7 @@ class Request(Protocol):
     seed: int
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Outcome:
     """results: as JSON types. translation: of the best point. holds: whether that keeps what was asked for."""
 

@@ -13,11 +13,11 @@ With a budget of milliseconds the metric is what gets better, and the estimate w
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 from typing import Any, Callable, Optional, Protocol, Sequence
 
+from qdq_translator.records import record
 from qdq_translator.simulate.sensitivity import Candidate
 from qdq_translator.tune.bench import Cost
 from qdq_translator.tune.meter import Measured
@@ -36,7 +36,7 @@ IDLE = 60
 TIED_MS = 1e-6
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Goal:
     """max_drop: in the metric's unit; None where only the budget counts. budget_ms: estimated; None where the drop counts."""
 
@@ -69,7 +69,7 @@ class Goal:
         return self._most
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Evaluated:
     """why: where in the search the point comes from."""
 

@@ -3,7 +3,6 @@ what is new."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import pickle
@@ -11,11 +10,13 @@ from typing import Any, Mapping, Sequence
 
 import onnx
 
+from qdq_translator.records import record
+
 LEAST_PART = 16 * 1024
 """Bytes that travel by themselves."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Packed:
     """body: a pickle without its large parts. parts: SHA-256 -> bytes, in the order of the body. digest: of everything."""
 

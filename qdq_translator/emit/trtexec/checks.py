@@ -23,13 +23,14 @@ from qdq_translator.errors import UsageError, UserError
 from qdq_translator.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.layer_names import is_expressible
+from qdq_translator.records import record
 from qdq_translator.targets.platforms import cache_version
 
 _STANDALONE_OUTPUTS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8:chw32")
 _STANDALONE_INPUTS = (*_STANDALONE_OUTPUTS, "int8:dla_hwc4", "fp16:dla_hwc4", "int8:chw4", "fp16:chw4")
 
 
-@dataclasses.dataclass
+@record
 class Settings:
     """A checked request. `shapes`: input -> (min, opt, max), every input or none; formats: `type:format+format`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 import shlex
@@ -13,6 +12,7 @@ from qdq_translator.emit.trtexec.checks import Settings, dims_text
 from qdq_translator.emit.trtexec.request import Network, dotted
 from qdq_translator.errors import UserError
 from qdq_translator.formats.layer_precisions import format_layer_precisions
+from qdq_translator.records import record
 
 ARGUMENT_LIMIT = 131071
 """Bytes of one program argument that Linux takes, option name included (fact 3.17)."""
@@ -20,7 +20,7 @@ LONG_ARGUMENT = 100 * 1024
 """From here on the layer list is shortened or read from its file."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Argument:
     """`--flag=value`. `kind`: 'text'; 'path' (of a file); 'content' (the content of the file `value`)."""
 

@@ -39,6 +39,7 @@ from qdq_translator.passes.dla import (
     tails,
 )
 from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.records import record
 from qdq_translator.rules import RULES as REGISTRY
 from qdq_translator.settings import Settings
 from qdq_translator.targets.dla.verdicts import DlaPlan
@@ -82,7 +83,7 @@ _SMALL = 2**16
 """Weights that nobody minds, whatever they were before."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Rewrites:
     """What was rewritten, of the finished network. applied: in order. reasons: node -> why it was left."""
 

@@ -19,7 +19,6 @@ are not the batch where the batch size is not 1; tensors of five and more dimens
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Iterable, Optional, Tuple
 
@@ -31,6 +30,7 @@ from qdq_translator.operators import DENSE, ELEMENTWISE, Unions
 from qdq_translator.passes.dla import dense
 from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 from qdq_translator.passes.matmul_2d import trained_by_column
+from qdq_translator.records import record
 from qdq_translator.types import Dim
 
 RULE = "D18"
@@ -42,7 +42,7 @@ _TO_NCHW, _TO_NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 _MOVES = (*operators.VIEWS, "Transpose")
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class _Form:
     """shape: of the tensor. rows: its last-but-one axes as H and W. batch: whether its first axis is the batch."""
 

@@ -17,19 +17,19 @@ one's output has a scale of its own.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Optional, Sequence, Tuple
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
+from qdq_translator.records import record
 
 RULE = "D15"
 Two = Tuple[int, int]
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class _Pool:
     """Window, strides and padding (begin, end) of the two axes."""
 

@@ -5,7 +5,6 @@ A check answers '' (kept), what it found instead ('kernel 33x3'), or None where 
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cached_property
 from typing import Callable, Optional, Sequence
 
@@ -15,9 +14,10 @@ from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.inference.context import Context
 from qdq_translator.inference.unify import shared_tensors
+from qdq_translator.records import record
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Layer:
     """What a check may look at. fp16: it is planned above INT8, for want of a scale or because the user keeps it there."""
 

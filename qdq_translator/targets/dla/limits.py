@@ -10,9 +10,8 @@ the groups of a convolution share its buffer, which no public source says.
 
 from __future__ import annotations
 
-import dataclasses
-
 from qdq_translator.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
+from qdq_translator.records import record
 from qdq_translator.targets.dla.checks import (
     Check,
     always,
@@ -63,7 +62,7 @@ _HEADER = "NvInfer.h of TensorRT 8.6 (fact 6.3)"
 _TABLE = "Deep-Learning-Accelerator-SW operators table (fact 6.5)"
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Limit:
     """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both)."""
 

@@ -9,6 +9,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.inference.context import Context
 from qdq_translator.operators import Unions
 from qdq_translator.precision import FP16, INT8, LayerPlan
+from qdq_translator.records import record
 from qdq_translator.targets.dla.checks import Layer
 from qdq_translator.targets.dla.limits import (
     DLA_FP16,
@@ -27,7 +28,7 @@ MAX_LOADABLES = 16
 """On one core at once (fact 6.2)."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Finding:
     """A limit that a layer does not keep, and what was found."""
 
@@ -49,7 +50,7 @@ class Finding:
         }
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Verdict:
     """verdict: 'dla-int8', 'dla-fp16', 'gpu' (a build error where fallback is not allowed), or 'folded' (shape
     arithmetic and constants, which TensorRT computes when it builds). unknown: limits that need unknown shapes.
@@ -75,7 +76,7 @@ class Verdict:
         }
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class DlaPlan:
     """Every layer's verdict in graph order, the number of predicted DLA subgraphs (loadables), and notes."""
 
