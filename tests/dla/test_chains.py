@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import numpy as np
@@ -9,7 +10,8 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import BATCHES, SCALE, both, covers, graph, ints, pair, same, weights
+from tests.conftest import DATA
+from tests.dla.check import BATCHES, SCALE, Pair, both, covers, graph, ints, pair, same, weights
 
 TO = {
     "five": ints(0, 2, 4, 6, 4),
@@ -235,6 +237,48 @@ def test_gather_alone(axis: int, indices: list[int], op: str) -> None:
     assert found.ops == ["Relu", op, "Relu"] and found.gpu() == (["Gather"], [])
 
 
+@pytest.mark.parametrize("size", ["1,4", "6,1", "1,1"])
+def test_gather_of_channels_without_rows_or_columns(size: str) -> None:
+    body = pair("x", "q") + "u = Relu (q)\ng1 = Gather <axis = 1> (u, i)\ny = Relu (g1)"
+    found = same(
+        graph(f"float[2,8,{size}] x", "float[b,c,h,w] y", body, i=ints(5, 0, 5, 2)), "2", bits=True, relative=0
+    )
+    assert found.ops == ["Relu", "Conv", "Relu"]
+    (weight,) = (n.inputs[1] for n in found.rewritten.graph.nodes if n.op_type == "Conv")
+    np.testing.assert_array_equal(found.rewritten.graph.array(weight)[:, :, 0, 0], np.eye(8)[[5, 0, 5, 2]])
+
+
+def test_a_branch_that_is_nothing_and_a_graph_output_keeps_its_name() -> None:
+    body = "u = Relu (q)\na = Transpose <perm = [0, 2, 3, 1]> (u)\ny = Transpose <perm = [0, 3, 1, 2]> (a)\n"
+    body += "b2 = Reshape (a, rest)\nv = Relu (b2)"
+    found = same(chain(body, out="float[b,c,h,w] y, float[b,r,k] v", rest=ints(0, 4, 48)), bits=True, relative=0)
+    assert list(found.rewritten.graph.outputs) == ["y", "v"] and found.ops == [
+        "Relu",
+        *["Transpose"] * 2,
+        "Reshape",
+        "Relu",
+    ]
+
+
+def test_a_slice_of_nothing_is_left() -> None:
+    body = pair("x", "q") + "a = Slice (q, two, two, two)\nb2 = Transpose <perm = [0, 3, 2, 1]> (a)\ny = Relu (b2)"
+    found = both(graph("float[1,8,6,4] x", "float[b,w,h,c] y", body, two=ints(2)))
+    assert found.ops == ["Slice", "Transpose", "Relu"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "out", "left"),
+    [("v = Relu (b2)", "v", 1), ("", "b2", 1), ("", "", 1), ("v = Transpose <perm = [0, 2, 3, 1]> (b2)", "v", 0)],
+)
+def test_a_split_stays_where_others_read_a_part_of_it(reader: str, out: str, left: int) -> None:
+    """Also where one is a graph output, or nobody reads it."""
+    body = pair("x", "q") + f"u = Relu (q)\na, b2 = Split <axis = -4> (u)\n{reader}\n"
+    body += "c = Transpose <perm = [0, 2, 3, 1]> (a)\nd = Reshape (c, flat)\ny = Relu (d)"
+    outs = "float[b,t,h,w] y" + (f", float[b,c,r,k] {out}" if out else "")
+    found = same(graph("float[2,8,6,4] x", outs, body, "2", flat=ints(1, 4, 6, 8)))
+    assert found.ops.count("Split") == left and found.ops.count("Slice") == 2 * (1 - left)
+
+
 def test_gather_of_rows_out_of_order_stays() -> None:
     body = pair("x", "q") + "g1 = Gather <axis = 2> (q, i)\ny = Relu (g1)"
     found = both(graph("float[2,8,6,4] x", "float[b,c,h,w] y", body, i=ints(3, 1)))
@@ -260,3 +304,86 @@ def test_what_no_runtime_would_run_is_left() -> None:
     for explicit, kept in ((split, "Split"), (claimed, "Reshape")):
         made = translate(explicit, TranslateOptions(target="orin-dla", dla_rewrites=True))
         assert kept in [node.op_type for node in made.graph.nodes]
+
+
+def moved_by_chance(seed: int) -> tuple[str, dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Two to four moves of [3, 8, 6, 4], along every axis but the first: their text and constants, and what they make of the
+    numbers 0, 1, 2, ..."""
+    chance = np.random.default_rng(seed)
+    start = np.arange(3 * 8 * 6 * 4).reshape(3, 8, 6, 4)
+    values, lines, more, current = start, [], {}, "u"
+    for number in range(int(chance.integers(2, 5))):
+        kind = chance.choice(["Transpose", "Reshape", "Slice", "Gather"], p=[0.4, 0.4, 0.1, 0.1])
+        name, given = f"m{number}", f"k{number}"
+        axis = int(chance.integers(1, values.ndim))
+        if kind == "Transpose":
+            order = [0, *(1 + chance.permutation(values.ndim - 1))]
+            lines.append(f"{name} = Transpose <perm = [{', '.join(map(str, order))}]> ({current})")
+            values = values.transpose(order)
+        elif kind == "Reshape":
+            primes = [2] * 6 + [3] + [5, 7]
+            left, sizes = values[0].size, [1] * int(chance.integers(2, 5))
+            for prime in primes:
+                if left % prime == 0:
+                    left //= prime
+                    sizes[int(chance.integers(len(sizes)))] *= prime
+            more[given] = ints(0, *sizes[:-1], -1)
+            lines.append(f"{name} = Reshape ({current}, {given})")
+            values = values.reshape(3, *sizes[:-1], -1)
+        elif kind == "Slice":
+            begin, step = int(chance.integers(0, (values.shape[axis] + 1) // 2)), int(chance.integers(1, 3))
+            more.update({f"{given}b": ints(begin), f"{given}e": ints(2**40), f"{given}a": ints(axis - values.ndim)})
+            more[f"{given}s"] = ints(step)
+            lines.append(f"{name} = Slice ({current}, {given}b, {given}e, {given}a, {given}s)")
+            values = values[(slice(None),) * axis + (slice(begin, None, step),)]
+        else:
+            indices = chance.integers(-values.shape[axis], values.shape[axis], 2)
+            more[given] = indices
+            lines.append(f"{name} = Gather <axis = {axis}> ({current}, {given})")
+            values = np.take(values, indices, axis)
+        current = name
+    return "\n".join([*lines, f"y = Relu ({current})"]), more, start, values
+
+
+def came_to(seed: int) -> tuple[Pair, np.ndarray, np.ndarray]:
+    body, more, start, moved = moved_by_chance(seed)
+    batch = BATCHES[seed % 3]
+    explicit = graph(
+        "float[{N},8,6,4] x",
+        f"float[{','.join('btuvwz'[: moved.ndim])}] y",
+        pair("x", "q") + "u = Conv <kernel_shape = [1, 1]> (q, w)\n" + body,
+        batch,
+        w=weights(1, 8, 8, 1, 1),
+        **more,
+    )
+    return same(explicit, batch, bits=True, relative=0), start, moved
+
+
+def line_of(found: Pair) -> str:
+    return " ".join([*found.ops, "| GPU:", *found.gpu()[1]])
+
+
+MOVES = DATA / "moves.txt"
+"""What D17 makes of each of them: `python -m tests.dla.test_chains` writes it anew."""
+
+
+@pytest.mark.parametrize(("seed", "expected"), list(enumerate(MOVES.read_text().splitlines())))
+def test_chains_of_any_kind(seed: int, expected: str) -> None:
+    """The same bits; nothing, one Reshape or one Transpose wherever that is enough; and what it was before."""
+    found, start, moved = came_to(seed)
+    ops = [op for op in found.ops if op not in ("Conv", "ConvTranspose", "Relu")]
+    allowed: list[list[str]] = []
+    if start.shape == moved.shape and np.array_equal(start, moved):
+        allowed = [[]]
+    elif start.size == moved.size:
+        orders = itertools.permutations(range(1, start.ndim)) if start.ndim == moved.ndim else ()
+        if np.array_equal(start.reshape(-1), moved.reshape(-1)):
+            allowed.append(["Reshape"])
+        if any(np.array_equal(start.transpose(0, *order), moved) for order in orders):
+            allowed.append(["Transpose"])
+    assert not allowed or ops in allowed
+    assert line_of(found) == expected
+
+
+if __name__ == "__main__":
+    MOVES.write_text("".join(f"{line_of(came_to(seed)[0])}\n" for seed in range(150)))

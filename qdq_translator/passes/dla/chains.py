@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -41,6 +41,8 @@ from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
 _LARGEST = {"Conv": 8, "ConvTranspose": 22}
+_Copy = Tuple[str, np.ndarray, List[int]]
+"""Operator, weights, and kernel and strides, of a layer that copies."""
 _BATCH = 2
 """Stands for a batch size that is not known."""
 
@@ -142,8 +144,6 @@ def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
         if not new and len(chains) > 1 and chain[-1].outputs[0] in rewriter.graph.outputs:
             return False
         made.append(new)
-    if sum(len(new) for new in made) >= len(links) and not rejected:
-        return False
     _replace(rewriter, chains, links, made)
     return True
 
@@ -152,9 +152,9 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union
     """What the chain comes to, or why it stays."""
     graph, scales = rewriter.graph, rewriter.scales
     source, target = chain[0].inputs[0], chain[-1].outputs[0]
-    names = [source, *(node.outputs[0] for node in chain)]
-    if graph.is_constant(source) or rewriter.dtype(source) is None:
-        return "it moves integers or a constant"
+    names, dtype = [source, *(node.outputs[0] for node in chain)], rewriter.dtype(source)
+    if dtype is None:
+        return "it moves integers"
     if len({scales.value(name) for name in names} - {None}) > 1:
         return "there are different scales along its chain"
     before = _effect(rewriter, chain)
@@ -181,14 +181,28 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union
             return [rewriter.reshape(source, target, sizes, last.name)]
     if not rejected:
         return "the DLA takes its chain as it is"
+    return _in_layers(rewriter, chain, start, moved, dtype)
+
+
+def _in_layers(
+    rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, moved: np.ndarray, dtype: Any
+) -> Union[str, list[Node]]:
+    """Cases 4 to 7."""
+    source, last = chain[0].inputs[0], chain[-1]
     if start.ndim != 4 or moved.ndim != 4 or start.shape[0] != moved.shape[0]:
         two = _two(rewriter, start, moved, chain) if start.size == moved.size else None
         return two or "its chain moves values from or to other than four dimensions"
     steps = _steps(rewriter, start, moved, last, source)
     if steps is not None:
         return steps
-    new = _selecting(rewriter, start, moved, last, source) or _copying(rewriter, start, moved, last, source)
-    return [new] if new is not None else "its chain moves values in a way that no Conv of the DLA can"
+    new = None
+    if max(start.shape[1], moved.shape[1]) <= MOST_CHANNELS:
+        new = _selecting(rewriter, start, moved, last, dtype) or _copying(rewriter, start, moved, last, dtype)
+    if new is None:
+        return "its chain moves values in a way that no Conv of the DLA can"
+    op, weight, size = new
+    name = rewriter.constant(f"{last.name}.weight", weight)
+    return [Node(op, [source, name], last.outputs, last.name, kernel_shape=size, strides=size)]
 
 
 def _may_be_output(rewriter: Rewriter, tensor: str, chain: Sequence[Node]) -> bool:
@@ -323,10 +337,9 @@ def _steps(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node,
     return nodes
 
 
-def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, source: str) -> Optional[Node]:
+def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, dtype: Any) -> Optional[_Copy]:
     """Case 4 with channels left out or taken more than once."""
-    dtype = rewriter.dtype(source)
-    if start.shape[2:] != moved.shape[2:] or max(start.shape[1], moved.shape[1]) > MOST_CHANNELS or dtype is None:
+    if start.shape[2:] != moved.shape[2:]:
         return None
     channels = moved[0, :, 0, 0] // (start.shape[2] * start.shape[3])
     if not np.array_equal(start[:, channels], moved):
@@ -334,8 +347,7 @@ def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: N
     rewriter.afford(last.name, moved.shape[1], start.shape[1])
     weight: np.ndarray = np.zeros((moved.shape[1], start.shape[1], 1, 1), dtype)
     weight[np.arange(moved.shape[1]), channels] = 1
-    name = rewriter.constant(f"{last.name}.weight", weight)
-    return Node("Conv", [source, name], last.outputs, last.name, kernel_shape=[1, 1])
+    return "Conv", weight, [1, 1]
 
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
@@ -356,11 +368,8 @@ def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
     return order if np.array_equal(start.transpose(order), moved) else None
 
 
-def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, source: str) -> Optional[Node]:
+def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, dtype: Any) -> Optional[_Copy]:
     """Cases 4 and 5: one of both arrays, seen as blocks of b x b, has the other's channels in its positions."""
-    dtype = rewriter.dtype(source)
-    if start.shape[0] != moved.shape[0] or max(start.shape[1], moved.shape[1]) > MOST_CHANNELS or dtype is None:
-        return None
     for op, coarse, fine in (("Conv", moved, start), ("ConvTranspose", start, moved)):
         if fine.shape[2] % coarse.shape[2] or fine.shape[3] % coarse.shape[3]:
             continue
@@ -378,9 +387,7 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Nod
         rewriter.afford(last.name, coarse.shape[1], fine.shape[1], rows, columns)
         weight: np.ndarray = np.zeros((coarse.shape[1], fine.shape[1], rows, columns), dtype)
         weight[k, c, i, j] = 1
-        name = rewriter.constant(f"{last.name}.weight", weight)
-        size = [rows, columns]
-        return Node(op, [source, name], last.outputs, last.name, kernel_shape=size, strides=size)
+        return op, weight, [rows, columns]
     return None
 
 
