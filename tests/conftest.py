@@ -44,7 +44,10 @@ def zoo() -> Path:
     return need_shared(ZOO)
 
 
+PLAIN_PIPELINE = tuple(p for p in pipeline.PIPELINE if p.rules != ("F8",))
+
+
 @pytest.fixture
 def without_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Translations without rule F8, for tests of other rules that look at the operators."""
-    monkeypatch.setattr(pipeline, "PIPELINE", tuple(p for p in pipeline.PIPELINE if p.rules != ("F8",)))
+    monkeypatch.setattr(pipeline, "PIPELINE", PLAIN_PIPELINE)

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, translate
-from tests.conftest import DATA
+from qdq_translator import TranslateOptions, pipeline, translate
+from tests.conftest import DATA, PLAIN_PIPELINE
 from tests.dla.check import BATCHES, SCALE, Pair, both, covers, graph, ints, pair, same, weights
 
 TO = {
@@ -386,4 +386,5 @@ def test_chains_of_any_kind(seed: int, expected: str) -> None:
 
 
 if __name__ == "__main__":
+    pipeline.PIPELINE = PLAIN_PIPELINE  # as conftest.py has it
     MOVES.write_text("".join(f"{line_of(came_to(seed)[0])}\n" for seed in range(150)))
