@@ -56,6 +56,7 @@ _TESTS = [
     "test_plan_command.py",
     "test_properties.py",
     "test_qparams.py",
+    "test_records.py",
     "test_reference_agreement.py",
     "test_report.py",
     "test_restore.py",
@@ -75,6 +76,9 @@ _TESTS = [
 _MOST_SECONDS = 20
 _MOST_TESTS = 300
 """Tests that one mutant meets at most, the closest ones."""
+_MOST_RECORDS = 150
+_RECORDS = "test_records.py"
+"""Tests of these that come first, because they take some milliseconds each and compare all that is made."""
 
 
 def files() -> list[Path]:
@@ -346,6 +350,12 @@ def _closeness(name: str, line: int, known: dict[str, Any]) -> Callable[[int], t
     return lambda number: (rarest.get(number, len(known["tests"])), known["seconds"][number])
 
 
+def _in_turn(tests: list[str], closest: list[int], most: Optional[int]) -> list[int]:
+    records = [number for number in closest if _RECORDS in tests[number]]
+    others = [number for number in closest if _RECORDS not in tests[number]]
+    return [*records[:_MOST_RECORDS], *others, *records[_MOST_RECORDS:]][:most]
+
+
 def prepare(
     name: str, index: int, known: dict[str, Any], most: Optional[int] = _MOST_TESTS
 ) -> tuple[str, dict[str, Any]]:
@@ -353,7 +363,7 @@ def prepare(
     source, line = mutated(module, mutation)
     pairs = difflib.unified_diff(module.code.splitlines(), source.splitlines(), n=0, lineterm="")
     covering = known["lines"].get(name, {}).get(str(line), [])
-    closest = sorted(covering, key=_closeness(name, line, known))[:most]
+    closest = _in_turn(known["tests"], sorted(covering, key=_closeness(name, line, known)), most)
     return source, {
         "file": name,
         "mutant": index,

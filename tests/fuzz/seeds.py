@@ -18,7 +18,7 @@ def _weight(*shape: int) -> np.ndarray:
     return (np.arange(np.prod(shape)).reshape(shape) % 13 - 6).astype(np.float32) / 8
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def seeds() -> tuple[tuple[str, onnx.ModelProto], ...]:
     """Name and model."""
     head = f"net (float[1,4,8,8] x) => (float[a,b,c,d] y) <{_PARAMETERS}>"
