@@ -22,7 +22,20 @@ FOLDABLE = frozenset(
     (
         *(*LAYOUT_OPS, *PARTS, *ELEMENTWISE, *COMPARISONS, *DENSE),
         *("Constant", "Clip", "Concat", "GatherElements", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
-        *("ConstantOfShape", "Range", "Shape", "Size", "Where", "Trilu", "Dropout", "Pow", "Mod", "Mean", "CumSum"),
+        *(
+            "ConstantOfShape",
+            "Range",
+            "ScatterND",
+            "Shape",
+            "Size",
+            "Where",
+            "Trilu",
+            "Dropout",
+            "Pow",
+            "Mod",
+            "Mean",
+            "CumSum",
+        ),
         *(
             "Abs",
             "Neg",
@@ -263,6 +276,12 @@ def _in_numpy(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.nda
             return data.astype(inputs[1].dtype)
         if op == "Reshape" and len(inputs) > 1 and inputs[1] is not None:
             return data.reshape(operators.reshaped(node, data.shape, [int(d) for d in inputs[1]]))
+        if op == "ScatterND" and inputs[1] is not None:
+            if not operators.replaces(node):
+                raise ValueError("the reference implementation adds up element by element")
+            result = data.copy()
+            result[tuple(np.moveaxis(inputs[1], -1, 0))] = inputs[2]
+            return result
         if op in ("Mul", "Div") and len(inputs) > 1 and inputs[1] is not None and data.dtype.kind == "f":
             return data * inputs[1] if op == "Mul" else data / inputs[1]
     return None

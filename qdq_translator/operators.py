@@ -224,6 +224,16 @@ def permutation(node: Node) -> Optional[List[int]]:
     return None if given is None else [int(a) for a in given]
 
 
+def replaces(node: Node) -> bool:
+    """A ScatterND that writes its updates over what was there; of several for one place any may win."""
+    return bool(node.get("reduction", "none") == "none")
+
+
+def truncates(node: Node) -> bool:
+    """A Mod whose result has the sign of the dividend."""
+    return bool(node.get("fmod", 0))
+
+
 def cast_type(node: Node) -> int:
     """ONNX element type that a Cast makes."""
     return int(node.get("to", 0))

@@ -257,6 +257,13 @@ def _divide(node: Node, values: list[Array]) -> Array:
     return np.array(quotients, dtype=object).reshape(pairs[0].shape)
 
 
+def _remainder(node: Node, values: list[Array]) -> Array:
+    """With the divisor's sign, or with the dividend's (fmod)."""
+    if operators.truncates(node):
+        return values[0] - values[1] * _divide(node, values)
+    return values[0] % values[1]
+
+
 def _reshape(node: Node, values: list[Array]) -> Array:
     wanted = [int(v) for v in values[1].reshape(-1)]
     return values[0].reshape(operators.reshaped(node, values[0].shape, wanted))
@@ -299,6 +306,7 @@ _RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
     "Sub": lambda node, v: v[0] - v[1],
     "Mul": lambda node, v: v[0] * v[1],
     "Div": _divide,
+    "Mod": _remainder,
     "Equal": lambda node, v: np.equal(*_known(v)),
     "Where": lambda node, v: np.where(v[0].astype(bool), v[1], v[2]),
     "Cast": lambda node, v: v[0] if operators.cast_type(node) in _INTEGERS else None,
@@ -309,6 +317,7 @@ _RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
     "Reshape": _reshape,
+    "Transpose": lambda node, v: np.transpose(v[0], operators.permutation(node)),
     "Expand": lambda node, v: v[0] * np.ones(_few(v[1]), dtype=object),
     "ConstantOfShape": _constant_of_shape,
     "ReduceProd": lambda node, v: np.array([np.prod(v[0])], dtype=object) if len(v) == 1 else None,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.reference
 import pytest
 
+from qdq_translator.graph import Graph
+from qdq_translator.types import TensorTypes
 from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same
 from tests.small_models import model
 
@@ -54,6 +57,48 @@ def test_sizes_computed_in_float() -> None:
     found = same(graph("float[1,2,3,4] x", "float[1,2,h,w] y", body, k=np.float32(2)), bits=True)
     assert found.ops == ["Resize"]
     assert found.rules[-1] == "D12"
+
+
+@covers(1)
+def test_padding_of_windows() -> None:
+    """As exporters write Swin's: what is lacking to a multiple of 7, in torch's order of axes, which ONNX has the other way round."""
+    body = pair("x", "q") + (
+        "shape = Shape (q)\nh = Gather <axis = 0> (shape, two)\nrest = Mod (h, seven)\nlack = Sub (seven, rest)\n"
+        "more = Mod (lack, seven)\nm = Unsqueeze (more, zero)\norder = Concat <axis = 0> (none, none, none, m, none, none, none, none)\n"
+        "pairs = Reshape (order, by_two)\nturned = Slice (pairs, last, first, zero, last)\nt = Transpose (turned)\n"
+        "pads = Reshape (t, flat)\np = Pad (q, pads)\ny = Relu (p)"
+    )
+    arrays = {"two": ints(2)[0], "seven": ints(7)[0], "zero": ints(0), "none": ints(0)}
+    arrays.update(by_two=ints(-1, 2), last=ints(-1), first=ints(-(2**63)), flat=ints(-1))
+    for rows, padded in ((9, True), (14, False)):
+        found = same(graph(f"float[1,4,{rows},8] x", "float[1,4,h,8] y", body, **arrays), bits=True)
+        assert found.ops == [*(["Conv"] if padded else []), "Relu"]
+        assert "D1" in found.rules
+
+
+@covers(2)
+def test_a_mask_that_is_scattered_is_a_constant() -> None:
+    """Behind sizes that are known; with updates that are added up it is left to TensorRT."""
+    body = pair("x", "q") + (
+        "shape = Shape <start = 2> (q)\nempty = ConstantOfShape (shape)\nmask = ScatterND KIND (empty, places, marks)\n"
+        "y = Add (q, mask)"
+    )
+    places: np.ndarray = np.array([[[0, 1], [2, 3]], [[4, 4], [2, 3]]], np.int64)
+    marks: np.ndarray = np.array([[1, 2], [3, 2]], np.float32)
+    for kind, folded in (("", True), ('<reduction = "add">', False)):
+        explicit = graph("float[1,2,5,6] x", "float[1,2,5,6] y", body.replace("KIND", kind), places=places, marks=marks)
+        found = same(explicit, bits=True)
+        assert found.ops == (["Add"] if folded else ["ScatterND", "Add"])
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_remainders_have_the_sign_that_onnx_gives_them(fmod: int) -> None:
+    numbers = [-7, -3, -2, 2, 3, 7]
+    a, b = ints(*(x for x in numbers for _ in numbers)), ints(*numbers * len(numbers))
+    text = f"shape = Shape (x)\nk = Identity (a)\nr = Mod <fmod = {fmod}> (k, b)\nd = Concat <axis = 0> (r, shape)\ny = Relu (x)"
+    one = graph("float[1,4] x", "float[1,4] y, int64[n] d", text, a=a, b=b)
+    want = onnx.reference.ReferenceEvaluator(one).run(["d"], {"x": np.zeros((1, 4), np.float32)})[0]
+    assert TensorTypes(Graph.from_model(one)).integers()["d"].tolist() == want.tolist()
 
 
 @pytest.mark.parametrize(
