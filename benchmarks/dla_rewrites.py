@@ -2,6 +2,7 @@
 
     python -m benchmarks.dla_rewrites ZOO [--write]
     python -m benchmarks.dla_rewrites --full FOLDER [--write]
+    python -m benchmarks.dla_rewrites --prove FOLDER [--write]
 
 ZOO is a folder with Q/DQ models, FOLDER what `benchmarks.full_networks` wrote. Every figure is
 the rule table's prediction, but for differences and codes: of one random input, in ONNX Runtime.
@@ -13,6 +14,7 @@ import argparse
 import dataclasses
 import re
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Optional
@@ -225,6 +227,23 @@ def zoo_table(folder: Path) -> str:
     return f"{rows}\n{same}{limits_in(done)}"
 
 
+def prove_table(folder: Path) -> str:
+    """What --prove costs for networks of full size, in processor time."""
+    rows = "| network | rewrites | seconds without --prove | with it |\n| --- | ---: | ---: | ---: |\n"
+    for stem, (name, _, _) in NETWORKS.items():
+        path = folder / f"{stem}__ort.onnx"
+        if not path.exists():
+            continue
+        seconds = []
+        for prove in (False, True):
+            begin = time.process_time()
+            done = translate(path, dataclasses.replace(OPTIONS, dla_rewrites=True, dla_output="4d", prove=prove))
+            seconds.append(time.process_time() - begin)
+        rows += f"| {name} | {len(done.rewrites.applied)} | {seconds[0]:.1f} | {seconds[1]:.1f} |\n"
+        print(rows.splitlines()[-1], flush=True)
+    return rows
+
+
 def page(text: str, part: str, content: str) -> str:
     """The page with what stands between `<!-- part -->` and `<!-- end of part -->` replaced."""
     pattern = re.compile(rf"(<!-- {part} -->\n).*?(<!-- end of {part} -->)", re.S)
@@ -235,14 +254,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What --dla_rewrites does for networks.")
     parser.add_argument("zoo", type=Path, nargs="?")
     parser.add_argument("--full", type=Path, help="networks of full size, instead of ZOO")
+    parser.add_argument("--prove", type=Path, help="what --prove costs for networks of full size")
     parser.add_argument("--write", action="store_true", help="write rules and table into docs/dla_rewrites.md")
     arguments = parser.parse_args()
-    if arguments.full is not None:
+    if arguments.prove is not None:
+        parts = {"prove": prove_table(arguments.prove)}
+    elif arguments.full is not None:
         parts = {"full": full_table(arguments.full)}
     elif arguments.zoo is not None:
         parts = {"rules": rules(), "table": zoo_table(arguments.zoo)}
     else:
-        parser.error("a folder is missing: ZOO, or --full FOLDER")
+        parser.error("a folder is missing: ZOO, --full FOLDER or --prove FOLDER")
     if arguments.write:
         text = PAGE.read_text(encoding="utf-8")
         for part, content in parts.items():

@@ -41,7 +41,10 @@ def _torchvision(name: str) -> Callable[[], Any]:
         kind = models.segmentation if name.startswith("fcn") else models
         more = {"weights_backbone": None} if name.startswith("fcn") else {}
         more = {"init_weights": False} if name in ("inception_v3", "googlenet") else more
-        return _warm(getattr(kind, name)(weights=None, **more), 299)
+        network = getattr(kind, name)(weights=None, **more)
+        if name.startswith("vit"):  # whose head starts as zeros
+            network.heads.head.reset_parameters()
+        return _warm(network, 299)
 
     return make
 
@@ -118,6 +121,7 @@ NETWORKS: dict[str, tuple[str, Callable[[], Any], int]] = {
     "fcn_resnet50": ("FCN-ResNet50 (torchvision)", _torchvision("fcn_resnet50"), 224),
     "unet": ("U-Net, 64 to 1024 channels", _unet, 256),
     "vit_b_16": ("ViT-B/16 (torchvision)", _torchvision("vit_b_16"), 224),
+    "swin_t": ("Swin-T (torchvision)", _torchvision("swin_t"), 224),
 }
 """File stem -> what it is called, how it is made, and the side of its square input."""
 

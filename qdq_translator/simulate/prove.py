@@ -8,6 +8,8 @@ within what the order of a sum in float32 makes of it.
 
 from __future__ import annotations
 
+import functools
+import heapq
 import math
 from typing import Callable, Iterable, Mapping, Optional, Sequence
 
@@ -50,9 +52,34 @@ class _Side:
         model.graph.initializer.extend(onnx.TensorProto(name=name) for name in self.weights)
         self.graph = Graph.from_model(model)
         self.graph.initializers.update(self.weights)
-        self.types = TensorTypes(self.graph, _concrete(self.graph, shapes))
+        self._inputs = _concrete(self.graph, shapes)
+        self.types = TensorTypes(self.graph, self._inputs)
         self.nodes = {node.to_proto().SerializeToString(): node for node in self.graph.nodes}
         self.order = {id(node): index for index, node in enumerate(self.graph.nodes)}
+
+    def sizes(self, name: str) -> Optional[tuple[int, ...]]:
+        """Of a tensor, as they follow from those of the inputs, or else as they are in one run on noise."""
+        known = self.types.static_shape(name)
+        return known if known is not None else self._seen.get(name)
+
+    @functools.cached_property
+    def _seen(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes of the tensors whose sizes do not follow from those of the inputs; {} where the network does not run."""
+        unknown = [n for n in self.graph.producer if n and self.types.static_shape(n) is None]
+        model = self.graph.to_model()
+        wanted = [f"qdq.sizes.{number}" for number in range(len(unknown))]
+        model.graph.node.extend(onnx.helper.make_node("Shape", [n], [w]) for n, w in zip(unknown, wanted))
+        rng, feed = np.random.default_rng(0), {}
+        for name, shape in self._inputs.items():
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(self.types.elem_type(name) or onnx.TensorProto.FLOAT)
+            feed[name] = rng.standard_normal(shape).astype(dtype)
+        try:
+            found = Session(model, "rewritten", wanted).run(feed)
+        except MissingDependency:
+            raise
+        except UserError:
+            return {}
+        return {name: tuple(int(size) for size in found[w]) for name, w in zip(unknown, wanted)}
 
 
 def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]) -> list[Refuted]:
@@ -112,7 +139,7 @@ def _pieces(before: _Side, after: _Side) -> list[tuple[list[Node], list[Node]]]:
 def _is_border(name: str, before: _Side, after: _Side) -> bool:
     """Both sides have the tensor, of the same shape, and it is no integer that decides what its readers do."""
     there = all(name in side.graph.producer or name in side.graph.inputs for side in (before, after))
-    return there and before.types.is_float(name) and before.types.shape(name) == after.types.shape(name)
+    return there and before.types.is_float(name) and before.sizes(name) == after.sizes(name)
 
 
 def _changed(side: _Side, other: _Side) -> dict[int, Node]:
@@ -122,7 +149,7 @@ def _changed(side: _Side, other: _Side) -> dict[int, Node]:
     for key, node in side.nodes.items():
         names = [name for name in (*node.reads(), *node.outputs) if name]
         same = key in other.nodes and all(
-            side.weights.get(name) is other.weights.get(name) and side.types.shape(name) == other.types.shape(name)
+            side.weights.get(name) is other.weights.get(name) and side.sizes(name) == other.sizes(name)
             for name in names
         )
         integers = (side.graph.producer.get(name) for name in node.reads() if not side.types.is_float(name))
@@ -134,25 +161,44 @@ def _changed(side: _Side, other: _Side) -> dict[int, Node]:
 def _with_same_inputs(
     before: _Side, after: _Side, piece: tuple[list[Node], list[Node]]
 ) -> tuple[list[Node], list[Node]]:
-    """What makes a tensor that only one of both sides reads, or whose size nobody knows, becomes a part of the piece, the latest
-    first."""
+    """What makes a tensor whose values only one of both sides reads, or whose size nobody knows, or that holds integers, becomes
+    a part of the piece, the latest first. A tensor of which a side wants the size alone may have any values: else the sizes
+    that the last layer of a network computes would bring the whole network in."""
     sides = (before, after)
     inside = [list(nodes) for nodes in piece]
     made = [{name for node in nodes for name in node.outputs} for nodes in piece]
-    reads = [_inputs(side, nodes) for side, nodes in zip(sides, piece)]
-    while all(inside):
-        makers = [
-            (side.order[id(side.graph.producer[name])], number, side.graph.producer[name])
-            for number, side in enumerate(sides)
-            for name in reads[number]
-            if name in side.graph.producer and (name not in reads[1 - number] or side.types.static_shape(name) is None)
-        ]
-        if not makers:
-            break
-        _, number, node = max(makers, key=lambda row: row[:2])
+    reads: list[set[str]] = [set(), set()]
+    values: list[set[str]] = [set(), set()]
+    pending: list[tuple[int, int, str]] = []
+
+    def look(number: int, names: Iterable[str]) -> None:
+        for name in names:
+            maker = sides[number].graph.producer.get(name)
+            if maker is not None and name in reads[number] and name not in made[number]:
+                heapq.heappush(pending, (-sides[number].order[id(maker)], -number, name))
+
+    def read(number: int, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            names = [name for name in node.reads() if name]
+            reads[number].update(names)
+            values[number].update(() if node.is_op("Shape", "Size") else names)
+            look(number, names)
+
+    for number, nodes in enumerate(piece):
+        read(number, nodes)
+    while all(inside) and pending:
+        _, number, name = heapq.heappop(pending)
+        number, side = -number, sides[-number]
+        other = 1 - number
+        both = name in reads[other] and name not in made[other] and side.types.is_float(name)
+        size_only = name not in values[number] and _is_border(name, before, after)
+        if name in made[number] or ((both or size_only) and side.sizes(name) is not None):
+            continue
+        node = side.graph.producer[name]
         inside[number].append(node)
         made[number].update(node.outputs)
-        reads[number] = (reads[number] | _inputs(sides[number], [node])) - made[number]
+        read(number, [node])
+        look(other, node.outputs)
     one, two = (
         sorted(nodes, key=lambda node: order[id(node)])
         for nodes, order in ((inside[0], before.order), (inside[1], after.order))
@@ -197,6 +243,9 @@ def _compare(before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], 
     except UserError as error:
         return error.what.rstrip(".")
     for name in outputs:
+        inferred, made_so = before.sizes(name), results[0][0][name].shape
+        if inferred not in (None, made_so):
+            return f"'{name}' has the shape {list(made_so)}, not {list(inferred or ())}"
         what = _difference(name, [r[name] for r in results[0]], [r[name] for r in results[1]])
         if what:
             return what
@@ -229,7 +278,7 @@ def _feeds(
     """Equal values for both sides, each in its own shape; or which size nobody knows."""
     shapes: list[dict[str, tuple[int, ...]]] = []
     for side, nodes in zip(sides, piece):
-        own = {name: side.types.static_shape(name) for name in sorted(_inputs(side, nodes))}
+        own = {name: side.sizes(name) for name in sorted(_inputs(side, nodes))}
         unknown = [name for name, shape in own.items() if shape is None]
         if unknown:
             return f"the shape of '{unknown[0]}' is not known"

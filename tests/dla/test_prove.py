@@ -13,6 +13,7 @@ from qdq_translator.errors import MissingDependency, UsageError
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla import dense, hard_activations, max_pool, shapes, spatial_mean
 from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.simulate import prove
 from qdq_translator.translator import Translation
 from tests.dla.check import ORIN, graph, ints, outputs, pair, weights
 from tests.explicit_reference import assert_equal_function, random_inputs
@@ -153,6 +154,34 @@ def test_a_rule_that_does_not_ask_is_left_out_as_a_whole(monkeypatch: pytest.Mon
     found = proved(model)
     assert "D1" in taken_back(found) and "D1" not in {a.rule for a in found.rewrites.applied}
     assert_function_is_the_plain_one(found, model)
+
+
+@pytest.mark.parametrize("sizes", ["Identity", "Abs"])
+def test_a_piece_does_not_grow_with_what_stands_before_it(monkeypatch: pytest.MonkeyPatch, sizes: str) -> None:
+    """Sizes that every block asks for anew: known from those of the input, or (through an Abs) only when the network runs. Each
+    piece is its block alone, however deep the network."""
+    largest = []
+    for depth in (3, 9):
+        lines, last = [pair("x", "r0")], "r0"
+        for n in range(depth):
+            lines += [f"c{n} = Sigmoid ({last})\nb{n} = Shape ({last})\nt{n} = Gather (b{n}, turned)"]
+            lines += [f"a{n} = {sizes} (t{n})\nr{n + 1} = Reshape (c{n}, a{n})"]
+            last = f"r{n + 1}"
+        body = "\n".join([*lines, f"y = Relu ({last})"])
+        model = graph("float[1,4,6,8] x", "float[1,4,6,8] y", body, turned=ints(0, 2, 3, 1))
+        counts: list[int] = []
+        session = prove._session
+
+        def counting(side: Any, nodes: Any, *more: Any, counts: list[int] = counts, session: Any = session) -> Any:
+            counts.append(len(nodes))
+            return session(side, nodes, *more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(prove, "_session", counting)
+            found = proved(model)
+        assert not taken_back(found) and "D1" in {a.rule for a in found.rewrites.applied}
+        largest.append(max(counts))
+    assert largest[0] == largest[1] < 6
 
 
 def test_growth_of_the_weights_is_said() -> None:
