@@ -20,6 +20,7 @@ from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
 from qdq_translator.weights import Initializer, Weight, to_array, to_message, weight_of
 
+_HAVE_METADATA = hasattr(onnx.NodeProto, "metadata_props")
 _SUBGRAPH_TYPES = frozenset((AttributeProto.GRAPH, AttributeProto.GRAPHS))
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _MOST_CALLS = 100
@@ -83,7 +84,7 @@ class Node:
             {a.name: a for a in proto.attribute},
         )
         node.doc = proto.doc_string
-        if hasattr(proto, "metadata_props"):
+        if _HAVE_METADATA and proto.metadata_props:
             node.metadata = {p.key: p.value for p in proto.metadata_props}
         return node
 
@@ -209,7 +210,7 @@ class Graph:
         graph.value_info = {sys.intern(v.name): v for v in proto.value_info}
         nodes = [Node.from_proto(n) for n in proto.node]
         for node in nodes:
-            if not _SUBGRAPH_TYPES.isdisjoint([a.type for a in node.attributes.values()]):
+            if node.attributes and not _SUBGRAPH_TYPES.isdisjoint([a.type for a in node.attributes.values()]):
                 node.captured = _captured(node)
         for node in _sorted(nodes, set(graph.inputs) | set(graph.initializers)):
             graph.append(node)

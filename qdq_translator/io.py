@@ -9,7 +9,7 @@ import math
 import os
 import threading
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, Optional, Union
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -90,9 +90,10 @@ def open_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, dict[str, Weigh
     path = Path(path)
     data = _read(path)
     digest = Digest(data)
-    rest, values = cut_weights(data)
-    model = _parse(path, rest)
-    source = Source(path.name, digest, bool(_external(model)))
+    rest, values, texts = cut_weights(data)
+    model = _parse(path, rest, texts)
+    # a tensor that lies elsewhere has an entry of this name
+    source = Source(path.name, digest, b"location" in rest and bool(_external(model)))
     weights: dict[str, Weight] = {}
     for place, stored in values.items():
         tensor = model.graph.initializer[place]
@@ -129,7 +130,8 @@ def _read(path: Path) -> memoryview:
     return data.data
 
 
-def _parse(path: Path, data: bytes) -> onnx.ModelProto:
+def _parse(path: Path, data: bytes, texts: Optional[Sequence[int]] = None) -> onnx.ModelProto:
+    """texts: as of `check_text`."""
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError as error:
@@ -138,7 +140,7 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
         raise ModelError(f"{path} is not an ONNX model: it holds no graph.", "Export the model again.")
     if not model.opset_import:
         raise ModelError(f"{path} names no opset.", "Export the model again.")
-    check_text(model)
+    check_text(model, texts)
     return model
 
 
@@ -159,15 +161,17 @@ def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     return rest, weights
 
 
-def check_text(model: onnx.ModelProto) -> None:
-    """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name."""
-    texts = _texts(model)
+def check_text(model: onnx.ModelProto, places: Optional[Sequence[int]] = None) -> None:
+    """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name. places: of the
+    graph's nodes that are to be looked at; None: all of them."""
+    nodes = model.graph.node
+    texts = _texts(model, nodes if places is None else [nodes[place] for place in places])
     if bytes in set(map(type, texts)):
         text = next(text for text in texts if isinstance(text, bytes))
         raise ModelError(f"The name {text[:60]!r} in the model is not UTF-8 text.", "Export the model again.")
 
 
-def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
+def _texts(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[Union[str, bytes]]:
     found: list[Union[str, bytes]] = []
 
     def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
@@ -179,16 +183,16 @@ def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
             for attribute in node.attribute:
                 found.append(attribute.name)
                 for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-                    of_graph(graph)
+                    of_graph(graph, graph.node)
 
-    def of_graph(graph: onnx.GraphProto) -> None:
+    def of_graph(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
         found.extend((graph.name, graph.doc_string))
         for value in (*graph.input, *graph.output, *graph.value_info):
             found.extend((value.name, value.doc_string))
             found.extend(dim.dim_param for dim in value.type.tensor_type.shape.dim)
             of_metadata(value)
         found.extend([tensor.name for tensor in graph.initializer])
-        of_nodes(graph.node)
+        of_nodes(nodes)
 
     def of_metadata(owner: Any) -> None:
         for entry in getattr(owner, "metadata_props", ()):
@@ -196,7 +200,7 @@ def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
 
     of_metadata(model)
     found.extend(entry.domain for entry in model.opset_import)
-    of_graph(model.graph)
+    of_graph(model.graph, nodes)
     for function in model.functions:
         found.extend((function.name, function.domain, *function.input, *function.output))
         of_nodes(function.node)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Optional, Union
+from functools import cached_property
+from typing import Callable, Iterable, Iterator, Optional, TypeVar, Union
 
 import numpy as np
 
@@ -11,6 +12,8 @@ INT8_MAX = 127
 FLOAT32: np.dtype = np.dtype(np.float32)
 _AT_ONCE = 2**16
 """Elements that are computed in one go."""
+_TOGETHER = 2**17
+_Whose = TypeVar("_Whose")
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}
 """Codes that a storage type can hold. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
 
@@ -28,6 +31,11 @@ class QuantParams:
     dtype: str
     axis: Optional[int] = None
     real: np.dtype = FLOAT32
+
+    @cached_property
+    def centred(self) -> bool:
+        """Every zero point is 0."""
+        return not self.zero_point.any()
 
     @property
     def per_channel(self) -> bool:
@@ -53,8 +61,8 @@ class QuantParams:
 
     def symmetric_scale(self) -> np.float32:
         """Smallest scale with which int8 codes [-128, 127] cover every channel's range; exact for zero point 0."""
-        if self.dtype == "int8" and not self.zero_point.any():
-            return np.float32(self.scale.max())
+        if self.dtype == "int8" and self.centred:
+            return np.float32(self.scale.max() if self.scale.ndim else self.scale)
         low, high = self.real_range()
         largest = float(np.finfo(np.float32).max)  # no real value lies beyond
         return np.float32(max(min(high, largest) / INT8_MAX, -max(low, -largest) / 128))
@@ -84,6 +92,18 @@ def in_blocks(
     return made
 
 
+def alike(matrices: Iterable[tuple[_Whose, np.ndarray]]) -> Iterator[list[tuple[_Whose, np.ndarray]]]:
+    """Small matrices in groups of one width, each with whose it is. What is computed row by row is computed for a group in one
+    call of NumPy's, which for one of them takes longer than the computing."""
+    groups: dict[int, list[tuple[_Whose, np.ndarray]]] = {}
+    for whose, matrix in matrices:
+        group = groups.setdefault(matrix.shape[1], [])
+        group.append((whose, matrix))
+        if len(group) * matrix.size >= _TOGETHER:
+            yield groups.pop(matrix.shape[1])
+    yield from groups.values()
+
+
 def quantize(
     real: np.ndarray, params: QuantParams, low: Optional[int] = None, high: Optional[int] = None
 ) -> np.ndarray:
@@ -102,7 +122,7 @@ def quantize(
         return scaled.astype(params.dtype)
 
     steps = [along(params.scale, params.axis, real.ndim)]
-    if params.zero_point.any():
+    if not params.centred:
         steps.append(along(params.zero_point, params.axis, real.ndim).astype(np.float32))
     return in_blocks(codes, params.dtype, real, *steps)
 
@@ -117,7 +137,7 @@ def dequantize(codes: np.ndarray, params: QuantParams, dtype: np.dtype) -> np.nd
         return values.astype(dtype, copy=False)
 
     steps = [along(params.scale, params.axis, codes.ndim)]
-    if params.zero_point.any():
+    if not params.centred:
         steps.append(along(params.zero_point, params.axis, codes.ndim))
     return in_blocks(real, dtype, codes, *steps)
 

@@ -6,17 +6,17 @@ The final float weights (after folding) go through TensorRT's rule, per output c
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 
-from qdq_translator.graph import Graph, Node
+from qdq_translator.graph import Graph
 from qdq_translator.network import TrainedWeight
-from qdq_translator.operators import has_one_scale, output_channels
-from qdq_translator.qparams import INT8_MAX, tensorrt_weight_codes
+from qdq_translator.operators import OutputChannels, has_one_scale, output_channels
+from qdq_translator.qparams import INT8_MAX, alike, tensorrt_weight_codes
 from qdq_translator.records import record
 from qdq_translator.types import TensorTypes
-from qdq_translator.weights import Weight, to_array
+from qdq_translator.weights import MADE_LATER, Weight, to_array
 
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
@@ -63,58 +63,101 @@ class WeightCheck:
 
 def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:
     """One row for every weight that was quantized and the layer that uses it, in graph order."""
-    rows = []
-    for node in graph.nodes:
-        for index, name in enumerate(node.inputs[:2]):
-            if name in trained and name in graph.initializers:
+    found: list[Optional[WeightCheck]] = []
+
+    def cases() -> Iterator[tuple[_Case, np.ndarray]]:
+        """Those that are to be compared with others; the place of their row is kept."""
+        for node in graph.nodes:
+            for index, name in enumerate(node.inputs[:2]):
+                if name not in trained or name not in graph.initializers:
+                    continue
                 tensor = graph.initializers[name]
                 values = to_array(tensor)
                 if not values.size:
                     continue
                 if isinstance(tensor, Weight):  # which is asked for in a moment
                     tensor.checksum(values)
-                rank = types.rank(node.input(1 - index))
-                row = _check(node, index, values, trained[name], has_one_scale(node, index, values.ndim, rank))
-                if row is not None:
-                    rows.append(row)
-    return rows
+                one_scale = has_one_scale(node, index, values.ndim, types.rank(node.input(1 - index)))
+                channels = None if one_scale else output_channels(node, index, values.ndim)
+                if channels is None and not one_scale:
+                    continue
+                weight = values.reshape(1, -1) if channels is None else channels.rows(values)
+                case = _Case(len(found), name, node.name, trained[name], channels, weight)
+                found.append(None)
+                codes = trained[name].codes
+                if codes is None or tuple(codes.dims) != values.shape:
+                    found[case.place] = case.result(0, 0, None, note=_HIDDEN)
+                elif values.size < MADE_LATER:
+                    yield case, weight
+                else:
+                    _check([(case, weight)], found)
+
+    for group in alike(cases()):
+        _check(group, found)
+    return [row for row in found if row is not None]
 
 
-def _check(
-    node: Node, index: int, values: np.ndarray, trained: TrainedWeight, one_scale: bool
-) -> Optional[WeightCheck]:
-    name, channels, count = node.inputs[index], output_channels(node, index, values.ndim), int(values.size)
-    if one_scale:
-        weight = values.reshape(1, -1)
-    elif channels is not None:
-        weight = channels.rows(values)
-    else:
-        return None
-    if trained.codes is None or tuple(trained.codes.dims) != values.shape:
-        note = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
+_HIDDEN = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
+
+
+class _Case(NamedTuple):
+    """One weight of one layer. channels: None where it has one scale; weight: its rows."""
+
+    place: int
+    name: str
+    node: str
+    trained: TrainedWeight
+    channels: Optional[OutputChannels]
+    weight: np.ndarray
+
+    def codes(self) -> np.ndarray:
+        assert self.trained.codes is not None
+        codes = self.trained.codes.array()
+        return codes.reshape(1, -1) if self.channels is None else self.channels.rows(codes)
+
+    def result(self, reproduced: int, full: int, full_reproduced: Optional[float], **more: Any) -> WeightCheck:
+        """The rest of a row, zero where `more` does not say it."""
         return WeightCheck(
-            name,
-            node.name,
-            count,
-            0,
-            len(weight),
-            0,
-            None,
-            0,
-            0.0,
-            saturated=trained.saturated,
-            note=note,
-            one_scale=one_scale,
+            self.name,
+            self.node,
+            int(self.weight.size),
+            reproduced,
+            len(self.weight),
+            full,
+            full_reproduced,
+            **{"largest_code_error": 0, "largest_error": 0.0, **more},
+            saturated=self.trained.saturated,
+            one_scale=self.channels is None,
         )
-    codes = trained.codes.array()
-    codes = codes.reshape(1, -1) if one_scale or channels is None else channels.rows(codes)
+
+
+def _check(group: list[tuple[_Case, np.ndarray]], found: list[Optional[WeightCheck]]) -> None:
+    """Weights whose rows are equally long, in one go; each result in its place."""
+    alone = len(group) == 1
+    weight = group[0][1] if alone else np.concatenate([weight for _, weight in group])
+    codes = group[0][0].codes() if alone else np.concatenate([case.codes() for case, _ in group])
     made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
     full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
+    exact = (made == codes).all(axis=1)
+    first = 0
+    for case, rows in group:
+        part = slice(first, first + len(rows))
+        first += len(rows)
+        if exact[part].all():
+            count = int(np.count_nonzero(full[part]))
+            found[case.place] = case.result(int(rows.size), count, 1.0 if count else None)
+        else:
+            found[case.place] = _compared(case, rows, codes[part], made[part], scale[part], full[part])
+
+
+def _compared(
+    case: _Case, weight: np.ndarray, codes: np.ndarray, made: np.ndarray, scale: np.ndarray, full: np.ndarray
+) -> WeightCheck:
+    """A weight of which not all codes come out. full: channels whose codes reach +-127; written over."""
     same = made == codes
-    exact = same.all(axis=1)
     reproduced = int(np.count_nonzero(same))
     largest_code, largest_error, full_missed, mixed = 0, 0.0, 0, 0
-    wrong = np.flatnonzero(~exact)
+    wrong = np.flatnonzero(~same.all(axis=1))
     for some in np.array_split(wrong, -(-wrong.size * codes.shape[1] // _AT_ONCE)) if wrong.size else ():
         trained_rows, made_rows, step = codes[some].astype(np.int64), made[some].astype(np.int64), scale[some]
         # a negative BatchNormalization factor was folded in
@@ -131,19 +174,13 @@ def _check(
         amax = step[:, 0] * INT8_MAX
         largest_error = max(largest_error, float((error[amax > 0] / amax[amax > 0]).max(initial=0)))
     in_full = int(np.count_nonzero(full)) * codes.shape[1]
-    return WeightCheck(
-        name,
-        node.name,
-        count,
+    return case.result(
         reproduced,
-        len(codes),
         int(np.count_nonzero(full)),
         1 - full_missed / in_full if in_full else None,
-        largest_code,
-        largest_error,
-        mixed,
-        trained.saturated,
-        one_scale=one_scale,
+        largest_code_error=largest_code,
+        largest_error=largest_error,
+        mixed_channels=mixed,
     )
 
 

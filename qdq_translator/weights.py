@@ -29,7 +29,7 @@ ELEMENTS: dict[int, np.dtype] = {
     TensorProto.UINT64: np.dtype("<u8"),
 }
 """ONNX's element types whose raw data are NumPy's, byte for byte."""
-_MADE_LATER = 2**14
+MADE_LATER = 2**14
 """Elements from which on an array is not worth its memory, if it can be made again."""
 _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
@@ -99,7 +99,7 @@ def weight_of(name: str, values: np.ndarray) -> Initializer:
 def made_weight(name: str, dtype: np.dtype, dims: Sequence[int], make: Callable[[], np.ndarray]) -> Initializer:
     """What `make` makes, an array of that type and shape: now where it is small, else each time that somebody asks."""
     data_type = _TYPES.get(dtype)
-    if data_type is None or math.prod(dims) < _MADE_LATER:
+    if data_type is None or math.prod(dims) < MADE_LATER:
         return weight_of(name, make())
     return Weight(name, data_type, dims, make)
 

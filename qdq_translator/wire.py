@@ -7,7 +7,7 @@ whether the file is a model: bytes that the walk does not understand are all lef
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, List, Optional, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import onnx
 
@@ -15,6 +15,7 @@ LARGE = 4096
 """Bytes of raw data from which on a tensor is cut out."""
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
+_NODE = onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
 _RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
 _OTHER_VALUES = frozenset(
@@ -32,27 +33,37 @@ class _NotUnderstood(Exception):
     """Damaged, or written in a way that no exporter of ONNX uses."""
 
 
-def cut_weights(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
-    """A model's bytes without the raw data of its large initializers, and those (parts of `data`, not copied) by the
-    initializer's place among all of the graph. Bytes that are not understood come back whole, without weights."""
+class Cut(NamedTuple):
+    """rest: a model's bytes without the raw data of its large initializers. weights: those (parts of what was cut, not
+    copied) by the initializer's place among all of the graph. texts: places of the graph's nodes in which not every byte
+    is ASCII, so that a text may be damaged; None for any of them."""
+
+    rest: bytes
+    weights: dict[int, memoryview]
+    texts: Optional[list[int]]
+
+
+def cut_weights(data: memoryview) -> Cut:
+    """Bytes that are not understood come back whole, without weights."""
     try:
         return _Cutter(data).cut()
     except _NotUnderstood:
-        return bytes(data), {}
+        return Cut(bytes(data), {}, None)
 
 
 class _Cutter:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.weights: dict[int, memoryview] = {}
-        self.initializers = 0
+        self.texts: List[int] = []
+        self.initializers = self.nodes = 0
 
-    def cut(self) -> tuple[bytes, dict[int, memoryview]]:
+    def cut(self) -> Cut:
         pieces = self._without(0, len(self.data), _GRAPH, self._graph)
-        return (b"".join(pieces), self.weights) if self.weights else (bytes(self.data), {})
+        return Cut(b"".join(pieces) if self.weights else bytes(self.data), self.weights, self.texts)
 
     def _graph(self, start: int, end: int) -> Optional[List[memoryview]]:
-        return self._without(start, end, _INITIALIZER, self._initializer)
+        return self._without(start, end, _INITIALIZER, self._initializer, _NODE)
 
     def _initializer(self, start: int, end: int) -> Optional[List[memoryview]]:
         """Nothing where the tensor stays as it is."""
@@ -72,9 +83,14 @@ class _Cutter:
         return [self.data[start:at], self.data[behind:end]]
 
     def _without(
-        self, start: int, end: int, wanted: int, cut: Callable[[int, int], Optional[List[memoryview]]]
+        self,
+        start: int,
+        end: int,
+        wanted: int,
+        cut: Callable[[int, int], Optional[List[memoryview]]],
+        node: int = 0,
     ) -> List[memoryview]:
-        """The bytes of a message, with each field `wanted` as `cut` leaves it."""
+        """The bytes of a message, with each field `wanted` as `cut` leaves it. node: the field that holds nodes."""
         pieces: List[memoryview] = []
         copied = start
         for number, at, (first, behind) in fields(self.data, start, end):
@@ -84,6 +100,10 @@ class _Cutter:
                     length = varint(sum(map(len, left)))
                     pieces += [self.data[copied:at], memoryview(varint(number << 3 | _LENGTH) + length), *left]
                     copied = behind
+            elif number == node:
+                if not bytes(self.data[first:behind]).isascii():
+                    self.texts.append(self.nodes)
+                self.nodes += 1
         return [*pieces, self.data[copied:end]]
 
 

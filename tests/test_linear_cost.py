@@ -113,4 +113,5 @@ def test_cost_is_linear(case: str) -> None:
 
 
 def test_output_channels_are_not_counted_one_by_one() -> None:
-    assert steps(wide_weight(4000), {}) < steps(wide_weight(40), {}) + 100
+    assert steps(wide_weight(2000), {}) < steps(wide_weight(40), {}) + 100  # computed with others
+    assert steps(wide_weight(8000), {}) < steps(wide_weight(2100), {}) + 100  # alone

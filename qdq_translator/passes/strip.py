@@ -15,7 +15,13 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network, TrainedWeight
 from qdq_translator.passes.strip_activations import Stripper
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
-from qdq_translator.quantizers.constants import BakedConstant, QuantizedConstant, bake, find_constant_quantizers
+from qdq_translator.quantizers.constants import (
+    BakedConstant,
+    QuantizedConstant,
+    bake,
+    bake_together,
+    find_constant_quantizers,
+)
 from qdq_translator.quantizers.refused import other_quantized_operators, quantizers_in_bodies, refusal
 from qdq_translator.quantizers.series import Link, in_series
 from qdq_translator.quantizers.steps import Dequantize, Quantize
@@ -56,8 +62,10 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     # what may share nodes with others is replaced when all are computed
     keeper = Keeper(_KEPT_CODES)
     baked: list[tuple[BakedConstant, str]] = []
-    for item in weights:
-        result = bake(graph, constants, item, policy.weights, policy.missing_zero_point, keeper)
+    missing = policy.missing_zero_point
+    together = bake_together(graph, constants, weights, missing, keeper) if policy.weights == "baked" else {}
+    for place, item in enumerate(weights):
+        result = together.pop(place, None) or bake(graph, constants, item, policy.weights, missing, keeper)
         baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
     for item, (result, name) in zip(weights, baked):
         name = name or _replace_constant(graph, item, result.weight)

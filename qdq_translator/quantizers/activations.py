@@ -129,7 +129,7 @@ class _Finder:
         return None
 
     def _widened(self, node: Node, tensor: str, params: QuantParams, scale: float) -> Optional[Rejected]:
-        if params.dtype == "int8" and not params.zero_point.any():
+        if params.dtype == "int8" and params.centred:
             return None
         zero = int(params.zero_point.reshape(-1)[0])
         without = "" if node.input(2) else " (no zero point given: uint8 by the ONNX standard)"
@@ -238,4 +238,4 @@ def _makes_integers(node: Node, integers: set[str]) -> bool:
 
 def _first(params: QuantParams) -> str:
     text = f"{float(params.scale.reshape(-1)[0]):.6g}"
-    return text + (f" (zero point {int(params.zero_point.reshape(-1)[0])})" if params.zero_point.any() else "")
+    return text + (f" (zero point {int(params.zero_point.reshape(-1)[0])})" if not params.centred else "")

@@ -7,7 +7,8 @@ That tensor is replaced by one initializer, whatever stands before it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Optional, Union
+import math
+from typing import Callable, Iterator, Optional, Sequence, Union
 
 import numpy as np
 
@@ -15,10 +16,16 @@ from qdq_translator.constants import LAYOUT_OPS, Constants, is_dequantize, is_qu
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import WEIGHT_INPUTS, from_front
-from qdq_translator.qparams import QuantParams, along, dequantize, quantize
+from qdq_translator.qparams import QuantParams, alike, along, dequantize, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.records import record
-from qdq_translator.weights import Initializer, Keeper, Weight, made_weight, weight_of
+from qdq_translator.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, weight_of
+
+_MOVES = tuple(op for op in LAYOUT_OPS if "Cast" not in op)
+
+
+_SCALE_OFF = 1e-3
+"""Relative distance of a scale from max|w| / 127 that is reported (rule W3)."""
 
 
 @record(frozen=True)
@@ -104,7 +111,7 @@ def _constant_at(
             return Rejected(
                 node.name, tensor, f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8."
             )
-        if read.dtype != "int32" and (read.dtype != "int8" or read.zero_point.any()) and asymmetric == "error":
+        if read.dtype != "int32" and (read.dtype != "int8" or not read.centred) and asymmetric == "error":
             zero = int(read.zero_point.reshape(-1)[0])
             without = "" if node.input(2) else " (no zero point given)"
             return Rejected(
@@ -116,8 +123,7 @@ def _constant_at(
     if params is None:
         return Rejected("", tensor, f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
     kind = "codes" if is_quantize(quantizers[-1]) else kind_of(graph, tensor)
-    moves = [op for op in LAYOUT_OPS if "Cast" not in op]
-    if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*moves) for n in chain):
+    if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*_MOVES) for n in chain):
         what = f"Graph output '{tensor}' is integer arithmetic on the codes of the constant at '{quantizers[-1].name}'."
         return Rejected(quantizers[-1].name, tensor, what, "Make the graph output behind a DequantizeLinear.")
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
@@ -234,7 +240,7 @@ class _Bakery:
         if not self._is_plain():
             return None
         plain = self._parameters(node, found)
-        if plain.zero_point.any():  # which the codes have no more
+        if not plain.centred:  # which the codes have no more
             plain = dataclasses.replace(plain, zero_point=np.zeros((), np.int64))
         dtype = self._real_type(node)
         if codes is None or found.dtype != np.int8:
@@ -305,7 +311,7 @@ class _Bakery:
         return codes
 
     def _without_zero_point(self, codes: np.ndarray, params: QuantParams) -> np.ndarray:
-        if params.zero_point.any():
+        if not params.centred:
             return codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
         if self.is_weight and params.dtype == "int8" and codes.dtype == np.int8:
             self.saturated = int(np.count_nonzero(codes == -128))
@@ -326,7 +332,7 @@ class _Bakery:
                     f"DequantizeLinear {node.label} reads {data.dtype.name} where {params.dtype} is meant.",
                     "Export without a Cast of integers.",
                 )
-            if self.is_weight and params.dtype == "int8" and not params.zero_point.any():
+            if self.is_weight and params.dtype == "int8" and params.centred:
                 data = np.maximum(data, -127)
             return dequantize(data, params, self._real_type(node))
         return None
@@ -372,7 +378,80 @@ def _scale_error(weight: np.ndarray, params: QuantParams) -> tuple[float, int]:
     else:
         others = tuple(a for a in range(weight.ndim) if a != params.axis)
         amax = np.maximum(weight.max(axis=others, initial=0), -weight.min(axis=others, initial=0))
+    error = _scale_errors(amax, params.scale)
+    return float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
+
+
+def _scale_errors(amax: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The same for each channel: relative, float64."""
     expected = amax.astype(np.float64) / 127
-    used = params.scale.astype(np.float64)
-    error = np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
-    return float(error.max(initial=0)), int(np.count_nonzero(error > 1e-3))
+    used = scale.astype(np.float64)
+    return np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
+
+
+def bake_together(
+    graph: Graph, constants: Constants, items: Sequence[QuantizedConstant], missing: str, keeper: Keeper
+) -> dict[int, BakedConstant]:
+    """What `bake` makes of small weights that are one `Q -> DQ` in float32, by the place in `items`; what it would refuse, or
+    quantizes in another way, is left to it."""
+
+    def plain() -> Iterator[tuple[int, np.ndarray]]:
+        for place, item in enumerate(items):
+            rows = _plain_rows(graph, constants, item, missing) if item.kind == "weight" else None
+            if rows is not None:
+                yield place, rows
+
+    baked: dict[int, BakedConstant] = {}
+    for group in alike(plain()):
+        rows = np.concatenate([rows for _, rows in group])
+        with np.errstate(invalid="ignore"):
+            amax = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+        if not amax.max() < np.inf:  # NaN neither
+            continue
+        scale = np.concatenate([items[place].params.scale.reshape(-1) for place, _ in group])
+        params = QuantParams(scale, np.zeros((), np.int64), "int8", 0)
+        codes = quantize(rows, params)
+        lowest = np.count_nonzero(codes == -128, axis=1)
+        if lowest.any():
+            np.maximum(codes, -127, out=codes)
+        values, errors = dequantize(codes, params, rows.dtype), _scale_errors(amax, scale)
+        firsts = np.cumsum([0, *(len(rows) for _, rows in group)])
+        of_each = (
+            np.add.reduceat(lowest, firsts[:-1]).tolist(),
+            np.maximum.reduceat(errors, firsts[:-1]).tolist(),
+            np.add.reduceat(errors > _SCALE_OFF, firsts[:-1], dtype=np.int64).tolist(),
+        )
+        for (place, _), first, behind, saturated, error, off in zip(group, firsts[:-1], firsts[1:], *of_each):
+            item, part = items[place], slice(first, behind)
+            shape = graph.initializers[item.chain[0].inputs[0]].dims
+            baked[place] = BakedConstant(
+                weight_of(item.name, values[part].reshape(shape)),
+                keeper.weight(item.name, codes[part].reshape(shape), None),
+                saturated,
+                error,
+                off,
+            )
+    return baked
+
+
+def _plain_rows(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[np.ndarray]:
+    """The float values, a row for each scale; None for what is not small, plain and per tensor or along its first axis."""
+    params, chain = item.params, item.chain
+    if len(chain) != 2 or not (is_quantize(chain[0]) and is_dequantize(chain[1])):
+        return None
+    if params.dtype != "int8" or not params.centred or params.real != np.float32:
+        return None
+    if read_parameters(graph, constants, chain[0], missing) is not params:
+        return None
+    tensor = graph.initializers.get(chain[0].inputs[0])
+    if tensor is None or not 0 < math.prod(tensor.dims) < MADE_LATER:
+        return None
+    if isinstance(tensor, Weight) and callable(tensor.values):  # whose codes need not stay
+        return None
+    if params.axis not in (None, 0) or params.scale.size != (1 if params.axis is None else tensor.dims[0]):
+        return None
+    values = constants.value(chain[0].inputs[0])
+    if values is None or values.dtype != np.float32:
+        return None
+    constants.spent(chain[0], [values, values], None)  # as for the two nodes
+    return values.reshape(params.scale.size, -1)

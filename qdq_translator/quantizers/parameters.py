@@ -100,7 +100,8 @@ def _read(
     if dtype not in RANGES:
         return reject(f"uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
     values = scale.astype(np.float32)
-    if not (values.min() > 0 and values.max() < np.inf):  # NaN neither
+    least, most = (values.min(), values.max()) if values.size > 1 else (values.item(),) * 2
+    if not (least > 0 and most < np.inf):  # NaN neither
         bad = float(values.reshape(-1)[np.argmax(~np.isfinite(values.reshape(-1)) | (values.reshape(-1) <= 0))])
         return reject(
             f"has the scale {bad:g}.",

@@ -33,6 +33,8 @@ class Codes:
         """
         params = self.params
         type_low, type_high = params.code_range
+        if params.dtype == "int8" and params.centred and self.bounds == params.code_range:
+            return None  # that saturation
         step = params.scale.astype(np.float64)
         low: Optional[float] = float(np.min((self.bounds[0] - params.zero_point) * step))
         high: Optional[float] = float(np.max((self.bounds[1] - params.zero_point) * step))
