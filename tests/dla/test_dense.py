@@ -22,15 +22,15 @@ MLP = (
 )
 
 
-@covers(3)
+@covers(4)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_classifier_becomes_one_dla_subgraph(batch: str) -> None:
     found = same(ends(batch, MLP), batch, bits=True)
-    assert found.ops == ["Reshape", "Conv", "Relu", "Conv", "Reshape"]
+    assert found.ops == ["Conv", "Relu", "Conv", "Reshape"]
     assert found.gpu() == (["Flatten", "Relu"], ["Reshape"])  # only what makes the graph output two-dimensional
     assert found.rewritten.dla is not None and found.rewritten.dla.subgraphs == 1
     # inner tensors keep their names and scales and have four dimensions
-    for name in ("x", "f", "h", "r"):
+    for name in ("x", "h", "r"):
         assert found.rewritten.tensor_scales[name] == found.plain.tensor_scales[name]
     assert found.rewritten.types.shape("h")[1:] == (8, 1, 1)  # type: ignore[index]
     assert found.rewritten.types.shape("y")[1:] == (5,)  # type: ignore[index]
@@ -48,8 +48,20 @@ def test_weights_keep_their_codes() -> None:
         "f = Flatten (q)\ny = Gemm <transB = 1> (f, wd, b1)"
     )
     found = same(ends("1", body, ws=scale, wz=np.zeros(8, np.int8)), bits=True)
-    assert found.ops == ["Reshape", "Conv", "Reshape"]
+    assert found.ops == ["Conv", "Reshape"]
     assert [(w.codes, w.channels, w.exact) for w in found.rewritten.weights] == [(96, 8, True)]
+
+
+@covers(3)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_what_reads_value_by_value_needs_a_reshape(batch: str) -> None:
+    """Relu has no kernel that could flatten; so do tensors whose scale is not that of the tensor before them."""
+    relu = same(ends(batch, "f = Flatten (q)\nr = Relu (f)\ny = Gemm <transB = 1> (r, w1, b1)"), batch, bits=True)
+    assert relu.ops == ["Reshape", "Relu", "Conv", "Reshape"]
+    body = "f = Flatten (q)\nfq = QuantizeLinear (f, own, z)\nfd = DequantizeLinear (fq, own, z)\ny = Gemm <transB = 1> (fd, w1, b1)"
+    own = same(ends(batch, body, own=np.float32(0.07)), batch, bits=True)
+    assert own.ops == ["Reshape", "Conv", "Reshape"]
+    assert own.rewritten.tensor_scales["f"] == own.plain.tensor_scales["f"] != own.plain.tensor_scales["x"]
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -73,7 +85,14 @@ def test_pooled_features_need_no_reshape(batch: str) -> None:
 def test_forms_of_the_dense_layer(dense: str) -> None:
     body = f"f = Flatten (q)\ny = {dense}"
     found = same(ends("3", body, wt=np.ascontiguousarray(W1.T), one=np.float32(0.7)), "3")
-    assert found.ops == ["Reshape", "Conv", "Reshape"]
+    assert found.ops == ["Conv", "Reshape"]
+    (conv,) = (node for node in found.rewritten.graph.nodes if node.op_type == "Conv")
+    assert conv.get("kernel_shape") == [2, 2] and found.rewritten.graph.initializers[conv.inputs[1]].dims == (
+        8,
+        3,
+        2,
+        2,
+    )
 
 
 @covers(2)
@@ -93,7 +112,7 @@ def test_batch_normalization_before_a_fully_connected_layer() -> None:
     body = "f = Flatten (q)\na = Gemm <transB = 1> (f, w1, b1)\nr = Relu (a)\n"
     body += "n = BatchNormalization (r, b1, b1, b1, v)\ny = Gemm <transB = 1> (n, w2, b2)"
     found = same(ends("3", body, v=np.abs(weights(5, 8)) + np.float32(0.5)), "3")
-    assert found.ops == ["Reshape", "Conv", "Relu", "BatchNormalization", "Conv", "Reshape"]
+    assert found.ops == ["Conv", "Relu", "BatchNormalization", "Conv", "Reshape"]
 
 
 def test_a_tensor_read_outside_keeps_its_two_dimensions() -> None:
@@ -109,7 +128,7 @@ def test_shared_weight_is_copied() -> None:
     square = {"v": weights(9, 12, 12)}
     body = "f = Flatten (q)\na = Gemm (f, v)\ny = Gemm <transB = 1> (a, v)"
     found = same(ends("1", body, **square))
-    assert found.ops == ["Reshape", "Conv", "Conv", "Reshape"]
+    assert found.ops == ["Conv", "Conv", "Reshape"]
 
 
 @pytest.mark.parametrize(
@@ -144,12 +163,31 @@ def test_not(body: str, shape: str) -> None:
     assert "D5" not in found.rules and "Conv" not in found.ops
 
 
-@covers("C above 8192")
+@covers("C above 8192 (but for 4.)")
 @pytest.mark.parametrize(("size", "applies"), [("2,64,64", True), ("1,91,91", False)])
 def test_not_above_8192_channels(size: str, applies: bool) -> None:
-    body = "f = Flatten (q)\ny = MatMul (f, big)"
+    body = "f = Flatten (q)\nr = Relu (f)\ny = MatMul (r, big)"
     found = same(ends("1", body, size, big=weights(1, 8192 if applies else 8281, 2)))
     assert ("D5" in found.rules) is applies and ("MatMul" in found.ops) is not applies
+
+
+@covers("H or W above 32")
+@pytest.mark.parametrize(("size", "kernel"), [("9,31,32", [31, 32]), ("9,32,33", None), ("9,33,32", None)])
+def test_a_kernel_as_large_as_the_image(size: str, kernel: object) -> None:
+    """AlexNet flattens 256 x 6 x 6 and VGG 512 x 7 x 7 into more values than the DLA has channels."""
+    wide = weights(1, int(np.prod([int(n) for n in size.split(",")])), 2)
+    found = same(
+        ends(
+            "2",
+            "f = Flatten (q)\na = MatMul (f, wide)\nb = Gemm (f, wide)\ny = Concat <axis = 1> (a, b)",
+            size,
+            wide=wide,
+        ),
+        "2",
+    )
+    assert found.ops == (["Conv", "Conv", "Concat", "Reshape"] if kernel else ["Reshape", "MatMul", "Gemm", "Concat"])
+    assert all(n.get("kernel_shape") == kernel for n in found.rewritten.graph.nodes if n.op_type == "Conv")
+    assert found.gpu()[1] == (["Reshape"] if kernel else ["Reshape", "MatMul", "Gemm"])
 
 
 @covers("C unknown")

@@ -120,8 +120,8 @@ def test_a_wrong_factor_of_a_thousandth_is_found(monkeypatch: pytest.MonkeyPatch
 def test_a_wrong_weight_in_a_region_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     original = dense.convert
 
-    def convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
-        original(rewriter, node, inputs)
+    def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: tuple[int, int]) -> None:
+        original(rewriter, node, inputs, kernel)
         if node.is_op("Conv"):
             values = rewriter.graph.array(node.inputs[1])
             assert values is not None

@@ -5,21 +5,24 @@
    every weight keeps its code.
 2. Layers between and around them that work value by value (Relu, Add, ...), Softmax and Concat over C, and
    BatchNormalization keep their operator.
-3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1], or goes where
-   H and W are 1 already (the tensor before it takes its scale, if it had none of the model's); anything else gets a
-   Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer needs; that one does
-   not run on the DLA (limit H1).
+3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1]; anything else
+   gets a Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer needs; that one
+   does not run on the DLA (limit H1).
+4. The Flatten goes where H and W are 1 already, or where fully connected layers alone read it: their Conv has a kernel of
+   H x W then (W[k, c, y, x] is the weight of input (c * H + y) * W + x), and it may flatten to more than 8192 values, as in
+   AlexNet and VGG. The tensor before it takes its scale, if it had none of the model's; with another scale it stays.
 
 Tensors inside keep their names and scales and are four-dimensional now. The tensor in front of a last Reshape is new
 (`NAME_4d`) and has the scale of the Reshape's output, no other (rule S2 where that is a graph output).
 Not: where the DLA gains nothing (more such Reshapes come than layers for the GPU go); weights that are not constant;
-a bias that is not one value a channel; transA 1; C unknown; C above 8192; tensors of other ranks.
+a bias that is not one value a channel; transA 1; C unknown; C above 8192 (but for 4.); H or W above 32; tensors of other
+ranks.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Iterable, Optional
+from typing import Iterable, Optional, Tuple
 
 import numpy as np
 
@@ -34,6 +37,10 @@ UNARY = (
 )
 _NARY = (*ELEMENTWISE, "Mean")
 _FLATTEN = ("Flatten", "Reshape", "Squeeze")
+_LARGEST_KERNEL = 32
+"""Of a Conv (limit C2)."""
+
+Kernel = Tuple[int, int]
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -60,7 +67,7 @@ def _liftable(rewriter: Rewriter, node: Node) -> bool:
     if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
         return False
     if node.is_op(*DENSE):
-        if _flat(rewriter, node.inputs[0]) is None:
+        if _flat(rewriter, node.inputs[0]) is None and _kernel(rewriter, node.inputs[0]) is None:
             return False
         why = dense_reason(rewriter, node)
         if why:
@@ -131,28 +138,64 @@ def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
     """True where the DLA gains layers: those of the region that the table sends to the GPU, and what flattens in front of
     it; and no more Reshapes from and to two dimensions come instead."""
     graph, inside = rewriter.graph, {id(node) for node in region}
-    made = {node.outputs[0] for node in region}
     cured = sum(bool(rewriter.rejected(node)) for node in region)
     added = 0
-    for name in dict.fromkeys(n for node in region for n in node.inputs if n and n not in graph.initializers):
-        if name not in made:
-            flattened = _flattening(rewriter, name, inside)
-            cured += flattened is not None and bool(rewriter.rejected(flattened))
-            added += flattened is None
-    for name in made:
+    for name in _entering(rewriter, region):
+        flattened = _flattening_for(rewriter, name, inside)
+        cured += flattened is not None and bool(rewriter.rejected(flattened))
+        added += flattened is None
+    for name in (node.outputs[0] for node in region):
         added += name in graph.outputs or any(id(reader) not in inside for reader in graph.consumers(name))
     return 0 < cured >= added
 
 
-def _flattening(rewriter: Rewriter, name: str, inside: set[int]) -> Optional[Node]:
-    """The node that makes `name` for the region alone, from four dimensions and with the same batch size; else None."""
-    graph = rewriter.graph
-    node = graph.producer.get(name)
-    if node is None or not node.is_op(*_FLATTEN) or rewriter.image(node.inputs[0]) is None or name in graph.outputs:
+def _entering(rewriter: Rewriter, region: list[Node]) -> list[str]:
+    """Activations that the region reads and does not make."""
+    made = {node.outputs[0] for node in region}
+    names = dict.fromkeys(name for node in region for name in node.inputs if name)
+    return [name for name in names if name not in made and name not in rewriter.graph.initializers]
+
+
+def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
+    """The node that makes `name`, which is no graph output, from four dimensions and with the same batch size; else None."""
+    node = rewriter.graph.producer.get(name)
+    if (
+        node is None
+        or not node.is_op(*_FLATTEN)
+        or rewriter.image(node.inputs[0]) is None
+        or name in rewriter.graph.outputs
+    ):
         return None
     before, after = rewriter.types.shape(node.inputs[0]), rewriter.types.shape(name)
-    same_batch = before and after and before[0] == after[0] and before[0] is not None
-    return node if same_batch and all(id(reader) in inside for reader in graph.consumers(name)) else None
+    return node if before and after and before[0] == after[0] and before[0] is not None else None
+
+
+def _flattening_for(rewriter: Rewriter, name: str, inside: set[int]) -> Optional[Node]:
+    """The same, where the region alone reads it."""
+    node = _flattening(rewriter, name)
+    return node if node and all(id(reader) in inside for reader in rewriter.graph.consumers(name)) else None
+
+
+def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
+    """(H, W) of what is flattened into `name`, where the Convs behind can read it as it is; None where it has to be reshaped."""
+    graph, scales = rewriter.graph, rewriter.scales
+    node = _flattening(rewriter, name)
+    image = rewriter.image(node.inputs[0]) if node else None
+    if node is None or image is None or image[1] > MOST_CHANNELS:
+        return None
+    source = node.inputs[0]
+    own, before = scales.value(name), scales.value(source)
+    if own is not None and own != before and (before is not None or source in graph.outputs):
+        return None
+    kernel = image[2:]
+    absorbed = max(kernel) <= _LARGEST_KERNEL and all(
+        reader.is_op(*DENSE)
+        and reader.inputs[0] == name
+        and not dense_reason(rewriter, reader)
+        and rewriter.allows(reader)
+        for reader in graph.consumers(name)
+    )
+    return kernel if absorbed or kernel == (1, 1) else None
 
 
 # ---------------------------------------------------------------- lifting
@@ -165,14 +208,17 @@ def _lift(rewriter: Rewriter, region: list[Node]) -> None:
     old = [Node(node.op_type, node.inputs, node.outputs, node.name) for node in dense]
     after, new, gone = [], [], {}  # type: list[Node], list[str], dict[str, list[str]]
     lifted: dict[str, str] = {}
+    kernels: dict[str, Kernel] = {}
+    for name in _entering(rewriter, region):
+        kernel = _kernel(rewriter, name) if _flattening_for(rewriter, name, inside) else None
+        if kernel is not None:
+            lifted[name] = _absorb(rewriter, name, old, gone)
+            kernels[lifted[name]] = kernel
+        else:
+            lifted[name] = _entry(rewriter, name, inside, old, after, new)
     for node in region:
-        for name in dict.fromkeys(node.inputs):
-            producer = graph.producer.get(name)
-            if name in lifted or not name or name in graph.initializers or (producer and id(producer) in inside):
-                continue
-            lifted[name] = _entry(rewriter, name, inside, old, after, new, gone)
-    for node in region:
-        convert(rewriter, node, [lifted.get(n, n) for n in node.inputs])
+        inputs = [lifted.get(n, n) for n in node.inputs]
+        convert(rewriter, node, inputs, kernels.get(inputs[0], (1, 1)))
         output = node.outputs[0]
         graph.value_info.pop(output, None)
         readers = graph.consumers(output)
@@ -181,33 +227,27 @@ def _lift(rewriter: Rewriter, region: list[Node]) -> None:
     rewriter.note(RULE, old, [*dense, *after], gone, new)
 
 
-def _entry(
-    rewriter: Rewriter,
-    name: str,
-    inside: set[int],
-    old: list[Node],
-    after: list[Node],
-    new: list[str],
-    gone: dict[str, list[str]],
-) -> str:
-    """The [N, C, 1, 1] form of a tensor that comes into the region; its name."""
+def _absorb(rewriter: Rewriter, name: str, old: list[Node], gone: dict[str, list[str]]) -> str:
+    """Takes out what flattens into `name`; the tensor that is read instead."""
     graph, scales = rewriter.graph, rewriter.scales
+    producer = graph.producer[name]
+    source = producer.inputs[0]
+    graph.replace_uses(name, source)
+    graph.remove(producer)
+    rewriter.inherit(RULE, source, name, graph.consumers(source)[0], f"scale of '{name}', which was the same values")
+    scales.drop(name)
+    old.append(producer)
+    gone[name] = [source]
+    return source
+
+
+def _entry(rewriter: Rewriter, name: str, inside: set[int], old: list[Node], after: list[Node], new: list[str]) -> str:
+    """The [N, C, 1, 1] form of a tensor that comes into the region; its name."""
+    graph = rewriter.graph
     width = _flat(rewriter, name) or 0
-    producer = _flattening(rewriter, name, inside)
+    producer = _flattening_for(rewriter, name, inside)
     if producer is not None:
         source = producer.inputs[0]
-        image = rewriter.image(source)
-        own, before = scales.value(name), scales.value(source)
-        compatible = own is None or own == before or (before is None and source not in graph.outputs)
-        if image is not None and image[2:] == (1, 1) and compatible:
-            graph.replace_uses(name, source)
-            graph.remove(producer)
-            reader = graph.consumers(source)[0]
-            rewriter.inherit(RULE, source, name, reader, f"scale of '{name}', which was the same values")
-            scales.drop(name)
-            old.append(producer)
-            gone[name] = [source]
-            return source
         anchor = producer.prev
         graph.remove(producer)
         node = rewriter.reshape(source, name, [0, width, 1, 1], producer.name)
@@ -246,13 +286,17 @@ def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], afte
     return lifted
 
 
-def convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
-    """The node on four-dimensional inputs, in place."""
+def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: Kernel = (1, 1)) -> None:
+    """The node on four-dimensional inputs, in place; `kernel` is (H, W) of the first."""
     graph = rewriter.graph
     if node.is_op(*DENSE):
         (alpha, beta), turned = coefficients(node), transposed(node, 1)
         weight = rewriter.weight(
-            node, 1, "", lambda w: (w if turned else w.T)[:, :, None, None], alpha if node.is_op("Gemm") else 1.0
+            node,
+            1,
+            "",
+            lambda w: (w if turned else w.T).reshape(w.shape[0 if turned else 1], -1, *kernel),
+            alpha if node.is_op("Gemm") else 1.0,
         )
         width = graph.initializers[weight].dims[0]
         converted = [inputs[0], weight]
@@ -263,7 +307,7 @@ def convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
         graph.set_inputs(node, converted)
         node.op_type = "Conv"
         node.attributes = {}
-        node.set("kernel_shape", [1, 1])
+        node.set("kernel_shape", list(kernel))
         return
     if node.is_op(*_NARY):
         for index, name in enumerate(inputs):
