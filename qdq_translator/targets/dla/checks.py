@@ -43,10 +43,6 @@ class Layer:
         known = None if weight is None or any(d is None for d in weight) else [int(d or 0) for d in weight]
         return operators.window(self.node, known)
 
-    def constant(self, index: int) -> Optional[np.ndarray]:
-        name = self.node.input(index)
-        return self.context.graph.array(name) if name else None
-
 
 Check = Callable[[Layer], Optional[str]]
 
