@@ -46,7 +46,7 @@ def window(chance: Chance, kernels: tuple[int, ...], strides: tuple[int, ...], a
 
 def layer(chance: Chance) -> tuple[str, dict[str, Any]]:
     """A node that makes `o` of `x`, and perhaps `v`."""
-    kind, more = int(chance.integers(14)), {}  # type: int, dict[str, Any]
+    kind = int(chance.integers(14))
     axes = pick(chance, 2, 2, 2, 2, 2, 1, 3)
     if kind < 4:
         op = pick(chance, "Conv", "Conv", "ConvTranspose")
