@@ -57,7 +57,8 @@ class Text:
         return name
 
     def weight(self, *shape: int, least: float = 0.0) -> str:
-        values = np.random.default_rng(len(self.arrays)).standard_normal(shape).astype(np.float32) / 2
+        values = np.random.default_rng(len(self.arrays)).standard_normal(shape) / 2
+        values = np.asarray(values, np.float32)
         return self.constant(np.abs(values) + np.float32(least) if least else values)
 
     def add(self, layer: str, sizes: list[int], outputs: int = 1) -> str:
@@ -110,9 +111,10 @@ class Text:
         else:
             words = ["kernel_shape = [3, 3]", "pads = [1, 1, 1, 1]"]
             words += [f"count_include_pad = {pick(chance, 0, 1)}"] if kind == "AveragePool" else []
-            self.add(f"{kind} <{', '.join(words)}> ({padded})", [channels, high, wide])
+            pooled = self.add(f"{kind} <{', '.join(words)}> ({padded})", [channels, high, wide])
             if value < 0:  # the largest of nothing
-                self.add(f"Relu ({self.live[-1][0]})", [channels, high, wide])
+                del self.live[-2:]
+                self.add(f"Relu ({pooled})", [channels, high, wide])
 
     def nothing(self) -> None:
         """What changes nothing, or nearly."""
@@ -246,7 +248,7 @@ def network(seed: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
     body = "\n".join(lines)
     used = {name: values for name, values in text.arrays.items() if name in re.split(r"[ (),\n]+", body)}
     options = {
-        "platform": pick(chance, None, "jetpack-5.1.2", "jetpack-6.0", "jetpack-6.2"),
+        "platform": pick(chance, "tensorrt-8.4.3", "jetpack-5.1.2", "jetpack-6.0", "jetpack-6.2"),
         "infer_bounds": bool(chance.random() < 0.5),
         "infer_mul_scales": bool(chance.random() < 0.5),
         "infer_add_scales": bool(chance.random() < 0.5),
