@@ -252,7 +252,7 @@ def _plain(value: Any) -> str:
 
 def facts(text: str) -> str:
     """What a sentence says beside its wording: quoted names, options, numbers."""
-    found = re.findall(r"'[^']*'|--\w+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
+    found = re.findall(r"(?<!\w)'[^']*'|--\w+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
     return " ".join(found)
 
 
