@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+from qdq_translator import qparams
 from qdq_translator.qparams import QuantParams, dequantize, quantize, tensorrt_weight_codes
 from qdq_translator.weight_check import _several_scales
 from tests.explicit_reference import run
@@ -146,3 +147,28 @@ def test_several_scales_in_one_row_show_at_any_code(ratio: float, several: bool)
     weights = codes * np.float64(0.1)
     weights[0, 2] *= ratio
     assert _several_scales(weights, codes).tolist() == [several, False, False]
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (3, 40), (64, 1), (1, 64), (9, 2, 3, 4)])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_a_part_at_a_time_is_the_whole(
+    shape: tuple[int, ...], axis: Optional[int], zero: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays beyond 65,536 values are computed in parts; here beyond 16. Each part has its own channels' parameters."""
+    rng = np.random.default_rng(len(shape) + zero)
+    real = rng.standard_normal(shape).astype(np.float32)
+    count = () if axis is None else (shape[axis],)
+    scale = (0.01 + rng.random(count) / 50).astype(np.float32)
+    zeros = np.asarray(rng.integers(0, zero + 1, count), np.int8)
+    p = params(scale, zeros, axis)
+
+    def all_three() -> list[np.ndarray]:
+        codes = quantize(real, p)
+        return [codes, dequantize(codes, p, np.dtype(np.float32)), *tensorrt_weight_codes(real, (axis or 0,))]
+
+    whole = all_three()
+    monkeypatch.setattr(qparams, "_AT_ONCE", 16)
+    for expected, found in zip(whole, all_three()):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)

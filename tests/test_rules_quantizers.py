@@ -231,6 +231,17 @@ def test_q3_int8_weight() -> None:
     assert t.weights[0].exact and t.weights[0].codes == 108
 
 
+def test_q3_one_tensor_of_scales_along_two_axes() -> None:
+    """Two weights share scales and zero points; the one has them a row, the other a column."""
+    text = f"""g (float[2,4] x) => (float[2,4] y) {{ {pair("x", "d")} v = DequantizeLinear<axis=0>(vq, ws, wz)
+        w = DequantizeLinear<axis=1>(wq, ws, wz)  e = MatMul(d, v)  y = MatMul(e, w) }}"""
+    scale = np.array([0.1, 0.02, 3.0, 1e-3], np.float32)
+    rows, columns = full_codes(4, 4), full_codes(4, 4, axis=1)
+    t = same_function(model(text, vq=rows, wq=columns, ws=scale, wz=np.zeros(4, np.int8), **S))
+    np.testing.assert_array_equal(initializer(t, "v"), rows.astype(np.float32) * scale.reshape(-1, 1))
+    np.testing.assert_array_equal(initializer(t, "w"), columns.astype(np.float32) * scale)
+
+
 def test_q4_int32_bias() -> None:
     text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")}
         w = DequantizeLinear(wq, s, z)  b = DequantizeLinear<axis=0>(bq, bs, bz)  y = Conv(d, w, b) }}"""
@@ -942,6 +953,17 @@ def test_w2_float_weights() -> None:
     int8 = f"g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s, z) y = Conv(d, w) }}"
     t = translated(model(int8, wq=full_codes(4, 3, 3, 3), **S), weights="float")  # Q3 has no float weights
     np.testing.assert_array_equal(initializer(t, "w"), full_codes(4, 3, 3, 3) * S["s"])
+
+
+def test_w2_float_weights_go_through_what_stands_around_their_pair() -> None:
+    """A Clip on codes goes with the quantizers, a Reshape behind them stays."""
+    weight = weights(4, 27)
+    extra = "v_c = Clip(v_q, lo, hi)"
+    text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")} {pair("w0", "v", extra=extra)}
+        w = Reshape(v, shape)  y = Conv(d, w) }}"""
+    arrays = {"w0": weight, "shape": np.array([4, 3, 3, 3]), "lo": np.int8(-7), "hi": np.int8(7)}
+    t = translated(model(text, **arrays, **S), weights="float")
+    np.testing.assert_array_equal(initializer(t, t.model.graph.node[0].input[1]), weight.reshape(4, 3, 3, 3))
 
 
 def test_w3_max_calibration_is_checked_unless_histogram() -> None:

@@ -24,8 +24,6 @@ def applies(node: Node, context: Context) -> bool:
         return takes_nearest(node)
     if node.is_op("Dropout"):
         return not in_training(node, context.graph.array)
-    if node.is_op("Cast"):
-        return context.types.is_float(node.inputs[0]) and context.types.is_float(node.outputs[0])
     if node.is_op("Pad"):
         return _pads_within(node, context)
     return node.is_op(*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS) or node.op_type in context.policy.passed
