@@ -20,7 +20,7 @@ from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
 from qdq_translator.weights import Initializer, Weight, to_array, to_message, weight_of
 
-_HAVE_METADATA = hasattr(onnx.NodeProto, "metadata_props")
+_HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
 _SUBGRAPH_TYPES = frozenset((AttributeProto.GRAPH, AttributeProto.GRAPHS))
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _MOST_CALLS = 100

@@ -464,7 +464,9 @@ def test_s8_what_is_no_silu(body: str) -> None:
 @pytest.mark.parametrize("op, opset", [("HardSwish", 17), ("Gelu", 20)])
 def test_s8_what_gates_itself_is_no_gate(op: str, opset: int, without_normal_forms: None) -> None:
     """x * HardSwish(x) is x * x * gate(x): the output gives x no scale, and the input gives the product of both ranges."""
-    text = f"g (float[2,3] x) => (float[2,3] y) {{ d = Sin(x)  g = {op}(d)  m = Mul(d, g) {pair('m', 'q')} y = Exp(q) }}"
+    text = (
+        f"g (float[2,3] x) => (float[2,3] y) {{ d = Sin(x)  g = {op}(d)  m = Mul(d, g) {pair('m', 'q')} y = Exp(q) }}"
+    )
     assert "d" not in scales_of(same_function(model(text, opset=opset, **S), infer_mul_scales=True))
     text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} g = {op}(d)  m = Mul(d, g)  y = Exp(m) }}"
     found = same_function(model(text, opset=opset, **S), infer_mul_scales=True).scales
