@@ -97,7 +97,7 @@ class Constants:
             reads = node.reads()
             if node.captured or not (reads or node.is_op("Constant")):
                 continue
-            if not (node.is_op(*FOLDABLE) or is_quantize(node) or is_dequantize(node)):
+            if not ((node.op_type in FOLDABLE and node.is_standard) or is_quantize(node) or is_dequantize(node)):
                 continue
             if not self._constant.issuperset(reads):
                 continue

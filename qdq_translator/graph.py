@@ -125,7 +125,7 @@ class Node:
         return self.domain == ""
 
     def is_op(self, *op_types: str) -> bool:
-        return self.domain == "" and self.op_type in op_types
+        return self.op_type in op_types and self.domain == ""
 
     @property
     def label(self) -> str:
@@ -212,8 +212,7 @@ class Graph:
         for node in nodes:
             if node.attributes and not _SUBGRAPH_TYPES.isdisjoint([a.type for a in node.attributes.values()]):
                 node.captured = _captured(node)
-        for node in _sorted(nodes, set(graph.inputs) | set(graph.initializers)):
-            graph.append(node)
+        graph._link_all(_sorted(nodes, set(graph.inputs) | set(graph.initializers)))
         for name in graph.outputs:
             if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
@@ -296,14 +295,35 @@ class Graph:
             self._last = node.prev
         self._size -= 1
 
+    def _link_all(self, nodes: list[Node]) -> None:
+        """Appends the first nodes of a graph, in topological order."""
+        consumers, before = self._consumers, None
+        for node in nodes:
+            self._announce(node)
+            key = id(node)
+            for name in node.inputs if not node.captured and "" not in node.inputs else node.reads():
+                if name in consumers:
+                    consumers[name][key] = node
+                else:
+                    consumers[name] = {key: node}
+            node.prev = before
+            if before is not None:
+                before.next = node
+            before = node
+        self._first, self._last, self._size = (nodes[0] if nodes else None), before, len(nodes)
+        self.version += 1
+
+    def _announce(self, node: Node) -> None:
+        """Says who makes the outputs. Raises ModelError where somebody else does."""
+        for name in node.outputs:
+            if name and (name in self.producer or name in self.inputs or name in self.initializers):
+                raise ModelError(f"Tensor '{name}' is made twice, once by {node.label}.", "Export the model again.")
+            if name:
+                self.producer[name] = node
+
     def _link(self, node: Node, anchor: Optional[Node]) -> Node:
         self.version += 1
-        for name in node.outputs:
-            if not name:
-                continue
-            if name in self.producer or name in self.inputs or name in self.initializers:
-                raise ModelError(f"Tensor '{name}' is made twice, once by {node.label}.", "Export the model again.")
-            self.producer[name] = node
+        self._announce(node)
         for name in node.reads():
             self._consumers.setdefault(name, {})[id(node)] = node
         node.prev = anchor

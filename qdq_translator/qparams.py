@@ -35,7 +35,7 @@ class QuantParams:
     @cached_property
     def centred(self) -> bool:
         """Every zero point is 0."""
-        return not self.zero_point.any()
+        return not np.count_nonzero(self.zero_point)
 
     @property
     def per_channel(self) -> bool:

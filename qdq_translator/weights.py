@@ -168,7 +168,7 @@ def to_array(tensor: Initializer) -> np.ndarray:
     if isinstance(tensor, Weight):
         return tensor.array()
     if tensor.data_type in ELEMENTS and tensor.HasField("raw_data"):  # as ONNX does it, less what it checks
-        return np.frombuffer(tensor.raw_data, ELEMENTS[tensor.data_type]).reshape(tensor.dims)
+        return np.frombuffer(tensor.raw_data, ELEMENTS[tensor.data_type]).reshape(tuple(tensor.dims))
     values = numpy_helper.to_array(tensor)
     if values.dtype.names == ("bfloat16",):
         values = np.left_shift(values["bfloat16"], 16, dtype=np.uint32).view(np.float32)

@@ -25,6 +25,9 @@ _OTHER_VALUES = frozenset(
 )
 """A tensor that has one of these says in more than one way, or elsewhere, what its values are."""
 
+_TYPE_TAG = bytes([20 << 3 & 127 | 128, 1])
+"""Of AttributeProto.type, the one tag in a usual node that is not ASCII. No text has these two bytes."""
+
 Span = Tuple[int, int]
 """First byte and the byte behind the last."""
 
@@ -101,7 +104,7 @@ class _Cutter:
                     pieces += [self.data[copied:at], memoryview(varint(number << 3 | _LENGTH) + length), *left]
                     copied = behind
             elif number == node:
-                if not bytes(self.data[first:behind]).isascii():
+                if not bytes(self.data[first:behind]).replace(_TYPE_TAG, b"").isascii():
                     self.texts.append(self.nodes)
                 self.nodes += 1
         return [*pieces, self.data[copied:end]]

@@ -37,7 +37,9 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
     budget: Optional[Budget] = None
     for node in graph.nodes:
         reads = node.reads()
-        if not reads or node.captured or not node.is_op(*FOLDABLE) or any(n not in graph.initializers for n in reads):
+        if not reads or node.captured or node.op_type not in FOLDABLE or not node.is_standard:
+            continue
+        if any(name not in graph.initializers for name in reads):
             continue
         if node.is_op("Identity"):  # another name for the same values: no copy
             values: dict[str, Optional[np.ndarray]] = {}

@@ -100,8 +100,7 @@ def _read(
     if dtype not in RANGES:
         return reject(f"uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
     values = scale.astype(np.float32)
-    least, most = (values.min(), values.max()) if values.size > 1 else (values.item(),) * 2
-    if not (least > 0 and most < np.inf):  # NaN neither
+    if not (np.minimum.reduce(values, None) > 0 and np.maximum.reduce(values, None) < np.inf):  # NaN neither
         bad = float(values.reshape(-1)[np.argmax(~np.isfinite(values.reshape(-1)) | (values.reshape(-1) <= 0))])
         return reject(
             f"has the scale {bad:g}.",
@@ -116,7 +115,9 @@ def _read(
         values, zero_point = values.reshape(()), zero_point.reshape(())
     else:
         axis = int(node.get("axis", 1))
-        zero_point = np.broadcast_to(zero_point.reshape(-1), values.shape)
+        zero_point = (
+            zero_point if zero_point.shape == values.shape else np.broadcast_to(zero_point.reshape(-1), values.shape)
+        )
     read = constants.parameters[key] = QuantParams(values, zero_point, dtype, axis, scale.dtype)
     return read
 

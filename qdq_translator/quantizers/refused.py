@@ -11,7 +11,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.quantizers.parameters import Rejected
 from qdq_translator.words import counted
 
-_OTHER_QUANTIZED_OPS = (
+_OTHER_QUANTIZED_OPS = {
     "QLinearConv",
     "QLinearMatMul",
     "QLinearAdd",
@@ -41,7 +41,7 @@ _OTHER_QUANTIZED_OPS = (
     "VitisDequantizeLinear",
     "FixNeuron",
     "MatMulNBits",
-)
+}
 """Quantized operators that are no Q/DQ of ONNX: refused (fact 8, 8.3)."""
 
 
