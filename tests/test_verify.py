@@ -370,14 +370,20 @@ def test_groups_bound_the_memory_and_change_nothing(files: TranslationFiles, mon
     assert small.as_dict() == whole.as_dict()
 
 
-def test_models_over_two_gigabytes_go_through_files(files: TranslationFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weights_do_not_become_part_of_a_message(
+    files: TranslationFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from qdq_translator.simulate import run
 
-    monkeypatch.setattr(run, "PROTOBUF_LIMIT", 1000)
     options = {"model": str(DIGITS), "translation": str(files.folder), "inputs": str(SAMPLES)}
-    through_files = verify(Options(**options, samples=2, per_layer=True))
-    monkeypatch.undo()
-    assert verify(Options(**options, samples=2, per_layer=True)) == through_files
+    beside = verify(Options(**options, samples=2, per_layer=True))
+    network = simulate(ImplicitNetwork.read(files)).model
+    light, weights = run._apart(network, None)
+    assert len(weights) > 5 and light.ByteSize() + sum(v.nbytes for v in weights.values()) > network.ByteSize() - 4096
+    assert max(map(len, (t.raw_data for t in light.graph.initializer))) < run.LARGE
+    monkeypatch.setattr(run, "LARGE", 2**40)
+    assert run._apart(network, None)[1] == {}
+    assert verify(Options(**options, samples=2, per_layer=True)) == beside
 
 
 def test_a_model_of_another_translation_does_not_flood_the_terminal(

@@ -20,7 +20,15 @@ from qdq_translator.io import load_model
 from qdq_translator.operators import OutputChannels
 from qdq_translator.precision import FP16, INT8
 from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, compare_outputs
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, rounded_weight, simulate
+from qdq_translator.simulate.implicit import (
+    NOISE_PERIOD,
+    ImplicitNetwork,
+    SimulationOptions,
+    copy_model,
+    noise_of_run,
+    rounded_weight,
+    simulate,
+)
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.per_layer import LayerComparison, compare_layers
@@ -68,6 +76,27 @@ def test_rounding_is_that_of_quantizelinear(scale: float, seed: int) -> None:
     net = network("net (float[n] x) => (float[n] y) { [neg] y = Neg(x) }", {"x": scale})
     expected = np.clip(np.rint(x / np.float32(scale)), -128, 127) * np.float32(scale)
     np.testing.assert_array_equal(run(net, SimulationOptions(), x=x)["y"], -expected.astype(np.float32))
+
+
+def test_noise_is_uniform_and_no_tensor_run_or_seed_has_that_of_another() -> None:
+    """Widrow: between -s/2 and s/2, of variance s*s/12; of 2 * NOISE_PERIOD + 9 values, whose noise comes more than twice."""
+    net = network("net (float[n] x) => (float[n] a, float[n] b) { a = Abs(x) b = Abs(x) }", {"a": 0.5, "b": 0.25})
+    x = np.full(2 * NOISE_PERIOD + 9, 9, np.float32)
+    found = []
+    for seed in (0, 1):
+        model = simulate(net, SimulationOptions(rounding="noise", seed=seed), placement=rounded_at_inputs(net)).model
+        session, last = Session(model, "noisy"), model.graph.input[-1].name
+        for number in (0, 1, 2):
+            values = session.run({"x": x, last: noise_of_run(number)})
+            found += [(values[name] - 9) / step for name, step in (("a", 0.5), ("b", 0.25))]
+    for noise in found:
+        assert np.abs(noise).max() <= 0.5 and abs(noise.mean()) < 1e-3
+        assert noise.var() == pytest.approx(1 / 12, rel=1e-2)
+        np.testing.assert_allclose(noise[:NOISE_PERIOD], noise[NOISE_PERIOD : 2 * NOISE_PERIOD], atol=1e-5)
+    correlation = np.corrcoef([noise[:NOISE_PERIOD] for noise in found])
+    assert np.abs(correlation - np.eye(len(found))).max() < 0.02
+    few = session.run({"x": x[:7], last: noise_of_run(2)})
+    np.testing.assert_array_equal(few["a"], values["a"][:7])
 
 
 def test_one_scale_for_every_reader_and_the_output() -> None:

@@ -23,8 +23,9 @@ import dataclasses
 from typing import Any, Mapping, Optional
 
 import numpy as np
+import numpy.typing as npt
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from qdq_translator.explicit.restore import is_unary_marker, weight_scales
 from qdq_translator.formats.files import TranslationFiles
@@ -32,11 +33,15 @@ from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
 from qdq_translator.operators import OutputChannels, has_one_scale, output_channels
 from qdq_translator.options import effective
+from qdq_translator.passes.cleanup import remove_unused_initializers
 from qdq_translator.placement import Placement, place
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.rules import MARKERS
 from qdq_translator.translation import Translated
 from qdq_translator.types import TensorTypes
+
+NOISE_PERIOD = 65_537
+"""Values: more than most channels hold. A prime, so no multiple of a row or a channel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +129,10 @@ def simulate(
     precisions: Optional[Mapping[str, str]] = None,
     types: Optional[TensorTypes] = None,
     placement: Optional[Placement] = None,
+    unrounded: bool = False,
 ) -> Simulated:
     """`precisions` replaces the layer argument, `placement` all that follows from scales and layer argument; `types` of the
-    network's model saves the time to infer them again."""
+    network's model saves the time to infer them again. unrounded: weights stay as they are beside the rounded ones."""
     graph = Graph.from_model(copy_model(network.model))
     types = types or TensorTypes(graph)
     if placement is None:
@@ -137,6 +143,8 @@ def simulate(
     in_half = builder.half_layers()
     builder.tensors(in_half)
     builder.widen()
+    if not unrounded:
+        remove_unused_initializers(graph)
     return Simulated(graph.to_model(), builder.made, builder.read, placement, builder._wide)
 
 
@@ -161,6 +169,8 @@ class _Builder:
         self._half = {n for n in graph.producer if types.elem_type(n) == TensorProto.FLOAT16}
         self._half.update(n for n in graph.inputs if types.elem_type(n) == TensorProto.FLOAT16)
         self._half.update(n for n, t in graph.initializers.items() if t.data_type == TensorProto.FLOAT16)
+        self._random = np.random.default_rng(options.seed)
+        self._run = ""
         self._wide: dict[str, str] = {}
         self._widening: set[str] = set()
 
@@ -313,7 +323,7 @@ class _Builder:
                 graph.insert_after(cast, graph.producer.get(name))
         return self._wide[name]
 
-    def _constant(self, key: str, value: float, dtype: type = np.float32) -> str:
+    def _constant(self, key: str, value: npt.ArrayLike, dtype: type = np.float32) -> str:
         if key not in self._constants:
             self._constants[key] = self.graph.add_initializer(self.graph.unique_name(key), np.asarray(value, dtype))
         return self._constants[key]
@@ -325,19 +335,33 @@ class _Builder:
         return self._chain(source, target, steps, half)
 
     def _noise(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
-        """Clipped to the range of the codes, and uniform noise of one step."""
-        noise = self.graph.unique_name(f"{target}_noise")
+        """Clipped to the range of the codes, and uniform noise of one step. A random operator would take as long as the network:
+        the same numbers come again and again, from a place that tensor and run decide (`noise_of_run`)."""
+        graph = self.graph
+        nodes: list[Node] = []
+
+        def made(op: str, *inputs: str) -> str:
+            output = graph.unique_name(f"{target}_{op}")
+            nodes.append(Node(op, inputs, [output], graph.unique_name(f"{output}_op")))
+            return output
+
+        if not self._run:
+            self._run = graph.unique_name("simulated_run")
+            graph.inputs[self._run] = helper.make_tensor_value_info(self._run, TensorProto.INT64, [1])
+            even = (np.arange(NOISE_PERIOD) + 0.5) / NOISE_PERIOD - 0.5
+            self._constant("simulated_noise", np.random.default_rng(0).permutation(even))
+        period, one = (self._constant(f"simulated_{n}", n, np.int64) for n in (NOISE_PERIOD, 1))
+        own = self._constant(f"{target}_place", self._random.integers(1, NOISE_PERIOD, 1), np.int64)
+        first = made("Mod", made("Mul", own, self._run), period)
+        last = made("Add", first, made("Size", source))
+        repeated = made("Tile", self._constants["simulated_noise"], made("Add", made("Div", last, period), one))
+        noise = made("Slice", repeated, first, last)
         key = f"{np.float32(scale).view(np.uint32):08x}"
+        shaped = made("Reshape", noise, made("Shape", source))
+        noise = made("Mul", shaped, self._constant(f"simulated_scale_{key}", scale))
         low, high = (self._constant(f"simulated_{code}_{key}", code * scale) for code in (-128, 127))
         clip = [] if source in self.options.unclipped else [("Max", [low]), ("Min", [high])]
-        nodes = self._chain(source, target, [*clip, ("Add", [noise])], half)
-        draw = Node(
-            "RandomUniformLike", [source], [noise], self.graph.unique_name(f"{noise}_op"), dtype=TensorProto.FLOAT
-        )
-        draw.set("low", -scale / 2)
-        draw.set("high", scale / 2)
-        draw.set("seed", float(len(self.made) + 100_000 * self.options.seed))
-        return [draw, *nodes]
+        return [*nodes, *self._chain(source, target, [*clip, ("Add", [noise])], half)]
 
     def _away(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
         """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to the codes, times scale."""
@@ -381,11 +405,21 @@ class _Builder:
         return nodes
 
 
+def noise_of_run(run: int) -> np.ndarray:
+    """(1,), int64: the last input of a network with `noise`, by which each run has other noise."""
+    return np.array([pow(3, run + 1, NOISE_PERIOD)], np.int64)
+
+
 def rounded_weight(values: np.ndarray, channels: Optional[OutputChannels], rounding: str) -> np.ndarray:
     """The weight as INT8 layers see it (rule 3): same shape and dtype. channels: None for one scale for all of it."""
     rows = values.reshape(1, -1) if channels is None else channels.rows(values)
     scale = weight_scales(rows, 0).astype(np.float32)[:, None]
-    scaled = rows.astype(np.float32) / scale
-    codes = np.rint(scaled) if rounding != "away" else np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
-    made = (np.clip(codes, -INT8_MAX, INT8_MAX) * scale).astype(values.dtype)
+    codes = rows.astype(np.float32)
+    codes /= scale
+    if rounding == "away":
+        codes = np.sign(codes) * np.floor(np.abs(codes) + np.float32(0.5))
+    np.rint(codes, codes)
+    np.clip(codes, -INT8_MAX, INT8_MAX, codes)
+    codes *= scale
+    made = codes.astype(values.dtype, copy=False)
     return made.reshape(values.shape) if channels is None else channels.unrolled(made, values.shape)

@@ -11,12 +11,16 @@ from qdq_translator.constants import Constants, is_quantize
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import MissingDependency, UserError
 from qdq_translator.graph import Graph, Node
-from qdq_translator.io import PROTOBUF_LIMIT, write_model
 from qdq_translator.operators import RANDOM
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
 from qdq_translator.records import record
 from qdq_translator.simulate.implicit import copy_model
+from qdq_translator.weights import to_array
+from qdq_translator.wire import LARGE
+
+_WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+"""Types of tensors whose values decide nothing while a model is loaded."""
 
 
 def _onnxruntime() -> Any:
@@ -56,12 +60,13 @@ class Session:
         # threads that spin between runs take the processor from the comparison
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.what = what
-        model = model if fetch is None else _with_outputs(model, fetch)
-        self.outputs = [v.name for v in model.graph.output]
+        light, self._weights = _apart(model, fetch)
+        self.outputs = [v.name for v in light.graph.output]
+        providers = list(dict.fromkeys((provider_name(provider), "CPUExecutionProvider")))
         try:
-            self._session = _load(runtime, model, options, provider_name(provider))
-        except UserError:
-            raise
+            values = list(map(runtime.OrtValue.ortvalue_from_numpy, self._weights.values()))
+            options.add_external_initializers(list(self._weights), values)
+            self._session = runtime.InferenceSession(light.SerializeToString(), options, providers=providers)
         except Exception as error:  # ONNX Runtime has no exception type of its own that is public
             raise UserError(
                 f"ONNX Runtime cannot load the {what} model: {_first_line(error)}",
@@ -96,28 +101,30 @@ def provider_name(wanted: str) -> str:
     return name
 
 
-def _load(runtime: Any, model: onnx.ModelProto, options: Any, provider: str) -> Any:
-    providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
-    if sum(len(t.raw_data) for t in model.graph.initializer) < PROTOBUF_LIMIT:
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
-        path = Path(folder) / "model.onnx"
-        write_model(copy_model(model), path, "model.onnx.data", True)
-        return runtime.InferenceSession(str(path), options, providers=providers)
-
-
-def _with_outputs(model: onnx.ModelProto, fetch: Sequence[str]) -> onnx.ModelProto:
-    """The same model with other graph outputs (types are left to ONNX Runtime)."""
-    light = copy_model(model)
-    known = {v.name: v for v in (*light.graph.output, *light.graph.input)}
-    wanted = [known.get(n) or onnx.ValueInfoProto(name=n) for n in dict.fromkeys(fetch)]
-    kept = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in wanted]
-    del light.graph.output[:]
-    light.graph.output.extend(kept)
-    return light
+def _apart(model: onnx.ModelProto, fetch: Optional[Sequence[str]]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The model without the data of its large weights, and these, which ONNX Runtime reads where they lie: in a message they
+    would be copied five times. fetch: tensors to return in place of the outputs (their types are left to ONNX Runtime)."""
+    light = onnx.ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    given, graph = model.graph, light.graph
+    for field in ("node", "input", "value_info", "sparse_initializer", "quantization_annotation"):
+        getattr(graph, field).extend(getattr(given, field))
+    graph.name = given.name
+    known = {v.name: v for v in (*given.output, *given.input)}
+    wanted = [v.name for v in given.output] if fetch is None else dict.fromkeys(fetch)
+    graph.output.extend(known.get(n) or onnx.ValueInfoProto(name=n) for n in wanted)
+    read = {name for node in given.node for name in node.input} - {v.name for v in given.input}
+    weights: dict[str, np.ndarray] = {}
+    for tensor in given.initializer:  # of what nobody reads ONNX Runtime takes no value
+        if tensor.data_type not in _WEIGHTS or tensor.ByteSize() < LARGE or tensor.name not in read:
+            graph.initializer.append(tensor)
+            continue
+        weights[tensor.name] = to_array(tensor)
+        header = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        header.data_location = onnx.TensorProto.EXTERNAL
+        header.external_data.add(key="location", value="given")
+    return light, weights
 
 
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:

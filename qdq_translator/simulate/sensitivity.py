@@ -294,7 +294,7 @@ class Judge:
 
     def simulated(self, precisions: Mapping[str, str], placement: Optional[Placement] = None) -> Simulated:
         asked = {**self.network.precisions, **precisions}
-        return simulate(self.network, self.options, asked, self.types, placement)
+        return simulate(self.network, self.options, asked, self.types, placement, unrounded=True)
 
     def with_layers(self, candidates: Sequence[Candidate]) -> Quality:
         """With the layers of all of them kept above INT8."""

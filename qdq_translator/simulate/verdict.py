@@ -27,7 +27,6 @@ import dataclasses
 import math
 from typing import Any, Callable, Iterable
 
-import numpy as np
 import onnx
 
 from qdq_translator.graph import Graph
@@ -35,11 +34,18 @@ from qdq_translator.placement import Placement, graph_tensors
 from qdq_translator.records import record
 from qdq_translator.rules import STATED
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
+from qdq_translator.simulate.implicit import (
+    ImplicitNetwork,
+    Simulated,
+    SimulationOptions,
+    copy_model,
+    noise_of_run,
+    simulate,
+)
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison, finite_or_none, noise_to_db
 from qdq_translator.simulate.run import Session
-from qdq_translator.workers.work import Work
+from qdq_translator.workers.work import Work, shards
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 STANDARD_ERRORS = 2
@@ -84,33 +90,42 @@ def expected_rounding(
         simulate(network, dataclasses.replace(noisy, seed=seed), placement=placement).model
         for seed, placement in enumerate((as_explicit, as_planned))
     ]
-    explicit, implicit = where.engine.run(_Noisy(models, samples, where.provider), [range(1), range(1, 2)])
-    rows = {name: SlicedComparison(samples.batch) for name in explicit[0]}
-    for ours, others in zip(explicit, implicit):
-        for name, row in rows.items():
-            row.add(ours[name], others[name])
+    rows: dict[str, SlicedComparison] = where.engine.run(
+        _Noisy(models, samples, where.provider), shards(min(samples.runs, MEASURED_RUNS))
+    )
     return rows
 
 
 @record
 class _Noisy(Work):
-    """Each model is one piece, in a session of its own: its random numbers go on from run to run."""
+    """The two models against each other, output by output."""
 
     models: list[onnx.ModelProto]
     samples: Samples
     provider: str
 
-    def open(self) -> Callable[[int], list[list[dict[str, np.ndarray]]]]:
-        def outputs(index: int) -> list[list[dict[str, np.ndarray]]]:
-            session = Session(self.models[index], "noisy", one_thread=True, provider=self.provider)
-            return [[session.run(self.samples.feed(run)) for run in range(min(self.samples.runs, MEASURED_RUNS))]]
+    def open(self) -> Callable[[int], dict[str, SlicedComparison]]:
+        sessions = [Session(model, "noisy", one_thread=True, provider=self.provider) for model in self.models]
+        inputs = [[value.name for value in model.graph.input] for model in self.models]
 
-        return outputs
+        def compared(run: int) -> dict[str, SlicedComparison]:
+            feed, noise = self.samples.feed(run), noise_of_run(run)
+            explicit, implicit = (
+                session.run({name: feed.get(name, noise) for name in names}) for session, names in zip(sessions, inputs)
+            )
+            rows = {name: SlicedComparison(self.samples.batch) for name in explicit}
+            for name, row in rows.items():
+                row.add(explicit[name], implicit[name])
+            return rows
+
+        return compared
 
     def merge(
-        self, total: list[list[dict[str, np.ndarray]]], part: list[list[dict[str, np.ndarray]]]
-    ) -> list[list[dict[str, np.ndarray]]]:
-        return total + part
+        self, total: dict[str, SlicedComparison], part: dict[str, SlicedComparison]
+    ) -> dict[str, SlicedComparison]:
+        for name, row in total.items():
+            row.merge(part[name])
+        return total
 
 
 def judge(found: SlicedComparison, expected: SlicedComparison, samples: int, random: bool = False) -> Verdict:
