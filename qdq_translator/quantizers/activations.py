@@ -108,7 +108,7 @@ class _Finder:
         """The one symmetric scale for `params`, or why the options do not allow it."""
         if params.dtype == "int32":
             what = f"{node.op_type} {node.label} on tensor '{tensor}' uses int32."
-            return Rejected(node.name, tensor, what, "Quantize it to int8.")
+            return Rejected(what, "Quantize it to int8.")
         scale = float(params.symmetric_scale())
         for approximate in (self._one_for_all_channels, self._widened):
             rejected = approximate(node, tensor, params, scale)
@@ -122,7 +122,7 @@ class _Finder:
         what = f"Activation '{tensor}' has {params.scale.size} scales, one per channel ({node.label})."
         if self.per_channel == "error":
             hint = "TensorRT has one scale per activation; --per_channel_activations max takes the largest."
-            return Rejected(node.name, tensor, what, hint)
+            return Rejected(what, hint)
         option = "--per_channel_activations max"
         note = f"{what} The largest, {scale:.6g}, is used."
         self.found.approximated.append(Approximated(node.name, tensor, option, note, float(scale / params.scale.min())))
@@ -141,7 +141,7 @@ class _Finder:
                 hint = "--asymmetric widen translates it exactly (the same grid as int8 with zero point 0)."
             else:
                 hint = "Calibrate symmetrically in int8, or use --asymmetric widen for the smallest symmetric scale that covers it."
-            return Rejected(node.name, tensor, what, hint)
+            return Rejected(what, hint)
         exact = bool(np.all(params.scale == np.float32(scale)))
         coarser = 1.0 if exact else float(scale / params.scale.min())
         verdict = "exactly the same grid" if exact else f"resolution {float(params.scale.max()):.6g}"
@@ -188,7 +188,7 @@ class _Finder:
             made = f"{producer.op_type} {producer.label}" if producer is not None else f"graph input '{tensor}'"
             what = f"DequantizeLinear {node.label} reads '{tensor}', which comes from {made} and not from a quantizer."
             hint = "Export with QuantizeLinear/DequantizeLinear pairs (QDQ format)."
-            self._reject(Rejected(node.name, tensor, what, hint), node)
+            self._reject(Rejected(what, hint), node)
             return
         codes = self.codes[tensor]
         if codes is None:
@@ -196,8 +196,6 @@ class _Finder:
         params = read_parameters(self.graph, self.constants, node, self.missing, codes.params.dtype)
         if not isinstance(params, Rejected) and not same_grid(codes.params, params):
             params = Rejected(
-                node.name,
-                tensor,
                 f"DequantizeLinear {node.label} has scale {_first(params)} and its quantizer {codes.made_by} has "
                 f"{_first(codes.params)}.",
                 "Both must be equal; such a pair also multiplies, which one scale cannot say. Export again.",

@@ -37,8 +37,6 @@ def between(node: Node, read: dict[str, Codes], constants: Constants) -> Union[B
         return found
     tensor, codes = next(iter(read.items()))
     return Rejected(
-        node.name,
-        tensor,
         f"{node.op_type} {node.label} works on the integer tensor '{tensor}' of quantizer {codes.made_by}.",
         "Only Clip and data movement may stand between Q and DQ; export in QDQ format, not as integer operators.",
     )
@@ -116,8 +114,6 @@ def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Betw
     if code is None or len(values) > 1:
         why = "with a value that is not constant" if code is None else "to a different value in each channel"
         return Rejected(
-            node.name,
-            tensor,
             f"Pad {node.label} pads the integer tensor '{tensor}' {why}.",
             "Pad before the QuantizeLinear, with a constant.",
         )

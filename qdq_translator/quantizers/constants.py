@@ -108,24 +108,20 @@ def _constant_at(
             return read
         params = read
         if read.dtype == "int32" and is_quantize(node):
-            return Rejected(
-                node.name, tensor, f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8."
-            )
+            return Rejected(f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8.")
         if read.dtype != "int32" and (read.dtype != "int8" or not read.centred) and asymmetric == "error":
             zero = int(read.zero_point.reshape(-1)[0])
             without = "" if node.input(2) else " (no zero point given)"
             return Rejected(
-                node.name,
-                tensor,
                 f"Constant '{tensor}' is quantized to {read.dtype} with zero point {zero}{without} at {node.label}.",
                 "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values and let TensorRT requantize them.",
             )
     if params is None:
-        return Rejected("", tensor, f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
+        return Rejected(f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
     kind = "codes" if is_quantize(quantizers[-1]) else kind_of(graph, tensor)
     if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*_MOVES) for n in chain):
         what = f"Graph output '{tensor}' is integer arithmetic on the codes of the constant at '{quantizers[-1].name}'."
-        return Rejected(quantizers[-1].name, tensor, what, "Make the graph output behind a DequantizeLinear.")
+        return Rejected(what, "Make the graph output behind a DequantizeLinear.")
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
 
 

@@ -14,10 +14,8 @@ from qdq_translator.records import record
 
 @record(frozen=True)
 class Rejected:
-    """Why a quantizer has no implicit INT8 counterpart: what was found, at which node and tensor, how to mend it."""
+    """Why a quantizer has no implicit INT8 counterpart: what was found, with node and tensor, and how to mend it."""
 
-    node: str
-    tensor: str
     what: str
     hint: str
 
@@ -55,7 +53,7 @@ def _read(
     kind = "DequantizeLinear" if is_dequantize(node) else "QuantizeLinear"
 
     def reject(what: str, hint: str) -> Rejected:
-        return Rejected(node.name, tensor, f"{kind} {node.label} on tensor '{tensor}' {what}", hint)
+        return Rejected(f"{kind} {node.label} on tensor '{tensor}' {what}", hint)
 
     settings = tuple([(key, node.get(key)) for key in _SETTINGS if key in node.attributes])
     without_zero_point = () if node.input(2) else (kind, stored_dtype, missing_zero_point)

@@ -54,8 +54,6 @@ def refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
 def other_quantized_operators(graph: Graph) -> list[Rejected]:
     return [
         Rejected(
-            node.name,
-            node.outputs[0] if node.outputs else "",
             f"{node.op_type} {node.label}"
             + (f" of domain '{node.domain}'" if node.op_type in operators.QUANTIZERS else "")
             + " is a quantized operator that is not part of ONNX's QuantizeLinear/DequantizeLinear.",
@@ -86,8 +84,6 @@ def quantizers_in_bodies(graph: Graph) -> list[Rejected]:
             if name is not None:
                 rejected.append(
                     Rejected(
-                        node.name,
-                        name,
                         f"Quantizer '{name}' stands inside the body of {node.op_type} {node.label}.",
                         "Implicit INT8 cannot reach into control flow; export without If/Loop/Scan around quantized layers.",
                     )
