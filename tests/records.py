@@ -34,6 +34,7 @@ from qdq_translator.errors import UserError
 from qdq_translator.translator import Translation, translate
 from tests.conftest import DATA, OWN_MODELS
 from tests.fuzz.seeds import seeds
+from tests.record_models import dialects
 
 FOLDER = DATA / "records"
 CASES = FOLDER / "cases.json"
@@ -82,6 +83,7 @@ class Case(NamedTuple):
 
 def cases() -> list[Case]:
     found = [Case("seeds", f"{name}-{key}", _EVERY[key]) for name, _ in seeds() for key in _EVERY]
+    found += [Case("dialects", name, options) for name, (_, options) in dialects().items()]
     for path in sorted(OWN_MODELS.glob("*.onnx")):
         sets = ("dla",) if path.stat().st_size > _LARGE else tuple(_EVERY)
         found += [Case("exported", f"{path.stem}-{key}", _EVERY[key]) for key in sets]
@@ -99,6 +101,8 @@ def _kept() -> tuple[dict[tuple[str, str], str], zipfile.ZipFile]:
 def model_of(case: Case) -> onnx.ModelProto:
     if case.group == "seeds":
         return dict(seeds())[case.name.rpartition("-")[0]]
+    if case.group == "dialects":
+        return dialects()[case.name][0]
     if case.group == "exported":
         return onnx.load(OWN_MODELS / f"{case.name.rpartition('-')[0]}.onnx")
     members, archive = _kept()

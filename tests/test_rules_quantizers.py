@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.errors import UserError
-from tests.explicit_reference import bypassed, random_inputs, run
+from tests.explicit_reference import assert_equal_function, bypassed, random_inputs, run
+from tests.record_models import dialects
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 
 OLD_RUNTIME = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 20)
@@ -997,3 +998,34 @@ def test_values_in_initializers_are_float32_arrays() -> None:
     text = f"g (float[5,3] x) => (float[5,4] y) {{ {pair('x', 'd')} w = DequantizeLinear(wq, s, z) y = MatMul(d, w) }}"
     t = translated(model(text, wq=full_codes(3, 4), **S))
     assert {numpy_helper.to_array(i).dtype for i in t.model.graph.initializer} == {np.dtype(np.float32)}
+
+
+# ------------------------------------------------------------------ every part with every other
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in dialects() if name.endswith(("-plain", "relu", "output", "readers"))]
+)
+def test_dialects_of_activations_compute_the_same_on_their_grid(name: str) -> None:
+    """Bit for bit what the quantized model computes, for every code but -128, which symmetric int8 does not have."""
+    explicit, options = dialects()[name]
+    if name.split("-")[1] in ("linear", "relu", "add"):
+        assert "Only Clip and data movement" in refusal(explicit, **options)
+        return
+    if OLD_RUNTIME and "depth" in name:
+        pytest.skip("this ONNX Runtime has no DepthToSpace of integers")
+    zero = next(numpy_helper.to_array(t) for t in explicit.graph.initializer if t.name == "z")
+    low, high = (0, 255) if zero.dtype == np.uint8 else (-127, 127)
+    codes = np.random.default_rng(3).integers(low, high + 1, (1, 4, 6, 6)) - int(zero)
+    same_function(explicit, {"x": (codes * np.float32(0.05)).astype(np.float32)}, exact=True, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in dialects() if name.endswith("-baked")])
+def test_dialects_of_weights_compute_the_same(name: str) -> None:
+    """With a code of -128 as -127 in weights; other constants keep it (rule Q11)."""
+    explicit, options = dialects()[name]
+    t = translated(explicit, **options)
+    feed = random_inputs(t.model, 3)
+    names = [v.name for v in explicit.graph.output]
+    expected = run(bypassed(explicit, saturate_weights="-add-" not in name), feed, names)
+    assert_equal_function(expected, run(t.model, feed, names), 1e-5)
