@@ -54,8 +54,15 @@ def test_factors_from_shape_arithmetic() -> None:
 @pytest.mark.parametrize(
     ("attributes", "h", "w", "why"),
     [
-        pytest.param(NEAREST, 4, 8, "3x4 to 4x8 is not a whole factor", marks=covers("factors that are not whole")),
-        pytest.param(NEAREST, 6, 6, "is not a whole factor", marks=covers("factors that are not whole")),
+        pytest.param(NEAREST, 4, 8, "by 1.33333 and 2", marks=covers("nearest by factors that are not whole")),
+        pytest.param(NEAREST, 6, 6, "by 2 and 1.5", marks=covers("nearest by factors that are not whole")),
+        pytest.param(
+            NEAREST,
+            3 * 37,
+            4,
+            "a prime number above 32",
+            marks=covers("nearest by more than 32 with a prime factor above it"),
+        ),
         pytest.param(f"{NEAREST}, axes = [0, 1, 2, 3]", 6, 8, "axes", marks=covers("named axes")),
         pytest.param(
             f'{NEAREST}, keep_aspect_ratio_policy = "not_larger"',
@@ -146,12 +153,70 @@ def test_case_3_in_codes() -> None:
     assert np.abs(plain - rewritten).max() <= 1.01 * SCALE
 
 
-@covers("linear by more than 8", "antialias")
+@covers(4, 5)
+@pytest.mark.parametrize("where", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize(("high", "wide", "count"), [(28, 28, 1), (65, 65, 2), (64, 7, 2), (32, 1, 1)])
+def test_cases_4_and_5_of_one_value(high: int, wide: int, count: int, where: str) -> None:
+    """What DeepLab makes of its mean over the image."""
+    attributes = f'mode = "linear", coordinate_transformation_mode = "{where}"'
+    body = pair("x", "q") + f"m = Resize <{attributes}> (q, , , sizes)\n" + END
+    found = same(graph("float[1,2,1,1] x", "float[b,c,h,w] y", body, sizes=ints(1, 2, high, wide)), bits=True)
+    assert found.ops == [*["Resize"] * count, "Relu"] and found.gpu() == (["Resize"], [])
+
+
+@covers(5)
+@pytest.mark.parametrize("batch", BATCHES[:2])
+def test_case_5(batch: str) -> None:
+    found = same(resized(NEAREST, 3 * 64, 4 * 33, batch), batch, bits=True)
+    assert found.ops == ["Resize", "Resize", "Relu"] and found.gpu() == (["Resize"], [])
+
+
+@covers(6)
+@pytest.mark.parametrize("batch", BATCHES[:2])
 @pytest.mark.parametrize(
-    ("attributes", "factor", "why"), [(LINEAR, 9, "more than 8"), (f"{LINEAR}, antialias = 1", 6, "antialias")]
+    ("where", "high", "wide", "convs"),
+    [
+        *(("align_corners", *rest) for rest in [(6, 8, 2), (5, 7, 2), (3, 8, 1), (1, 8, 2), (48, 64, 2)]),
+        *(("asymmetric", *rest) for rest in [(6, 8, 2), (7, 4, 1)]),
+        *(("half_pixel", *rest) for rest in [(27, 36, 2), (4, 9, 2), (2, 3, 2)]),
+        ("pytorch_half_pixel", 1, 8, 2),
+    ],
 )
-def test_not_by_these(attributes: str, factor: int, why: str) -> None:
+def test_case_6(where: str, high: int, wide: int, convs: int, batch: str) -> None:
+    attributes = f'mode = "linear", coordinate_transformation_mode = "{where}"'
+    found = same(resized(attributes, high, wide, batch), batch, relative=2e-6)
+    assert found.ops == ["Transpose", "Conv"] * convs + ["Transpose", "Relu"]
+    assert found.gpu() == (["Resize"], []) and "D12" in found.rules
+    made = [name for name in found.rewritten.tensor_scales if name.startswith("m_")]
+    assert len(made) == 2 * convs and {found.rewritten.scales[name].origin.rule for name in made} == {"D12"}
+    feed = feed_of(found.plain, batch, 3)
+    plain, rewritten = (run(engine(t).model, feed, ["y"])[0] for t in (found.plain, found.rewritten))
+    assert np.abs(plain - rewritten).max() <= 2.01 * SCALE  # rounded twice more, and the shares to codes
+
+
+def test_case_6_by_given_factors() -> None:
+    """The coordinates follow the factor that is given, not the sizes that come out."""
+    body = pair("x", "q") + f"m = Resize <{LINEAR}> (q, , factors)\n" + END
+    factors = np.float32([1, 1, 1.4, 2.6])
+    found = same(graph("float[1,2,3,4] x", "float[b,c,h,w] y", body, factors=factors), relative=2e-6)
+    assert found.rewritten.types.shape("y") == (1, 2, 4, 10) and found.gpu() == (["Resize"], [])
+
+
+@covers("antialias", "other axes than H and W")
+@pytest.mark.parametrize(
+    ("attributes", "sizes", "why"),
+    [(f"{LINEAR}, antialias = 1", (1, 2, 18, 24), "antialias"), (NEAREST, (1, 4, 3, 4), "other axes")],
+)
+def test_not_by_these(attributes: str, sizes: tuple[int, ...], why: str) -> None:
     opset = 18 if "antialias" in attributes else 17
-    found = same(resized(attributes, 3 * factor, 4 * factor, opset=opset), platform="jetpack-6.2")
+    body = pair("x", "q") + f"m = Resize <{attributes}> (q, , , sizes)\n" + END
+    explicit = graph("float[1,2,3,4] x", "float[b,c,h,w] y", body, opset=opset, sizes=ints(*sizes))
+    found = same(explicit, platform="jetpack-6.2")
     assert "D12" not in found.rules
     assert why in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+def test_cubic_stays() -> None:
+    found = same(resized('mode = "cubic"', 6, 8))
+    assert "D12" not in found.rules
+    assert "no cubic interpolation by 2 and 2" in found.reason(found.rewritten.graph.producer["m"].name)

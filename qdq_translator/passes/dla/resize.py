@@ -1,4 +1,4 @@
-"""Rule D12: Resize becomes Resize by integer scale factors in a mode that the DLA has, and poolings where that is linear.
+"""Rule D12: Resize becomes Resize by integer scale factors in a mode that the DLA has, or where that is linear poolings or Convs.
 
 1. `Resize(sizes)`, or with factors that are no constant, where both shapes are known and H and W grow by whole numbers ->
    the same with constant scales [1, 1, h, w]. ONNX computes with output size / input size, so nothing changes.
@@ -6,20 +6,27 @@
    -> asymmetric with floor, or half_pixel.
 3. linear, half_pixel, by 5 to 8 along H or W -> nearest by the same factors; AveragePool with the factor as window, stride 1,
    which leaves its padding of half a window out of the average; where the factor is even, AveragePool with window 2.
+4. linear along axes of one value (what DeepLab pools over the whole image) -> nearest, as there is one value to take.
+5. nearest by more than 32 -> several in a row, by at most 32 each.
+6. linear by other factors, or with other coordinates (align_corners, asymmetric; sizes that are no multiples) -> along H, and then
+   along W, a 1x1 Conv whose weights are the shares that an output takes of each input, between Transposes that make the axis
+   the channels.
 
 The interpolation's triangle is two boxes in a row: the first one is the pixel that was repeated, the second one the pooling; an
 even factor has its samples between those of the pooling, so that two neighbours are averaged. At the border a window holds
 the same pixel only, which is what linear interpolation takes there. The names stay; the tensors between have the scale of the
-input if the result has one (the DLA requires one for both ends of a pooling, NvInfer.h).
+input if the result has one (the DLA requires one for both ends of a pooling, NvInfer.h; nothing interpolated exceeds it), in
+front of a last Transpose that of the result. In case 6 the layer multiplies with the shares as INT8 weights, which rounds each by
+0.4% of the largest one of its output at most, and the report counts the multiplications.
 
-Not: factors that are not whole; sizes that are not known; tf_crop_and_resize; keep_aspect_ratio_policy other than stretch;
-named axes; opset below 11 (which has no sizes); linear by more than 8; antialias. Other interpolations and coordinate modes stay what they
-are (limit R3).
+Not: nearest by factors that are not whole; nearest by more than 32 with a prime factor above it; sizes that are not known; tf_crop_and_resize;
+keep_aspect_ratio_policy other than stretch; named axes; opset below 11 (which has no sizes); antialias; other axes than H and W. Other
+interpolations and coordinate modes stay what they are (limit R3).
 """
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -27,6 +34,7 @@ from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.passes.dla.spatial_mean import WINDOW
+from qdq_translator.passes.dla.spatial_mean import factors as in_a_row
 
 RULE = "D12"
 _LINEAR, _NEAREST = 4, 32
@@ -56,31 +64,123 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     before, after = rewriter.image(source), rewriter.image(target)
     if before is None or after is None:
         return "its sizes are not known"
-    if before[0] != after[0] or before[1] != after[1] or after[2] % before[2] or after[3] % before[3]:
-        return f"from {before[2]}x{before[3]} to {after[2]}x{after[3]} is not a whole factor"
     if operators.crops(node):
         return "it crops"
     if node.get("keep_aspect_ratio_policy", "stretch") != "stretch" or node.get("axes") is not None:
         return "it keeps the aspect ratio, or names axes"
-    factors = (after[2] // before[2], after[3] // before[3])
-    scales = rewriter.graph.array(node.input(2))
-    if scales is not None and scales.size and list(scales) != [1, 1, *factors]:
-        return "its factors are not whole, too large, or not of H and W only"
-    mode, coordinates = operators.mode(node), operators.resize_coordinates(node, rewriter.graph.opset())
     if node.get("antialias", 0):
         return "it is smoothed (antialias)"
-    if mode in _OURS and all(_same_inputs(mode, coordinates, size, f) for size, f in zip(before[2:], factors)):
+    scales = rewriter.graph.array(node.input(2))
+    ratios = [made / size for size, made in zip(before[2:], after[2:])]
+    if scales is not None and scales.size == 4:
+        ratios = [float(ratio) for ratio in scales[2:]]
+    if before[:2] != after[:2]:
+        return "it resizes other axes than H and W"
+    mode, coordinates = operators.mode(node), operators.resize_coordinates(node, rewriter.graph.opset())
+    factors = (after[2] // before[2], after[3] // before[3])
+    whole = ratios == [float(factor) for factor in factors]
+    if (
+        whole
+        and mode in _OURS
+        and all(_same_inputs(mode, coordinates, size, f) for size, f in zip(before[2:], factors))
+    ):
         coordinates = _OURS[mode]
-    if mode == "linear" and coordinates == _OURS[mode] and max(factors) > _LINEAR:
-        if max(factors) > WINDOW:
-            return f"it interpolates by more than {WINDOW}"
+    if whole and mode == "linear" and all(1 in pair for pair in zip(before[2:], factors)):
+        mode, coordinates = "nearest", _OURS["nearest"]
+    if not whole or coordinates != _OURS.get(mode):
+        return _as_shares(rewriter, node, mode, coordinates[0], ratios)
+    if mode == "linear" and max(factors) > WINDOW:
+        return _as_shares(rewriter, node, mode, coordinates[0], ratios)
+    if mode == "linear" and max(factors) > _LINEAR:
         _poolings(rewriter, node, factors)
         return ""
-    given = scales is not None and scales.size
-    if given and (coordinates != _OURS.get(mode) or max(factors) > _NEAREST):
-        return f"the DLA has no {mode} interpolation by {max(factors)} with these coordinates"
-    rewriter.replace(RULE, node, [_resize(rewriter, node, target, node.name, mode, coordinates, factors)])
+    rows, columns = (in_a_row(factor, _NEAREST) for factor in factors)
+    if rows is None or columns is None:
+        return f"it repeats values by a prime number above {_NEAREST}"
+    _in_a_row(rewriter, node, mode, rows, columns)
     return ""
+
+
+def _in_a_row(rewriter: Rewriter, node: Node, mode: str, rows: Tuple[int, ...], columns: Tuple[int, ...]) -> None:
+    """Cases 1, 2, 4 and 5."""
+    source, count = node.inputs[0], max(len(rows), len(columns), 1)
+    ones = [factors + (1,) * (count - len(factors)) for factors in (rows, columns)]
+    nodes: list[Node] = []
+    for number, factors in enumerate(zip(*ones)):
+        last = number == count - 1
+        name = node.name if last else rewriter.node(f"{node.name}_nearest{number}")
+        output = node.outputs[0] if last else rewriter.tensor(f"{node.outputs[0]}_nearest{number}")
+        nodes.append(_resize(rewriter, node, output, name, mode, _OURS[mode], factors))
+        if number:
+            nodes[-1].inputs[0] = nodes[-2].outputs[0]
+    rewriter.replace(RULE, node, nodes)
+    for layer in nodes[:-1]:
+        rewriter.same_scale(RULE, layer.outputs[0], source, layer)
+
+
+def _as_shares(rewriter: Rewriter, node: Node, mode: str, where: str, ratios: Sequence[float]) -> str:
+    """Case 6; '', or why it stays."""
+    source, target = node.inputs[0], node.outputs[0]
+    before, after, dtype = rewriter.image(source), rewriter.image(target), rewriter.dtype(source)
+    assert before is not None and after is not None and dtype is not None
+    shares = [_shares(size, made, ratio, where) for size, made, ratio in zip(before[2:], after[2:], ratios)]
+    if mode != "linear" or shares[0] is None or shares[1] is None:
+        return f"the DLA has no {mode} interpolation by {ratios[0]:g} and {ratios[1]:g} with these coordinates"
+    nodes: list[Node] = []
+    layout, current = [0, 1, 2, 3], source  # the axis of the image at each place
+
+    def step(op: str, inputs: Sequence[str], what: str, last: bool = False, **attributes: Any) -> None:
+        nonlocal current
+        name = node.name if last else rewriter.node(f"{node.name}_{what}")
+        current_output = target if last else rewriter.tensor(f"{target}_{what}")
+        nodes.append(Node(op, [current, *inputs], [current_output], name, **attributes))
+        current = current_output
+
+    for axis, matrix in ((2, shares[0]), (3, shares[1])):
+        if matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix))):
+            continue
+        order = [0, 1, 2, 3]
+        place = layout.index(axis)
+        order[1], order[place] = place, 1
+        layout = [layout[index] for index in order]
+        what = "rows" if axis == 2 else "columns"
+        step("Transpose", [], f"by_{what}", perm=order)
+        rewriter.afford(node.name, *matrix.shape)
+        weight = rewriter.constant(f"{node.name}.{what}", matrix[:, :, None, None].astype(dtype))
+        step("Conv", [weight], what, kernel_shape=[1, 1])
+    step("Transpose", [], "", last=True, perm=[layout.index(axis) for axis in range(4)])
+    rewriter.replace(RULE, node, nodes)
+    for layer in nodes[:-2]:
+        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the Resize's input")
+    rewriter.derive(RULE, nodes[-2].outputs[0], target, nodes[-2], note="the same values in another order")
+    return ""
+
+
+def _places(size: int, made: int, ratio: float, where: str) -> Optional[np.ndarray]:
+    """Where the outputs along an axis lie among its inputs, counted in float32 as ONNX Runtime does; None where that is not
+    known."""
+    index = np.arange(made, dtype=np.float32)
+    half_pixel = (index + np.float32(0.5)) / np.float32(ratio) - np.float32(0.5)
+    return {
+        "asymmetric": index / np.float32(ratio),
+        "half_pixel": half_pixel,
+        "pytorch_half_pixel": half_pixel if made > 1 else index * 0,
+        "align_corners": index * np.float32(size - 1) / np.float32(max(made - 1, 1)),
+        "tf_half_pixel_for_nn": (index + np.float32(0.5)) / np.float32(ratio),
+    }.get(where)
+
+
+def _shares(size: int, made: int, ratio: float, where: str) -> Optional[np.ndarray]:
+    """What each output (row) takes of each input, by linear interpolation."""
+    places = _places(size, made, ratio, where)
+    if places is None or where == "tf_half_pixel_for_nn":
+        return None
+    places = np.clip(places, 0, size - 1)
+    low = np.floor(places).astype(np.int64)
+    found: np.ndarray = np.zeros((made, size), np.float32)
+    found[np.arange(made), low] = 1 - (places - low)
+    found[np.arange(made), np.minimum(low + 1, size - 1)] += places - low
+    return found
 
 
 def _same_inputs(mode: str, coordinates: Tuple[str, str], size: int, factor: int) -> bool:
@@ -88,14 +188,8 @@ def _same_inputs(mode: str, coordinates: Tuple[str, str], size: int, factor: int
     where, rounding = coordinates
     if mode == "linear":
         return where == "half_pixel" or (where == "pytorch_half_pixel" and size * factor > 1)
-    places: np.ndarray = np.arange(size * factor)
-    at = {
-        "asymmetric": places / factor,
-        "half_pixel": (places + 0.5) / factor - 0.5,
-        "pytorch_half_pixel": (places + 0.5) / factor - 0.5 if size * factor > 1 else places * 0.0,
-        "tf_half_pixel_for_nn": (places + 0.5) / factor,
-    }.get(where)
-    if at is None:
+    at = _places(size, size * factor, factor, where)
+    if at is None or where == "align_corners":
         return False
     rounded = {
         "floor": np.floor(at),
@@ -103,7 +197,7 @@ def _same_inputs(mode: str, coordinates: Tuple[str, str], size: int, factor: int
         "round_prefer_floor": np.ceil(at - 0.5),
         "round_prefer_ceil": np.floor(at + 0.5),
     }.get(rounding)
-    return rounded is not None and np.array_equal(np.clip(rounded, 0, size - 1), places // factor)
+    return rounded is not None and np.array_equal(np.clip(rounded, 0, size - 1), np.arange(size * factor) // factor)
 
 
 def _resize(
@@ -117,13 +211,10 @@ def _resize(
 ) -> Node:
     scales = rewriter.constant(f"{name}.scales", np.array([1, 1, *factors], np.float32))
     new = Node("Resize", [node.inputs[0], "", scales], [target], name)
-    if mode in _OURS:
-        new.attributes = {key: value for key, value in node.attributes.items() if key not in _GONE}
-        new.set("mode", mode)
-        new.set("coordinate_transformation_mode", coordinates[0])
-        new.set("nearest_mode", coordinates[1])
-    else:
-        new.attributes = {key: value for key, value in node.attributes.items() if key != _GONE[0]}
+    new.attributes = {key: value for key, value in node.attributes.items() if key not in _GONE}
+    new.set("mode", mode)
+    new.set("coordinate_transformation_mode", coordinates[0])
+    new.set("nearest_mode", coordinates[1])
     if rewriter.graph.opset() < 13:  # the region of interest was not optional yet
         new.inputs[1] = rewriter.constant(f"{name}.roi", np.zeros(0, np.float32))
     return new

@@ -37,20 +37,20 @@ WINDOW = 8
 
 
 @functools.lru_cache(maxsize=None)
-def factors(size: int) -> Optional[tuple[int, ...]]:
-    """The fewest windows of at most 8 whose product is `size`, largest first; None where a prime factor is above 8.
+def factors(size: int, most: int = WINDOW) -> Optional[tuple[int, ...]]:
+    """The fewest numbers of at most `most` whose product is `size`, largest first; None where a prime factor is above it.
 
-    >>> factors(40), factors(7), factors(26)
-    ((8, 5), (7,), None)
+    >>> factors(40), factors(7), factors(26), factors(65, 32)
+    ((8, 5), (7,), None, (13, 5))
     """
-    if size <= WINDOW:
+    if size <= most:
         return (size,) if size > 1 else ()
     best: Optional[tuple[int, ...]] = None
-    for window in range(WINDOW, 1, -1):
-        if size % window == 0:
-            rest = factors(size // window)
+    for part in range(most, 1, -1):
+        if size % part == 0:
+            rest = factors(size // part, most)
             if rest is not None and (best is None or len(rest) + 1 < len(best)):
-                best = tuple(sorted((window, *rest), reverse=True))
+                best = tuple(sorted((part, *rest), reverse=True))
     return best
 
 
