@@ -208,6 +208,19 @@ def coefficients(node: Node) -> Tuple[float, float]:
     return float(node.get("alpha", alpha)), float(node.get("beta", beta))
 
 
+def keeps_dimensions(node: Node) -> bool:
+    """Of a reduction: the reduced axes stay, with a size of 1."""
+    return bool(node.get("keepdims", 1))
+
+
+def exponential_linear(node: Node) -> Tuple[float, float]:
+    """Of an Elu, Celu or Selu: the factor of the whole, and that of `exp(x) - 1` within it."""
+    gain, alpha = (1.0507009873554804934193349852946, 1.6732632423543772848170429916717)
+    if not node.is_op("Selu"):
+        gain, alpha = (1.0, 1.0)
+    return float(node.get("gamma", gain)), float(node.get("alpha", alpha))
+
+
 def is_exact_gelu(node: Node) -> bool:
     """By the error function, not by an approximation with Tanh."""
     return node.is_op("Gelu") and node.get("approximate", "none") == "none"

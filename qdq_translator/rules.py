@@ -321,7 +321,7 @@ _ROWS = (
             ("D6", "Flatten, Squeeze and Unsqueeze become Reshape"),
             (
                 "D7",
-                "HardSigmoid, HardSwish, Clip, Mish and Softsign become Scale, clipped Relu and other layers that the DLA has",
+                "HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
             ),
             ("D8", "Mean of several inputs becomes a Sum and a Scale"),
             ("D9", "Neg, Div by a constant, and what only changes the scale become a Scale"),
@@ -329,17 +329,19 @@ _ROWS = (
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
             (
                 "D12",
-                "Resize becomes Resize by integer factors in a mode that the DLA has, and poolings where that is linear",
+                "Resize becomes Resize by integer factors in a mode that the DLA has, or where that is linear poolings or Convs",
             ),
             ("D13", "Conv with different or too large padding gets a larger kernel"),
             ("D14", "AveragePool without its padding (Xavier) becomes one with it and a product"),
-            ("D15", "MaxPool with a window above 8 becomes several in a row, shared by those of one tensor"),
+            ("D15", "MaxPool with a window above 8, ReduceMax and ReduceMin become poolings in a row"),
             ("D16", "Reshape before a graph output goes (--dla_output 4d)"),
             (
                 "D17",
                 "Reshapes and Transposes in a row become what they come to: nothing, one of them, or a Conv that copies",
             ),
             ("D18", "linear layers over the last axis, and what is around them, work on [N, C, H, W]"),
+            ("D19", "Pow, Reciprocal and Where with a constant condition become products, quotients and sums"),
+            ("D20", "Expand and Tile become Resize and Conv that copy"),
         )
     ),
 )

@@ -264,7 +264,8 @@ def _difference(name: str, want: Sequence[np.ndarray], got: Sequence[np.ndarray]
         one, other = one.reshape(-1).astype(np.float64), other.reshape(-1).astype(np.float64)
         finite = np.isfinite(one)
         largest = max(usual, float(np.abs(one[finite]).max(initial=0)))
-        wrong = float(np.abs(one - other)[finite & np.isfinite(other)].max(initial=0))
+        both = finite & np.isfinite(other)
+        wrong = float(np.abs(one[both] - other[both]).max(initial=0))
         if wrong > TOLERANCE * largest:
             return f"'{name}' differs by {wrong:.3g} where the largest value is {largest:.3g}"
         if not np.array_equal(one[~finite], other[~finite], equal_nan=True) or not np.isfinite(other[finite]).all():

@@ -132,6 +132,38 @@ def test_cases_4_and_5(op: str, ops: list[str], batch: str) -> None:
     assert rules == {"D7"}
 
 
+@covers(6)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    "op",
+    ["Elu (q)", "Elu <alpha = 1.7> (q)", "Selu (q)", "Selu <alpha = 2.0, gamma = 0.5> (q)", "Celu <alpha = 0.5> (q)"],
+)
+def test_case_6(op: str, batch: str) -> None:
+    found = same(
+        graph(X, "float[b,c,h,w] y", pair("x", "q") + f"m = {op}\n" + END, batch), batch, relative=2e-6, **ORIN_10
+    )
+    gain = ["BatchNormalization"] if op.startswith("Selu") else []
+    one = ["BatchNormalization", "Relu", "Sigmoid", "BatchNormalization", "Div", "BatchNormalization"]
+    assert found.ops == [*one, "Relu", *gain, "Add", "Relu"] and found.gpu()[1] == []
+    made = {name: row for name, row in found.rewritten.scales.items() if name.startswith("m_")}
+    assert len(made) == len(found.ops) - 2 and {row.origin.rule for row in made.values()} == {"D7"}
+
+
+@covers(7)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_7(batch: str) -> None:
+    body = pair("x", "q") + 'm = Gelu <approximate = "tanh"> (q)\n' + END
+    found = same(graph(X, "float[b,c,h,w] y", body, batch, opset=20), batch, relative=2e-6, **ORIN_10)
+    assert found.ops == ["Mul", "BatchNormalization", "Mul", "Tanh", "BatchNormalization", "Mul", "Relu"]
+    assert found.gpu() == (["Gelu"], [])
+
+
+@covers("case 7 without approximate (the error function)")
+def test_not_the_error_function() -> None:
+    found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + "m = Gelu (q)\n" + END, opset=20), **ORIN_10)
+    assert "D7" not in found.rules and "error function" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
 @pytest.mark.parametrize(
     ("op", "why", "options"),
     [
@@ -139,7 +171,7 @@ def test_cases_4_and_5(op: str, ops: list[str], batch: str) -> None:
             "Clip (q, low2)", "bounds", {}, marks=covers("bounds that are not constant numbers"), id="computed bound"
         ),
         pytest.param(
-            "Softsign (q)", "quotient", {}, marks=covers("cases 4 and 5 where the DLA has no Div"), id="no quotient"
+            "Softsign (q)", "quotient", {}, marks=covers("cases 4 to 6 where the DLA has no Div"), id="no quotient"
         ),
     ],
 )

@@ -61,6 +61,7 @@ def test_case_1(attributes: str, windows: list[list[int]], batch: str) -> None:
         ("GlobalMaxPool (q)", "20,20", [[5, 5], [4, 4]]),
         ("GlobalMaxPool (q)", "7,6", [[7, 6]]),
         ("GlobalMaxPool (q)", "11,3", [[6, 2], [6, 2]]),
+        ("GlobalMaxPool (q)", "23,3", [[6, 1], [6, 1], [7, 2], [7, 2]]),
     ],
 )
 def test_case_2(op: str, size: str, windows: list[list[int]], batch: str) -> None:
@@ -113,6 +114,40 @@ def test_in_float_with_infinities_and_negative_values() -> None:
     for values in (feed["x"], np.where(weights(3, *feed["x"].shape) > 0, -np.inf, feed["x"])):
         results = [run(t.model, {"x": values.astype(np.float32)}, ["m"])[0] for t in (found.plain, found.rewritten)]
         np.testing.assert_array_equal(*results)
+
+
+@covers(4, 5)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize(
+    ("attributes", "shape", "windows"),
+    [
+        ("axes = [2, 3]", "{N},3,20,16", [[5, 8], [4, 2]]),
+        ("axes = [3]", "{N},3,20,7", [[1, 7]]),
+        ("axes = [-2]", "{N},3,11,7", [[6, 1], [6, 1]]),
+        ("axes = [2, 3], keepdims = 0", "{N},3,6,4", [[6, 4]]),
+        ("axes = [1]", "{N},24,5,6", [[8, 1], [3, 1]]),
+    ],
+)
+def test_cases_4_and_5(attributes: str, shape: str, windows: list[list[int]], op: str, batch: str) -> None:
+    wide = {"s2": np.float32(4 * SCALE)}  # no code of -128
+    body = pair("x", "q", "s2") + f"m = {op} <{attributes}> (q)\n" + pair("m", "p", "s2") + "y = Relu (p)"
+    target = "float[b,c] y" if "keepdims" in attributes else "float[b,c,h,w] y"
+    found = same(graph(f"float[{shape}] x", target, body, batch, opset=17, **wide), batch, bits=True, relative=0)
+    pools = [n.get("kernel_shape") for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
+    assert sorted(pools) == sorted(windows)
+    left = ["Reshape", "Relu"] if "keepdims" in attributes else []  # of two dimensions
+    assert found.gpu()[0][0] == op and found.gpu()[1] == left
+    assert found.ops.count("BatchNormalization") == (2 if op == "ReduceMin" else 0)
+    assert found.ops.count("Transpose") == (2 if "axes = [1]" in attributes else 0)
+
+
+@covers("cases 4 and 5 over the batch, over channels and space at once, or over channels that go")
+@pytest.mark.parametrize("attributes", ["axes = [0]", "axes = [1, 2]", "axes = [1], keepdims = 0"])
+def test_not_over_these(attributes: str) -> None:
+    body = pair("x", "q") + f"m = ReduceMax <{attributes}> (q)\n" + END
+    found = both(graph("float[1,4,5,6] x", "float[b,c,h,w] y" if "keep" not in attributes else "float[b,h,w] y", body))
+    assert "D15" not in found.rules and "reduces other axes" in found.reason(found.rewritten.graph.producer["m"].name)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rule D7: HardSigmoid, HardSwish, Clip, Mish and Softsign become Scale, clipped Relu, Sigmoid, Abs, product and quotient.
+"""Rule D7: HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Celu, Selu and Gelu become Scale, Relu, Sigmoid, Tanh, Abs, product, quotient.
 
 1. `HardSigmoid(x) = Clip(alpha * x + beta, 0, 1)`
 2. `HardSwish(x)   = x * Clip(r / 6 * (x + 3), 0, r) / r`, where r is the range of x (its scale times 127; at least 1 and at
@@ -11,6 +11,9 @@
 4. `Mish(x) = x * n / (2 - n)`, where n = s * (2 - s) and s = Sigmoid(x), which is x * Tanh(Softplus(x)); where the DLA has Div (TensorRT
    8.6.12 on)
 5. `Softsign(x) = x / (1 + Abs(x))`, likewise
+6. `Elu(x) = Relu(x) + alpha * ((1 - t) / t - 1)`, where t = Sigmoid(Relu(-x)) is 0.5 to 1, so that (1 - t) / t is exp(x) below 0; `Selu`
+   is the same with factors of its own, `Celu` with x / alpha within the Sigmoid; likewise
+7. `Gelu(x) = x * (0.5 + 0.5 * Tanh(x * (a + b * x * x)))` with approximate = tanh: a = sqrt(2 / pi), b = 0.044715 * a
 
 A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
 
@@ -18,9 +21,10 @@ Scales of the new tensors, given only where the original's output has one: befor
 saturation and the clamp cut the same values); HardSwish's Scale and Clip r/127, for the same reason; its product r times the
 output's.
 Of a Clip's new tensors that from 0 has k * (b - a) / 127, or k times the output's without an upper bound. Those of Mish that have bounds have these (rule
-B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient.
-Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4 and 5 where the
-DLA has no Div.
+B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient. Likewise 1 for t, 1 - t, their quotient, the Tanh and the gate of
+cases 6 and 7, and alpha for what alpha multiplies; Relu has the range of x.
+Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4 to 6 where the
+DLA has no Div; case 7 without approximate (the error function).
 """
 
 from __future__ import annotations
@@ -33,10 +37,9 @@ import numpy as np
 from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.operators import coefficients
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import Rewriter, Row
 
 RULE = "D7"
-_DIV_SINCE = (8, 6, 12)
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -119,18 +122,11 @@ def _any_clip(rewriter: Rewriter, node: Node, channels: int) -> None:
             )
 
 
-def _may_divide(rewriter: Rewriter, node: Node) -> bool:
-    if rewriter.settings.hardware.tensorrt >= _DIV_SINCE:
-        return True
-    rewriter.leave(node, "it needs a quotient, which the DLA has from TensorRT 8.6.12 on")
-    return False
-
-
 def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 4."""
     source, target = node.inputs[0], node.outputs[0]
     dtype = rewriter.dtype(source)
-    if dtype is None or not _may_divide(rewriter, node):
+    if dtype is None or not rewriter.may_divide(node):
         return
     parts = ("sigmoid", "rest", "product", "divisor", "gate")
     s, rest, product, divisor, gate = (rewriter.tensor(f"{target}_{part}") for part in parts)
@@ -152,7 +148,7 @@ def _softsign(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 5."""
     source, target = node.inputs[0], node.outputs[0]
     dtype = rewriter.dtype(source)
-    if dtype is None or not _may_divide(rewriter, node):
+    if dtype is None or not rewriter.may_divide(node):
         return
     size, divisor = (rewriter.tensor(f"{target}_{part}") for part in ("size", "divisor"))
     names = [rewriter.node(f"{node.name}_{part}") for part in ("size", "divisor")]
@@ -168,10 +164,68 @@ def _softsign(rewriter: Rewriter, node: Node, channels: int) -> None:
     )
 
 
+def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
+    """Case 6."""
+    source, target = node.inputs[0], node.outputs[0]
+    if not rewriter.may_divide(node):
+        return
+    gain, alpha = operators.exponential_linear(node)
+    within = 1 / alpha if node.is_op("Celu") else 1.0
+    alpha *= gain
+    high = Row(rewriter, node)
+    high.add("Relu", "positive")
+    if gain != 1:
+        high.scale("gained", channels, gain)
+    row = Row(rewriter, node)
+    row.scale("turned", channels, -within)
+    row.add("Relu", "below")
+    divisor = row.add("Sigmoid", "divisor")
+    row.scale("rest", channels, -1.0, 1.0)
+    row.add("Div", "exponential", divisor)
+    row.scale("negative", channels, alpha, -alpha)
+    row.add("Add", "sum", high.current)
+    parts = ["turned", "below", "divisor", "rest", "exponential", "negative", "positive", "gained"]
+    row.nodes[-1:-1] = high.nodes
+    made = dict(zip(parts, row.nodes[:-1]))
+    row.put(RULE)
+    bounds = {"divisor": 1.0, "rest": 1.0, "exponential": 1.0, "negative": abs(alpha)}
+    ranges = {"turned": within, "below": within, "positive": 1.0, "gained": gain}
+    for what, layer in made.items():
+        if what in bounds:
+            rewriter.derive(
+                RULE, layer.outputs[0], target, layer, 0.0, bounds[what] / 127, needs=[target], note="its bound"
+            )
+        elif what in ranges:
+            note = "the range of the input"
+            rewriter.derive(RULE, layer.outputs[0], source, layer, ranges[what], needs=[target], note=note)
+
+
+def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
+    """Case 7."""
+    source, target = node.inputs[0], node.outputs[0]
+    if operators.is_exact_gelu(node):
+        rewriter.leave(node, "no layer of the DLA computes the error function exactly")
+        return
+    row, root = Row(rewriter, node), math.sqrt(2 / math.pi)
+    row.add("Mul", "square", source)
+    row.scale("slope", channels, 0.044715 * root, root)
+    row.add("Mul", "inner", source)
+    row.add("Tanh", "tanh")
+    row.scale("gate", channels, 0.5, 0.5)
+    row.add("Mul", "product", source)
+    row.put(RULE)
+    for layer in row.nodes[3:5]:
+        rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, 1 / 127, needs=[target], note="its bound")
+
+
 _CASES: dict[str, Callable[[Rewriter, Node, int], None]] = {
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "Clip": _any_clip,
     "Mish": _mish,
     "Softsign": _softsign,
+    "Elu": _elu,
+    "Celu": _elu,
+    "Selu": _elu,
+    "Gelu": _gelu,
 }

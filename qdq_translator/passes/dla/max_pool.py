@@ -7,12 +7,16 @@
 3. Several `MaxPool` of one tensor (spatial pyramid pooling: 5, 9, 13): a larger window with stride 1 continues what the next
    smaller one has made, so that each step is computed once.
 
+4. `ReduceMax` over H, W or both -> the same with windows of their size, a Reshape behind them where keepdims is 0; over the
+   channels (CBAM), which keepdims 1 keeps -> between Transposes that make them the rows.
+5. `ReduceMin` -> that of the negative values, between two Scale by -1 (a code of -128 becomes one of -127).
+
 The maximum of maxima is the maximum, and a padded place never holds a value that its neighbour inside does not hold too:
 bit for bit the same, in codes as well. The tensors between get the scale of the input if the result has one (the DLA
 requires one scale for input and output of a pooling, NvInfer.h).
 
 Not: an output of indices; dilation; ceil_mode where sizes are not whole multiples; unknown sizes; case 3 where the smaller
-one's output has a scale of its own.
+one's output has a scale of its own; cases 4 and 5 over the batch, over channels and space at once, or over channels that go.
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ from typing import Optional, Sequence, Tuple
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
+from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.dla.spatial_mean import WINDOW, factors, reduced
 from qdq_translator.records import record
 
 RULE = "D15"
@@ -59,6 +63,9 @@ def apply(rewriter: Rewriter) -> None:
             _rewrite(rewriter, node, pool, made.get(node.inputs[0], []))
         if pool is not None:
             made.setdefault(node.inputs[0], []).append((pool, node.outputs[0]))
+    for node in rewriter.nodes("ReduceMax", "ReduceMin"):
+        if rewriter.is_float(node.inputs[0]) and rewriter.rejected(node):
+            _reduction(rewriter, node)
 
 
 def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
@@ -68,7 +75,7 @@ def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
         rewriter.leave(node, "its sizes are not known")
         return None
     if node.is_op("GlobalMaxPool"):
-        return _Pool(image[2:], image[2:], (0, 0), (0, 0))
+        return _whole(image[2:])
     pads = rewriter.pads(node)
     window = operators.window(node)
     if pads is None or window is None or len(node.outputs) > 1 or window.dilated:
@@ -113,6 +120,43 @@ def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_
         rewriter.derive(
             RULE, step_node.outputs[0], source, step_node, needs=[target], note="scale of the pooling's input"
         )
+
+
+def _whole(window: Two) -> _Pool:
+    """Of all places; strides only where they help, since the DLA has none above 16."""
+    return _Pool(window, window if None not in map(factors, window) else (1, 1), (0, 0), (0, 0))
+
+
+def _reduction(rewriter: Rewriter, node: Node) -> None:
+    """Cases 4 and 5."""
+    source, target = node.inputs[0], node.outputs[0]
+    image, axes, kept = rewriter.image(source), reduced(rewriter, node), operators.keeps_dimensions(node)
+    shape = rewriter.types.shape(target)
+    if image is None or shape is None:
+        rewriter.leave(node, "its input does not have four dimensions with known channels, H and W")
+        return
+    over_channels = axes == {1} and kept
+    if not axes or not (over_channels or axes <= {2, 3}):
+        rewriter.leave(node, "it reduces other axes than H and W, or the channels and leaves them with a size of 1")
+        return
+    row, order = Row(rewriter, node), [0, 2, 1, 3]
+    if node.is_op("ReduceMin"):
+        row.scale("negative", image[1], -1.0)
+    window = (image[1], 1) if over_channels else (image[2] if 2 in axes else 1, image[3] if 3 in axes else 1)
+    if over_channels:
+        row.add("Transpose", "rows", perm=order)
+    for number, step in enumerate(_steps(_whole(window))):
+        pads = [*step.begins, *step.ends]
+        row.add("MaxPool", f"max{number}", kernel_shape=list(step.kernel), strides=list(step.strides), pads=pads)
+    if over_channels:
+        row.add("Transpose", "channels", perm=order)
+    if node.is_op("ReduceMin"):
+        row.scale("positive", 1 if over_channels else image[1], -1.0)
+    if not kept:
+        row.reshape("flat", [0, *(size for size in shape[1:] if isinstance(size, int))])
+    row.put(RULE)
+    for layer in row.nodes[:-1]:
+        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the reduction's input")
 
 
 def _steps(pool: _Pool) -> list[_Pool]:

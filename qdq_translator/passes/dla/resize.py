@@ -26,28 +26,21 @@ interpolations and coordinate modes stay what they are (limit R3).
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+import itertools
+from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import Rewriter, Row
 from qdq_translator.passes.dla.spatial_mean import WINDOW
 from qdq_translator.passes.dla.spatial_mean import factors as in_a_row
 
 RULE = "D12"
-_LINEAR, _NEAREST = 4, 32
+_LINEAR, LARGEST = 4, 32
 """The largest factors that the DLA has (limit R2)."""
 _OURS = {"nearest": ("asymmetric", "floor"), "linear": ("half_pixel", "round_prefer_floor")}
-_GONE = (
-    "keep_aspect_ratio_policy",
-    "coordinate_transformation_mode",
-    "nearest_mode",
-    "mode",
-    "cubic_coeff_a",
-    "exclude_outside",
-)
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -91,31 +84,32 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
         return _as_shares(rewriter, node, mode, coordinates[0], ratios)
     if mode == "linear" and max(factors) > WINDOW:
         return _as_shares(rewriter, node, mode, coordinates[0], ratios)
+    row = Row(rewriter, node)
     if mode == "linear" and max(factors) > _LINEAR:
-        _poolings(rewriter, node, factors)
-        return ""
-    rows, columns = (in_a_row(factor, _NEAREST) for factor in factors)
-    if rows is None or columns is None:
-        return f"it repeats values by a prime number above {_NEAREST}"
-    _in_a_row(rewriter, node, mode, rows, columns)
+        _poolings(row, factors)
+    else:
+        rows, columns = (in_a_row(factor, LARGEST) for factor in factors)
+        if rows is None or columns is None:
+            return f"it repeats values by a prime number above {LARGEST}"
+        repeat(row, mode, rows, columns)
+    row.put(RULE)
+    for layer in row.nodes[:-1]:
+        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the Resize's input")
     return ""
 
 
-def _in_a_row(rewriter: Rewriter, node: Node, mode: str, rows: Tuple[int, ...], columns: Tuple[int, ...]) -> None:
-    """Cases 1, 2, 4 and 5."""
-    source, count = node.inputs[0], max(len(rows), len(columns), 1)
-    ones = [factors + (1,) * (count - len(factors)) for factors in (rows, columns)]
-    nodes: list[Node] = []
-    for number, factors in enumerate(zip(*ones)):
-        last = number == count - 1
-        name = node.name if last else rewriter.node(f"{node.name}_nearest{number}")
-        output = node.outputs[0] if last else rewriter.tensor(f"{node.outputs[0]}_nearest{number}")
-        nodes.append(_resize(rewriter, node, output, name, mode, _OURS[mode], factors))
-        if number:
-            nodes[-1].inputs[0] = nodes[-2].outputs[0]
-    rewriter.replace(RULE, node, nodes)
-    for layer in nodes[:-1]:
-        rewriter.same_scale(RULE, layer.outputs[0], source, layer)
+def repeat(row: Row, mode: str, rows: Tuple[int, ...], columns: Tuple[int, ...]) -> None:
+    """Resizes in a row by these factors of H and W, in a mode as the DLA has it."""
+    for number, factors in enumerate(itertools.zip_longest(rows or (1,), columns or (1,), fillvalue=1)):
+        name = f"{row.node.name}.{mode}{number}"
+        scales = row.rewriter.constant(f"{name}.scales", np.array([1, 1, *factors], np.float32))
+        # below opset 13 the region of interest was not optional yet
+        region = (
+            "" if row.rewriter.graph.opset() >= 13 else row.rewriter.constant(f"{name}.roi", np.zeros(0, np.float32))
+        )
+        where, rounding = _OURS[mode]
+        attributes = {"mode": mode, "coordinate_transformation_mode": where, "nearest_mode": rounding}
+        row.add("Resize", f"{mode}{number}", region, scales, **attributes)
 
 
 def _as_shares(rewriter: Rewriter, node: Node, mode: str, where: str, ratios: Sequence[float]) -> str:
@@ -126,16 +120,8 @@ def _as_shares(rewriter: Rewriter, node: Node, mode: str, where: str, ratios: Se
     shares = [_shares(size, made, ratio, where) for size, made, ratio in zip(before[2:], after[2:], ratios)]
     if mode != "linear" or shares[0] is None or shares[1] is None:
         return f"the DLA has no {mode} interpolation by {ratios[0]:g} and {ratios[1]:g} with these coordinates"
-    nodes: list[Node] = []
-    layout, current = [0, 1, 2, 3], source  # the axis of the image at each place
-
-    def step(op: str, inputs: Sequence[str], what: str, last: bool = False, **attributes: Any) -> None:
-        nonlocal current
-        name = node.name if last else rewriter.node(f"{node.name}_{what}")
-        current_output = target if last else rewriter.tensor(f"{target}_{what}")
-        nodes.append(Node(op, [current, *inputs], [current_output], name, **attributes))
-        current = current_output
-
+    row = Row(rewriter, node)
+    layout = [0, 1, 2, 3]  # the axis of the image at each place
     for axis, matrix in ((2, shares[0]), (3, shares[1])):
         if matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix))):
             continue
@@ -144,15 +130,16 @@ def _as_shares(rewriter: Rewriter, node: Node, mode: str, where: str, ratios: Se
         order[1], order[place] = place, 1
         layout = [layout[index] for index in order]
         what = "rows" if axis == 2 else "columns"
-        step("Transpose", [], f"by_{what}", perm=order)
+        row.add("Transpose", f"by_{what}", perm=order)
         rewriter.afford(node.name, *matrix.shape)
         weight = rewriter.constant(f"{node.name}.{what}", matrix[:, :, None, None].astype(dtype))
-        step("Conv", [weight], what, kernel_shape=[1, 1])
-    step("Transpose", [], "", last=True, perm=[layout.index(axis) for axis in range(4)])
-    rewriter.replace(RULE, node, nodes)
-    for layer in nodes[:-2]:
+        row.add("Conv", what, weight, kernel_shape=[1, 1])
+    row.add("Transpose", "back", perm=[layout.index(axis) for axis in range(4)])
+    row.put(RULE)
+    for layer in row.nodes[:-2]:
         rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the Resize's input")
-    rewriter.derive(RULE, nodes[-2].outputs[0], target, nodes[-2], note="the same values in another order")
+    last = row.nodes[-2]
+    rewriter.derive(RULE, last.outputs[0], target, last, note="the same values in another order")
     return ""
 
 
@@ -200,41 +187,10 @@ def _same_inputs(mode: str, coordinates: Tuple[str, str], size: int, factor: int
     return rounded is not None and np.array_equal(np.clip(rounded, 0, size - 1), np.arange(size * factor) // factor)
 
 
-def _resize(
-    rewriter: Rewriter,
-    node: Node,
-    target: str,
-    name: str,
-    mode: str,
-    coordinates: Tuple[str, str],
-    factors: Tuple[int, int],
-) -> Node:
-    scales = rewriter.constant(f"{name}.scales", np.array([1, 1, *factors], np.float32))
-    new = Node("Resize", [node.inputs[0], "", scales], [target], name)
-    new.attributes = {key: value for key, value in node.attributes.items() if key not in _GONE}
-    new.set("mode", mode)
-    new.set("coordinate_transformation_mode", coordinates[0])
-    new.set("nearest_mode", coordinates[1])
-    if rewriter.graph.opset() < 13:  # the region of interest was not optional yet
-        new.inputs[1] = rewriter.constant(f"{name}.roi", np.zeros(0, np.float32))
-    return new
-
-
-def _poolings(rewriter: Rewriter, node: Node, factors: Tuple[int, int]) -> None:
+def _poolings(row: Row, factors: Tuple[int, int]) -> None:
     """Case 3."""
-    source, target = node.inputs[0], node.outputs[0]
+    repeat(row, "nearest", factors[:1], factors[1:])
+    row.add("AveragePool", "mean", kernel_shape=list(factors), pads=[factor // 2 for factor in factors] * 2)
     even = [1 if factor % 2 else 2 for factor in factors]
-    between = [rewriter.tensor(f"{target}_nearest")]
-    nodes = [
-        _resize(rewriter, node, between[0], rewriter.node(f"{node.name}_nearest"), "nearest", _OURS["nearest"], factors)
-    ]
-    windows = [(list(factors), [factor // 2 for factor in factors])] + ([(even, [0, 0])] if max(even) > 1 else [])
-    for number, (window, pads) in enumerate(windows):
-        last = number == len(windows) - 1
-        output = target if last else rewriter.tensor(f"{target}_mean")
-        name = node.name if last else rewriter.node(f"{node.name}_mean")
-        nodes.append(Node("AveragePool", [between[-1]], [output], name, kernel_shape=window, pads=pads * 2))
-        between.append(output)
-    rewriter.replace(RULE, node, nodes)
-    for layer in nodes[:-1]:
-        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the Resize's input")
+    if max(even) > 1:
+        row.add("AveragePool", "between", kernel_shape=even, pads=[0] * 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
 
 MOST_CHANNELS = 8192
 """Of a Conv (limits C8 and T8)."""
+_DIV_SINCE = (8, 6, 12)
 
 
 class Rewriter(Editor):
@@ -65,6 +66,13 @@ class Rewriter(Editor):
         context = Context(self.graph, self.types, self.scales, self.settings.policy)
         return Layer(node, context, self.settings.hardware.tensorrt)
 
+    def may_divide(self, node: Node) -> bool:
+        """False, with the reason noted, where the DLA has no quotient (limit O5)."""
+        if self.settings.hardware.tensorrt >= _DIV_SINCE:
+            return True
+        self.leave(node, "it needs a quotient, which the DLA has from TensorRT 8.6.12 on")
+        return False
+
     def leave(self, node: Node, why: str) -> None:
         """Notes why a rejected node was not rewritten."""
         self.network.leave(node, why)
@@ -98,3 +106,38 @@ class Rewriter(Editor):
         value = self.scales.value(source)
         if value is not None and tensor not in self.graph.outputs:
             self.scales.infer(tensor, value, Origin(rule, node.name, "", note))
+
+
+class Row:
+    """Layers one behind the other that take the place of a node; `add` makes each of them read what `current` names."""
+
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self.rewriter, self.node = rewriter, node
+        self.nodes: list[Node] = []
+        self.current = node.inputs[0]
+
+    def add(self, op: str, what: str, *more: str, **attributes: Any) -> str:
+        """A layer that reads the current tensor, and `more`; what it makes is the current one then. `what` names both."""
+        return self._append(what, lambda target, name: Node(op, [self.current, *more], [target], name, **attributes))
+
+    def scale(self, what: str, channels: int, factor: float, shift: float = 0.0) -> str:
+        """A Scale of the current tensor."""
+        dtype = self.rewriter.dtype(self.node.inputs[0])
+        return self._append(
+            what,
+            lambda target, name: self.rewriter.scale_layer(self.current, target, channels, factor, shift, name, dtype),
+        )
+
+    def reshape(self, what: str, sizes: Sequence[int]) -> str:
+        return self._append(what, lambda target, name: self.rewriter.reshape(self.current, target, sizes, name))
+
+    def _append(self, what: str, make: Callable[[str, str], Node]) -> str:
+        names = self.rewriter.tensor(f"{self.node.outputs[0]}_{what}"), self.rewriter.node(f"{self.node.name}_{what}")
+        self.nodes.append(make(*names))
+        self.current = names[0]
+        return self.current
+
+    def put(self, rule: str) -> None:
+        """In the place of the node, whose names the last layer takes."""
+        self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
+        self.rewriter.replace(rule, self.node, self.nodes)

@@ -79,7 +79,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         rewriter.leave(node, "its input does not have four dimensions with known channels, H and W")
         return
     height, width = image[2:]
-    if node.is_op("ReduceMean", "ReduceSum") and _axes(rewriter, node) == {1} and node.get("keepdims", 1):
+    if node.is_op("ReduceMean", "ReduceSum") and reduced(rewriter, node) == {1} and operators.keeps_dimensions(node):
         _over_channels(rewriter, node, image[1], dtype)
         return
     window = _window(rewriter, node, height, width)
@@ -103,7 +103,7 @@ def _in_a_row(
     """The poolings, a Scale where the sum of so many `values` is wanted, a Reshape where dimensions go."""
     source, target = node.inputs[0], node.outputs[0]
     shape = rewriter.types.shape(target)
-    flat = bool(node.is_op("ReduceMean", "ReduceSum") and not node.get("keepdims", 1))
+    flat = bool(node.is_op("ReduceMean", "ReduceSum") and not operators.keeps_dimensions(node))
     sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]
     if flat and (shape is None or len(sizes) != len(shape)):
         rewriter.leave(node, "the shape of its output is not known")
@@ -159,7 +159,8 @@ def _over_channels(rewriter: Rewriter, node: Node, channels: int, dtype: type) -
     rewriter.replace(RULE, node, [Node("Conv", [node.inputs[0], weight], node.outputs, node.name, kernel_shape=[1, 1])])
 
 
-def _axes(rewriter: Rewriter, node: Node) -> set[int]:
+def reduced(rewriter: Rewriter, node: Node) -> set[int]:
+    """The axes of a reduction of four dimensions; empty where they are not known."""
     return set(operators.non_negative(operators.axes(node, rewriter.graph.array), 4) or ())
 
 
@@ -167,7 +168,7 @@ def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional
     if node.is_op("GlobalAveragePool"):
         return height, width
     if node.is_op("ReduceMean", "ReduceSum"):
-        found = _axes(rewriter, node)
+        found = reduced(rewriter, node)
         if not found or not found <= {2, 3}:
             rewriter.leave(node, "it does not reduce H and W only")
             return None

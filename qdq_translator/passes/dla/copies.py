@@ -1,0 +1,63 @@
+"""Rule D20: Expand and Tile become Resize and Conv that copy.
+
+1. `Expand` and `Tile` of H and W, where they are 1 -> nearest Resize by integer factors, several in a row above 32
+2. `Expand` of one channel, `Tile` of the channels -> a 1x1 Conv whose weight is 1 where an output channel copies an input channel
+
+Both, one after the other, where both grow. A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they
+had (rule S3), and so has what is between.
+
+Not: tensors that are not four-dimensional; sizes that are not known; the batch axis; Tile of an H or W above 1; opset below 11 (which has
+no such Resize); more than 8192 channels; sizes with a prime factor above 32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.resize import LARGEST, repeat
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.dla.spatial_mean import factors
+
+RULE = "D20"
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Expand", "Tile"):
+        if rewriter.dtype(node.outputs[0]) is None or not rewriter.rejected(node):
+            continue
+        why = _rewrite(rewriter, node)
+        if why:
+            rewriter.leave(node, why)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    source, dtype = node.inputs[0], rewriter.dtype(node.inputs[0])
+    before, after = rewriter.image(source), rewriter.image(node.outputs[0])
+    if before is None or after is None or dtype is None or rewriter.graph.is_constant(source):
+        return "its input and output do not have four dimensions of known sizes"
+    times = rewriter.graph.array(node.inputs[1]) if node.is_op("Tile") else None
+    if before[0] != after[0] and (times is None or times[0] != 1):
+        return "it repeats the batch"
+    if rewriter.graph.opset() < 11 or max(before[1], after[1]) > MOST_CHANNELS:
+        return f"opset below 11, or more than {MOST_CHANNELS} channels"
+    if any(size not in (1, made) for size, made in zip(before[2:], after[2:])):
+        return "it repeats rows or columns as a whole, which no Resize does"
+    rows, columns = (factors(made // size, LARGEST) for size, made in zip(before[2:], after[2:]))
+    if rows is None or columns is None:
+        return f"it repeats values by a prime number above {LARGEST}"
+    row = Row(rewriter, node)
+    if before[1] != after[1]:
+        rewriter.afford(node.name, after[1], before[1])
+        weight: np.ndarray = np.zeros((after[1], before[1], 1, 1), dtype)
+        weight[np.arange(after[1]), np.arange(after[1]) % before[1]] = 1
+        row.add("Conv", "channels", rewriter.constant(f"{node.name}.weight", weight), kernel_shape=[1, 1])
+    if rows or columns:
+        repeat(row, "nearest", rows, columns)
+    if not row.nodes:
+        return "it changes nothing, and rule F7 leaves it"
+    row.put(RULE)
+    for layer in row.nodes:
+        rewriter.same_scale(RULE, layer.inputs[0], layer.outputs[0], layer)
+    return ""

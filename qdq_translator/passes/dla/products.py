@@ -1,0 +1,102 @@
+"""Rule D19: Pow and Reciprocal become products and quotients, Where with a constant condition products with masks.
+
+1. `Pow(x, 2)` -> x * x; `Pow(x, 3)` -> (x * x) * x; `Pow(x, 4)` -> the square of x * x
+2. `Pow(x, -1)`, `Reciprocal(x)` -> 1 / x, where the DLA has Div (TensorRT 8.6.12 on)
+3. `Where(c, x, v)`, `Where(c, v, x)` with constants c and v -> x * m + w: m is 1 where x is taken and 0 elsewhere, w is v there
+4. `Where(c, x, y)` with a constant c -> x * m + y * (1 - m)
+
+x * x has the square of x's range if x has a scale of the model's own. In cases 3 and 4 each product has the scale of what it
+masks, if the result has one, and m is a constant like the others. An infinite or undefined x where the other one is taken would
+make NaN of it, which does not happen to codes.
+
+Not: other exponents (the DLA has no root); an exponent that is not one constant number; case 2 where the DLA has no Div; more
+than four dimensions; a condition that is computed; a constant v that is not finite.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter, Row
+
+RULE = "D19"
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Pow", "Reciprocal", "Where"):
+        target = node.outputs[0]
+        if rewriter.dtype(target) is None or not rewriter.rejected(node):
+            continue
+        rank = rewriter.types.rank(target)
+        if rank is None or rank > 4:
+            rewriter.leave(node, "it has more than four dimensions")
+        elif node.is_op("Where"):
+            _where(rewriter, node)
+        else:
+            _power(rewriter, node)
+
+
+def _power(rewriter: Rewriter, node: Node) -> None:
+    """Cases 1 and 2."""
+    source, target = node.inputs[0], node.outputs[0]
+    given = rewriter.graph.array(node.inputs[1]) if node.is_op("Pow") else np.array(-1)
+    exponent = float(given.reshape(-1)[0]) if given is not None and given.size == 1 else None
+    same_shape = rewriter.types.shape(source) == rewriter.types.shape(target)
+    if exponent is None or not same_shape or rewriter.graph.is_constant(source):
+        rewriter.leave(node, "its exponent is not one constant number")
+        return
+    row, own = Row(rewriter, node), rewriter.scales.value(source)
+    if exponent == -1:
+        if rewriter.may_divide(node):
+            one = rewriter.constant(
+                f"{node.name}.one", np.ones((1,) * (rewriter.rank(source) or 0), rewriter.dtype(source))
+            )
+            rewriter.replace(RULE, node, [Node("Div", [one, source], [target], node.name)])
+        return
+    if exponent not in (2, 3, 4):
+        rewriter.leave(node, f"the DLA has no power of {exponent:g}")
+        return
+    square = row.add("Mul", "square", source)
+    if exponent > 2:
+        row.add("Mul", "product", source if exponent == 3 else square)
+    row.put(RULE)
+    if exponent > 2 and own is not None:
+        note = "the square of the input's range"
+        rewriter.derive(RULE, square, source, row.nodes[0], 0.0, 127 * own * own, needs=[target], note=note)
+
+
+def _where(rewriter: Rewriter, node: Node) -> None:
+    """Cases 3 and 4."""
+    graph, target, dtype = rewriter.graph, node.outputs[0], rewriter.dtype(node.outputs[0])
+    condition, shape = graph.array(node.inputs[0]), rewriter.types.shape(target)
+    if condition is None:
+        rewriter.leave(node, "its condition is computed")
+        return
+    branches = [rewriter.graph.array(name) for name in node.inputs[1:]]
+    own = [None if branch is not None else rewriter.types.shape(n) for n, branch in zip(node.inputs[1:], branches)]
+    if any(values is None and size != shape for values, size in zip(branches, own)):
+        rewriter.leave(node, "one of its branches is broadcast")
+        return
+    if any(values is not None and not np.isfinite(values).all() for values in branches):
+        rewriter.leave(node, "its constant is not finite")
+        return
+    constants = [values.shape for values in branches if values is not None]
+    rewriter.afford(node.name, *np.broadcast_shapes(condition.shape, *constants))
+    row, rank = Row(rewriter, node), len(shape or ())
+    summands = []
+    for name, values, taken, what in zip(node.inputs[1:], branches, (condition, ~condition), ("taken", "else")):
+        constant = np.where(taken, 1 if values is None else values, 0).astype(dtype)
+        summands.append(rewriter.constant(f"{node.name}.{what}", _ranked(constant, rank)))
+        if values is None:
+            row.current = name
+            summands[-1] = row.add("Mul", what, summands[-1])
+    row.current = summands[0]
+    row.add("Add", "sum", summands[1])
+    row.put(RULE)
+    for layer in row.nodes[:-1]:
+        rewriter.derive(RULE, layer.outputs[0], layer.inputs[0], layer, needs=[target], note="scale of what it masks")
+
+
+def _ranked(values: np.ndarray, rank: int) -> np.ndarray:
+    return values.reshape((1,) * (rank - values.ndim) + values.shape)

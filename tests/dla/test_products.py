@@ -1,0 +1,115 @@
+"""Rule D19: Pow, Reciprocal and Where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.dla.check import BATCHES, SCALE, both, covers, graph, pair, same, weights
+from tests.small_models import f32
+
+END = pair("m", "p") + "y = Relu (p)"
+X = "float[{N},3,4,5] x"
+NEW = {"platform": "jetpack-6.2"}
+
+
+@covers(1)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("exponent", "products"), [(2, 1), (3, 2), (4, 2)])
+@pytest.mark.parametrize("shape", ["{N},3,4,5", "{N},6,8"])
+def test_case_1(shape: str, exponent: int, products: int, batch: str) -> None:
+    body = pair("x", "q") + "m = Pow (q, e)\n" + END
+    made = "float[b,c,h,w] y" if shape.count(",") == 3 else "float[b,c,h] y"
+    explicit = graph(f"float[{shape}] x", made, body, batch, e=np.float32(exponent))
+    found = same(explicit, batch, bits=exponent == 2)
+    assert found.ops == [*["Mul"] * products, "Relu"] and "Pow" not in found.gpu()[1]
+    if exponent > 2:
+        assert found.rewritten.scales["m_square"].value == f32(127 * SCALE * SCALE)
+
+
+def test_gelu_in_parts_by_tanh_has_no_layer_for_the_gpu() -> None:
+    """As PyTorch exports gelu(approximate="tanh") below opset 20."""
+    body = pair("x", "q") + (
+        "t = Pow (q, e)\na = Mul (t, k)\nb = Add (q, a)\nc = Mul (b, r)\nd = Tanh (c)\nf = Add (d, one)\n"
+        "h = Mul (q, half)\nm = Mul (h, f)\n"
+    )
+    numbers = {"e": 3.0, "k": 0.044715, "r": 0.7978846, "one": 1.0, "half": 0.5}
+    found = same(graph(X, "float[b,c,h,w] y", body + END, **{k: np.float32(v) for k, v in numbers.items()}))
+    assert found.gpu() == (["Pow"], [])
+
+
+@covers(2)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("op", ["Reciprocal (t)", "Pow (t, e)"])
+def test_case_2(op: str, batch: str) -> None:
+    body = pair("x", "q") + f"t = Add (q, k)\nm = {op}\n" + END
+    arrays = {"k": np.float32(9), **({"e": np.float32(-1)} if "Pow" in op else {})}
+    found = same(graph(X, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True, **NEW)
+    assert found.ops == ["Add", "Div", "Relu"] and found.gpu()[1] == []
+
+
+@covers(3)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("order", ["c, q, v", "c, v, q"])
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (1, 3, 1, 1), (4, 5), ()])
+def test_case_3(shape: tuple[int, ...], order: str, batch: str) -> None:
+    body = pair("x", "q") + f"m = Where ({order})\n" + END
+    arrays = {"c": weights(1, *shape) > 0, "v": np.float32(2.5)}
+    found = same(graph(X, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True)
+    assert found.ops == ["Mul", "Add", "Relu"] and found.gpu() == (["Where"], [])
+    made = next(name for name in found.rewritten.tensor_scales if name.startswith("m_"))
+    assert found.rewritten.scales[made].value == SCALE and found.rewritten.scales[made].origin.rule == "D19"
+
+
+@covers(4)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_4(batch: str) -> None:
+    body = pair("x", "q") + "r = Sigmoid (q)\n" + pair("r", "t", "s2") + "m = Where (c, q, t)\n" + END
+    arrays = {"c": weights(1, 1, 3, 4, 5) > 0, "s2": np.float32(1 / 128)}
+    found = same(graph(X, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True)
+    assert found.ops == ["Sigmoid", "Mul", "Mul", "Add", "Relu"] and found.gpu() == (["Where"], [])
+
+
+@pytest.mark.parametrize(
+    ("body", "why", "options"),
+    [
+        pytest.param("m = Pow (q, half)", "no power of 0.5", {}, marks=covers("other exponents (the DLA has no root)")),
+        pytest.param(
+            "m = Pow (q, each)", "one constant", {}, marks=covers("an exponent that is not one constant number")
+        ),
+        pytest.param("m = Pow (half, q)", "one constant", {}, id="a constant base"),
+        pytest.param("m = Reciprocal (q)", "quotient", {}, marks=covers("case 2 where the DLA has no Div")),
+        pytest.param(
+            "g2 = Greater (q, half)\nm = Where (g2, q, half)",
+            "computed",
+            {},
+            marks=covers("a condition that is computed"),
+        ),
+        pytest.param("m = Where (c, q, inf)", "finite", {}, marks=covers("a constant v that is not finite")),
+        pytest.param("w = ReduceMax <axes = [3]> (q)\nm = Where (c, q, w)", "broadcast", {}, id="broadcast"),
+        pytest.param(
+            "f = Reshape (q, five)\nn = Pow (f, two)\nm = Reshape (n, four)",
+            "more than four",
+            {},
+            marks=covers("more than four dimensions"),
+        ),
+    ],
+)
+def test_not(body: str, why: str, options: dict[str, str]) -> None:
+    arrays = {
+        "half": np.float32(0.5),
+        "two": np.float32(2),
+        "each": np.full((3, 1, 1), 2, np.float32),
+        "c": weights(1, 3, 4, 5) > 0,
+        "inf": np.float32(-np.inf),
+        "five": np.array([1, 3, 1, 4, 5]),
+        "four": np.array([1, 3, 4, 5]),
+    }
+    used = {
+        name: value
+        for name, value in arrays.items()
+        if name in body.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    }
+    found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", pair("x", "q") + body + "\n" + END, **used), **options)
+    assert "D19" not in found.rules
+    assert any(why in row["why"] for row in found.rewritten.rewrites.left(found.rewritten.dla))
