@@ -54,7 +54,9 @@ def decide(
     shared = unify_scales(context, diagnostics)
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
         return like
-    rewrites = Rewrites(tuple(a for a in network.applied if a.rule != "F8"), network.reasons)
+    rewrites = Rewrites(
+        tuple(a for a in network.applied if a.rule != "F8"), network.reasons, settings.rewrites != "off"
+    )
     followed = Rewrites(tuple(network.applied)).nodes
     for old, renamed in network.diagnostics.renamed_nodes.items():
         followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]

@@ -341,7 +341,8 @@ _ROWS = (
             ),
             ("D18", "linear layers over the last axis, and what is around them, work on [N, C, H, W]"),
             ("D19", "Pow, Reciprocal and Where with a constant condition become products, quotients and sums"),
-            ("D20", "Expand and Tile become Resize and Conv that copy"),
+            ("D20", "Expand, Tile and Concat over rows or columns become Resize, Conv that copies, Concat of channels"),
+            ("D21", "ConvTranspose with padding, groups or dilation becomes one without, and a Slice"),
         )
     ),
 )

@@ -39,6 +39,24 @@ def test_channels_repeat_in_their_order() -> None:
     assert found.ops == ["Conv", "Relu"] and found.gpu()[1] == []
 
 
+@covers(3)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("axis", [2, 3, -2, -1])
+def test_case_3(axis: int, batch: str) -> None:
+    shapes = ("{N},3,4,5", "{N},3,2,5") if axis in (2, -2) else ("{N},3,4,5", "{N},3,4,1")
+    inputs = ", ".join(f"float[{shape}] x{i}" for i, shape in enumerate(shapes))
+    body = pair("x0", "q") + pair("x1", "r") + f"m = Concat <axis = {axis}> (q, r, q)\n" + END
+    found = same(graph(inputs, "float[b,c,h,w] y", body, batch), batch, bits=True)
+    assert found.ops == ["Transpose"] * 3 + ["Concat", "Transpose", "Relu"] and found.gpu() == (["Concat"], [])
+
+
+@covers("a Concat of constants")
+def test_not_with_a_constant() -> None:
+    body = pair("x", "q") + "m = Concat <axis = 2> (q, k)\n" + END
+    found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, k=np.ones((1, 3, 1, 5), np.float32)))
+    assert "D20" not in found.rules and "activations" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
 @pytest.mark.parametrize(
     ("op", "sizes", "count", "why", "opset"),
     [
@@ -54,7 +72,7 @@ def test_channels_repeat_in_their_order() -> None:
             (1, 2, 3, 3),
             "opset below 11",
             10,
-            marks=covers("opset below 11 (which has no such Resize)"),
+            marks=covers("cases 1 and 2 with opset below 11 (which has no such Resize)"),
         ),
         pytest.param(
             "Expand", "1,1,1,1", (1, 8193, 1, 1), "8192 channels", 17, marks=covers("more than 8192 channels")

@@ -24,6 +24,7 @@ from qdq_translator.passes.dla import (
     channels_last,
     conv_padding,
     copies,
+    deconvolution,
     dense,
     depth_space,
     hard_activations,
@@ -44,7 +45,7 @@ from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.records import record
 from qdq_translator.rules import RULES as REGISTRY
 from qdq_translator.settings import Settings
-from qdq_translator.targets.dla.verdicts import DlaPlan
+from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict
 from qdq_translator.words import others
 
 RULES = (
@@ -65,6 +66,7 @@ RULES = (
     resize,
     copies,
     conv_padding,
+    deconvolution,
     average_pool,
     max_pool,
     tails,
@@ -72,27 +74,91 @@ RULES = (
 """In the order in which they are applied, each once."""
 
 _ROOT = "it divides by a square root, and the DLA has neither root nor power (limit O1)"
-_RECURRENT = "recurrent networks are not rewritten"
+_STEPS = "it has steps, and every layer of the DLA is continuous"
+_ANGLES = "the DLA computes Sine, Cosine, Tanh and Sigmoid, and no inverse of them nor another function of angles"
+_BOOLEANS = "the DLA has no booleans behind a comparison's Cast"
+_PLACES = "it moves values to or from places that are computed, or places of single values"
 NO_REWRITE = {
-    "MatMul": "a product of two activations: the DLA multiplies by constant weights only",
+    "MatMul": dense.PRODUCT,
+    "Einsum": dense.PRODUCT,
     **dict.fromkeys(
-        ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization", "ReduceL2"), _ROOT
+        (
+            *("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization", "ReduceL2"),
+            *("MeanVarianceNormalization", "RMSNormalization"),
+        ),
+        _ROOT,
     ),
+    **dict.fromkeys(("Sqrt", "LpPool", "GlobalLpPool"), "it is a root, and the DLA has none (limit O1)"),
     **dict.fromkeys(("Erf", "Gelu"), "no layer of the DLA computes the error function exactly"),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
-    **dict.fromkeys(("TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "NonZero"), "it sorts or searches"),
+    **dict.fromkeys(
+        ("Log", "Softplus", "LogSoftmax", "ReduceLogSum", "ReduceLogSumExp"),
+        "it is a logarithm, and the DLA has none (limit O1)",
+    ),
+    "Exp": "a quotient of two Sigmoids is the same function, but not in FP16, where the divisor becomes 0",
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent networks are not rewritten"),
+    **dict.fromkeys(("TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Unique"), "it sorts or searches"),
+    **dict.fromkeys(("Floor", "Ceil", "Round", "Sign", "Mod", "ThresholdedRelu", "Shrink", "Hardmax"), _STEPS),
+    **dict.fromkeys(("Acos", "Acosh", "Asin", "Asinh", "Atan", "Cosh", "Sinh", "Tan"), _ANGLES),
+    **dict.fromkeys(("And", "Or", "Xor", "Not", "IsInf", "IsNaN"), _BOOLEANS),
+    **dict.fromkeys(("GreaterOrEqual", "LessOrEqual"), "the DLA compares by Equal, Greater and Less"),
+    **dict.fromkeys(
+        (
+            *("GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND"),
+            *("GridSample", "RoiAlign", "MaxRoiPool", "MaxUnpool", "OneHot", "ReverseSequence", "DeformConv"),
+        ),
+        _PLACES,
+    ),
+    "CumSum": "each of its values needs all before it, and the DLA adds up over windows or channels",
+    "Min": "it is the negative of a Max of the negatives, and three more layers; NvInfer.h lists it for the DLA",
+    "Cast": "on the DLA only the Cast behind a comparison runs; export inputs and outputs in float32",
+    **dict.fromkeys(
+        ("ReduceL1", "ReduceSumSquare", "ReduceProd"), "no network in use has it; Abs or Mul and ReduceSum say it"
+    ),
+    **dict.fromkeys(("If", "Loop", "Scan"), "control flow"),
+    **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), "its size is not known; --shapes tells it"),
 }
 """Operator -> why no rule takes it."""
+BY_LIMIT = {
+    "O5": "the DLA has it from TensorRT 8.6.12 on",
+    "O9": "no rule knows the operator",
+    "G1": "the batch is too large",
+    "G2": "a dimension is too long; 'qdq-translator split' cuts off what has it",
+    **dict.fromkeys(("C1", "T1", "P1"), "it has one or three spatial dimensions"),
+    **dict.fromkeys(
+        ("C2", "C6", "C7", "T2", "T3", "T4"), "a kernel, stride or dilation of its size is not taken apart"
+    ),
+    **dict.fromkeys(("C8", "C9", "T8"), "it has too many channels or groups"),
+    "C10": "its weights are computed",
+    **dict.fromkeys(("C11", "C12"), "its weights and rows do not fit the buffer, and it is not cut into parts"),
+    **dict.fromkeys(("C3", "P3", "P4", "P7"), "its padding, stride or dilation is not taken apart"),
+    "A3": "its tensors do not have four dimensions, and no linear layer that rules D5 and D18 lift is beside it",
+    "A4": "its slope is computed",
+    "E2": "its tensors have more than four dimensions",
+    **dict.fromkeys(("E3", "E4"), "what it compares has no scale, or what reads it is no Cast"),
+    "L2": "the DLA has windows of 3, 5, 7 and 9",
+    "K1": "it joins parts along another axis than channels, rows and columns of four dimensions",
+    **dict.fromkeys(("R1", "R2", "R3"), "the DLA interpolates by whole factors, linearly or by repeating"),
+    "S2": "its tensors do not have four dimensions",
+    "S3": "it cuts the batch",
+    "S4": "what it cuts is computed",
+    "X2": "Xavier's DLA has no Softmax",
+    "X3": "it is longer than the DLA's Softmax",
+    "H1": "it leads from or to other than four dimensions, which a layer that stays wants so",
+    "H2": "it moves values into or out of the batch",
+}
+"""Limit -> why no rule takes a layer that does not keep it, where neither rule nor operator says more."""
 _SMALL = 2**16
 """Weights that nobody minds, whatever they were before."""
 
 
 @record(frozen=True)
 class Rewrites:
-    """What was rewritten, of the finished network. applied: in order. reasons: node -> why it was left."""
+    """What was rewritten, of the finished network. applied: in order. reasons: node -> why it was left. tried: the rules were
+    asked."""
 
     applied: tuple[Applied, ...] = ()
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tried: bool = False
 
     @property
     def nodes(self) -> dict[str, list[str]]:
@@ -111,10 +177,14 @@ class Rewrites:
                 "node": layer.name,
                 "op": layer.op,
                 "limit": "; ".join(f"{f.limit.id} {f.limit.text}" for f in layer.findings if f.limit.effect == "gpu"),
-                "why": self.reasons.get(layer.name) or NO_REWRITE.get(layer.op, ""),
+                "why": self.reasons.get(layer.name) or NO_REWRITE.get(layer.op) or self._by_limit(layer),
             }
             for layer in (dla.fallbacks if dla is not None else [])
         ]
+
+    def _by_limit(self, layer: Verdict) -> str:
+        kept = [f.limit.id for f in layer.findings if f.limit.effect == "gpu" and f.limit.id in BY_LIMIT]
+        return BY_LIMIT[kept[0]] if kept and self.tried else ""
 
     def as_dict(self, dla: Optional[DlaPlan]) -> dict[str, Any]:
         return {

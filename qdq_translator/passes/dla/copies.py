@@ -1,19 +1,22 @@
-"""Rule D20: Expand and Tile become Resize and Conv that copy.
+"""Rule D20: Expand, Tile and Concat over rows or columns become Resize, Conv that copies, Concat of channels.
 
 1. `Expand` and `Tile` of H and W, where they are 1 -> nearest Resize by integer factors, several in a row above 32
 2. `Expand` of one channel, `Tile` of the channels -> a 1x1 Conv whose weight is 1 where an output channel copies an input channel
 
-Both, one after the other, where both grow. A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they
+3. `Concat` over H or W -> over the channels, between Transposes that put them in each other's place
+
+Cases 1 and 2 one after the other, where both grow. A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they
 had (rule S3), and so has what is between.
 
-Not: tensors that are not four-dimensional; sizes that are not known; the batch axis; Tile of an H or W above 1; opset below 11 (which has
-no such Resize); more than 8192 channels; sizes with a prime factor above 32.
+Not: tensors that are not four-dimensional; sizes that are not known; the batch axis; Tile of an H or W above 1; cases 1 and 2 with opset
+below 11 (which has no such Resize); more than 8192 channels; sizes with a prime factor above 32; a Concat of constants.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.resize import LARGEST, repeat
 from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
@@ -29,6 +32,31 @@ def apply(rewriter: Rewriter) -> None:
         why = _rewrite(rewriter, node)
         if why:
             rewriter.leave(node, why)
+
+    for node in rewriter.nodes("Concat"):
+        if "K1" in rewriter.rejected_by(node):
+            _concat(rewriter, node)
+
+
+def _concat(rewriter: Rewriter, node: Node) -> None:
+    """Case 3."""
+    graph, target = rewriter.graph, node.outputs[0]
+    axis, rank = operators.axis(node, graph.opset()), rewriter.types.rank(target)
+    if rank != 4 or axis in (0, -4) or any(graph.is_constant(name) for name in node.inputs):
+        rewriter.leave(node, "it does not join rows or columns of activations with four dimensions")
+        return
+    order = [0, 2, 1, 3] if axis in (2, -2) else [0, 3, 2, 1]
+    row = Row(rewriter, node)
+    parts = []
+    for number, name in enumerate(node.inputs):
+        row.current = name
+        parts.append(row.add("Transpose", f"part{number}", perm=order))
+    row.current = parts[0]
+    row.add("Concat", "channels", *parts[1:], axis=1)
+    row.add("Transpose", "back", perm=order)
+    row.put(RULE)
+    for layer in (*row.nodes[:-2], row.nodes[-1]):
+        rewriter.same_scale(RULE, layer.inputs[0], layer.outputs[0], layer)
 
 
 def _rewrite(rewriter: Rewriter, node: Node) -> str:

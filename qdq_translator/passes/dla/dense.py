@@ -31,6 +31,7 @@ from qdq_translator.operators import DENSE, ELEMENTWISE, Unions, axis, coefficie
 from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 
 RULE = "D5"
+PRODUCT = "a product of two activations: the DLA multiplies by constant weights only"
 UNARY = (
     *("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Neg", "Abs", "Identity"),
     *("Dropout", "Softplus", "Erf", "Exp", "Sqrt"),
@@ -102,7 +103,9 @@ def _per_channel(dims: Iterable[int], width: Optional[int]) -> bool:
 def dense_reason(rewriter: Rewriter, node: Node) -> str:
     graph = rewriter.graph
     weight = graph.initializers.get(node.input(1))
-    if weight is None or len(weight.dims) != 2:
+    if weight is None:
+        return PRODUCT
+    if len(weight.dims) != 2:
         return "its weight is not a constant matrix"
     if node.is_op("Gemm"):
         if transposed(node, 0):

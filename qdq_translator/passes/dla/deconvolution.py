@@ -1,0 +1,73 @@
+"""Rule D21: a ConvTranspose with padding, groups or dilation becomes one without, and a Slice.
+
+1. padding p -> none, then the Slice of H and W that begins at p; output_padding that reaches beyond the kernel -> zeros behind it
+2. group g -> one group, whose weight is 0 where input and output channel belong to different groups
+3. dilation d -> a kernel with d - 1 zeros between its rows and columns
+
+Each output channel keeps its weights, and zeros are codes of 0. What is cut has the scale of what is cut out of it. A Slice runs in FP16
+on the DLA (limit S1). In case 2 the layer multiplies g times as much, which the report counts.
+
+Not: weights that are not constant; sizes that are not known; auto_pad and output_shape; other than two spatial dimensions; a kernel that comes
+out above 32 (a square one above 22).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_translator import operators
+from qdq_translator.graph import Node
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+RULE = "D21"
+_CURED = {"T5", "T6", "T7", "T9"}
+
+
+def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("ConvTranspose"):
+        if rewriter.rejected_by(node) & _CURED:
+            why = _rewrite(rewriter, node)
+            if why:
+                rewriter.leave(node, why)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    source, target = node.inputs[0], node.outputs[0]
+    weight = rewriter.graph.initializers.get(node.input(1))
+    if weight is None or len(weight.dims) != 4:
+        return "its weight is not constant, or it does not have two spatial dimensions"
+    window, group = operators.window(node, weight.dims), operators.groups(node)
+    if window is None or window.automatic not in ("", "VALID") or operators.states_output_shape(node):
+        return "its padding is not stated as such"
+    before, after = rewriter.image(source), rewriter.image(target)
+    if before is None or after is None:
+        return "its sizes are not known"
+    begins = window.pads[:2] if not window.automatic else [0, 0]
+    ends = [begin + size for begin, size in zip(begins, after[2:])]
+    reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations)]
+    made = [s * (size - 1) + k for s, size, k in zip(window.strides, before[2:], reach)]
+    kernel = [k + max(0, end - size) for k, end, size in zip(reach, ends, made)]
+    if max(kernel) > 32 or (kernel[0] == kernel[1] > 22):
+        return f"its kernel comes out at {kernel[0]}x{kernel[1]}"
+    inputs, outputs = int(weight.dims[0]), int(weight.dims[1])
+    rewriter.afford(node.name, inputs, outputs * group, *kernel)
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        wide: np.ndarray = np.zeros((inputs, group, outputs, *kernel), values.dtype)
+        rows, columns = (slice(0, k, d) for k, d in zip(reach, window.dilations))
+        wide[np.arange(inputs), np.arange(inputs) // (inputs // group), :, rows, columns] = values
+        return wide.reshape(inputs, group * outputs, *kernel)
+
+    changed = rewriter.weight(node, 1, "", spread)
+    cut = [s * (size - 1) + k for s, size, k in zip(window.strides, before[2:], kernel)] != list(after[2:])
+    output = rewriter.tensor(f"{target}_uncut") if cut else target
+    name = rewriter.node(f"{node.name}_uncut") if cut else node.name
+    new = Node("ConvTranspose", [source, changed, *node.inputs[2:]], [output], name)
+    new.set("kernel_shape", kernel)
+    new.set("strides", window.strides)
+    slices = [rewriter.slice(output, target, begins, ends, [2, 3], node.name)] if cut else []
+    rewriter.replace(RULE, node, [new, *slices])
+    if cut:
+        rewriter.derive(RULE, output, target, new, note="scale of what is cut out of it")
+    return ""
