@@ -73,7 +73,7 @@ def test_report_maps_old_names_to_new_and_lists_the_rest() -> None:
     assert report["tensors"] == {"f": ["m"]}
     assert [(row["rule"], row["new_tensors"]) for row in report["applied"]] == [("D4", []), ("D5", ["y_4d"])]
     assert report["left"] == [
-        {"node": f"{gemm}_2d", "op": "Reshape", "limit": "H1 four dimensions before and after", "why": ""}
+        {"node": f"{gemm}_2d", "op": "Reshape", "limit": "H1 four dimensions before and after", "why": BY_LIMIT["H1"]}
     ]
     for rule in ("D4", "D5"):
         note = next(d for d in found.rewritten.diagnostics if d.rule == rule)

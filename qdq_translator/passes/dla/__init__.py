@@ -143,7 +143,7 @@ BY_LIMIT = {
     "S4": "what it cuts is computed",
     "X2": "Xavier's DLA has no Softmax",
     "X3": "it is longer than the DLA's Softmax",
-    "H1": "it leads from or to other than four dimensions, which a layer that stays wants so",
+    "H1": "it leads from or to the other dimensions of a layer that stays, or of a graph output (see --dla_output 4d)",
     "H2": "it moves values into or out of the batch",
 }
 """Limit -> why no rule takes a layer that does not keep it, where neither rule nor operator says more."""
