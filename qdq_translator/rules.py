@@ -318,7 +318,10 @@ _ROWS = (
                 "D5",
                 "Gemm and MatMul with constant weights become 1x1 Conv, with the layers around them, on [N, C, 1, 1]",
             ),
-            ("D6", "Flatten, Squeeze and Unsqueeze become Reshape"),
+            (
+                "D6",
+                "Flatten, Squeeze and Unsqueeze become Reshape; a constant between two Reshapes of many dimensions works without them",
+            ),
             (
                 "D7",
                 "HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from qdq_translator.passes.dla.reshapes import target_sizes
-from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same
+from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
 
 
 @covers(1)
@@ -51,3 +52,47 @@ def test_not_where_sizes_are_unknown() -> None:
     found = both(graph("float[N,C,H,W] x", "float[a,b] y", body))
     assert "D6" not in found.rules
     assert "not known" in found.reason(next(n.name for n in found.rewritten.graph.nodes if n.op_type == "Flatten"))
+
+
+MASK = """
+    m = Softmax <axis = 3> (q)
+    u = Reshape (m, five)
+    v = OP (u, mask)
+    w = Reshape (v, four)
+    y = Sigmoid (w)
+"""
+SHAPES = {"five": ints(1, 6, 2, 4, 5), "four": ints(6, 2, 4, 5)}
+
+
+@covers(2)
+@pytest.mark.parametrize("op", ["Add", "Mul", "Sub"])
+@pytest.mark.parametrize(
+    ("dims", "narrow"), [((1, 6, 1, 4, 5), [6, 1, 4, 5]), ((2, 1, 1), [1, 2, 1, 1]), ((), [1, 1, 1, 1])]
+)
+def test_case_2(dims: tuple[int, ...], narrow: list[int], op: str) -> None:
+    """Windows are a batch of their own between two products: here between other layers that leave it alone."""
+    mask = weights(1, *dims) if dims else np.float32(1.5)
+    body = pair("x", "q") + MASK.replace("OP", op)
+    found = same(graph("float[6,2,4,5] x", "float[6,2,4,5] y", body, **SHAPES, mask=mask), bits=True)
+    assert found.ops == ["Softmax", op, "Sigmoid"] and found.gpu() == (["Reshape", op, "Reshape"], [])
+    node = found.rewritten.graph.producer["w"]
+    assert list(found.rewritten.graph.initializers[node.inputs[1]].dims) == narrow
+    assert found.rewritten.rewrites.tensors == {"u": ["m"], "v": ["w"]}
+
+
+@covers(
+    "case 2 where another layer reads a tensor between, where sizes are not known or scales of the model's own differ"
+)
+@pytest.mark.parametrize("change", ["reader", "size", "scale"])
+def test_not_case_2(change: str) -> None:
+    body, outputs = pair("x", "q") + MASK.replace("OP", "Add"), "float[6,2,4,5] y"
+    if change == "reader":
+        body, outputs = body + "other = Relu (u)\n", outputs + ", float[1,6,2,4,5] other"
+    if change == "scale":
+        body = body.replace("u = Reshape (m,", pair("m", "n", "s2") + "u = Reshape (n,").replace(
+            "v = Add (u,", pair("u", "o") + "v = Add (o,"
+        )
+    sizes = "float[6,2,4,5] x" if change != "size" else "float[n,2,4,5] x"
+    arrays = {"s2": np.float32(1 / 64)} if change == "scale" else {}
+    found = both(graph(sizes, outputs, body, **SHAPES, mask=weights(1, 1, 6, 1, 4, 5), **arrays))
+    assert "D6" not in found.rules and "Add" in found.gpu()[1]

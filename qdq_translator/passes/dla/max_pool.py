@@ -137,7 +137,7 @@ def _reduction(rewriter: Rewriter, node: Node) -> None:
         return
     over_channels = axes == {1} and kept
     if not axes or not (over_channels or axes <= {2, 3}):
-        rewriter.leave(node, "it reduces other axes than H and W, or the channels and leaves them with a size of 1")
+        rewriter.leave(node, "it reduces other axes than H and W, or than the channels alone with keepdims")
         return
     row, order = Row(rewriter, node), [0, 2, 1, 3]
     if node.is_op("ReduceMin"):

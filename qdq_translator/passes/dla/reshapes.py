@@ -1,11 +1,17 @@
-"""Rule D6: Flatten, Squeeze and Unsqueeze become Reshape, which is a Shuffle that the DLA has.
+"""Rule D6: Flatten, Squeeze and Unsqueeze become Reshape, which is a Shuffle that the DLA has; what stands between two Reshapes
+of more dimensions works without them.
 
 1. `Flatten`, `Squeeze`, `Unsqueeze` of a float tensor -> `Reshape` to the same sizes; an unchanged first dimension is
    written as 0, so that any batch size still works.
 
+2. `Reshape -> Add, Mul, ... with a constant -> Reshape` of more than four dimensions, where the second one leads back to the shape
+   in front of the first (a mask for windows of attention, Swin) -> the operator on that shape, with the constant in it. Axes
+   along which the constant has one value have a size of 1.
+
 The Reshape keeps the names of node and tensors; scales pass through it as before (rule S3).
 
-Not: where more than one size behind the first is unknown. A Reshape from or to other than four dimensions still does not
+Not: where more than one size behind the first is unknown; case 2 where another layer reads a tensor between, where sizes are
+not known or scales of the model's own differ. A Reshape from or to other than four dimensions still does not
 run on the DLA (limit H1); rule D5 takes care of those in front of fully connected layers.
 """
 
@@ -13,6 +19,10 @@ from __future__ import annotations
 
 from typing import Optional
 
+import numpy as np
+
+from qdq_translator import operators
+from qdq_translator.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.types import Dim
 
@@ -42,3 +52,40 @@ def apply(rewriter: Rewriter) -> None:
             rewriter.leave(node, "the sizes of its output are not known")
             continue
         rewriter.replace(RULE, node, [rewriter.reshape(source, target, sizes, node.name)])
+    for node in rewriter.nodes(*operators.ELEMENTWISE):
+        if "E2" in rewriter.rejected_by(node):
+            _between(rewriter, node)
+
+
+def _between(rewriter: Rewriter, node: Node) -> None:
+    """Case 2."""
+    graph, scales, made = rewriter.graph, rewriter.scales, node.outputs[0]
+    inputs = [name for name in node.inputs if not graph.is_constant(name)]
+    first = graph.producer.get(inputs[0]) if len(inputs) == 1 else None
+    last = graph.only_consumer(made)
+    if first is None or last is None or not first.is_op(*operators.VIEWS) or not last.is_op(*operators.VIEWS):
+        return
+    source, wide, target = first.inputs[0], first.outputs[0], last.outputs[0]
+    shape, shapes = rewriter.types.static_shape(wide), [rewriter.types.static_shape(n) for n in (source, target)]
+    own = {scales.value(name) for name in (source, wide)}, {scales.value(name) for name in (made, target)}
+    alone = graph.only_consumer(wide) is node and not {wide, made} & graph.outputs.keys()
+    if shape is None or shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) > 4 or not alone:
+        return
+    if any(len(values - {None}) > 1 for values in own):
+        return
+    rewriter.afford(node.name, *shape)
+    before = [Node(n.op_type, n.inputs, n.outputs, n.name) for n in (first, node, last)]
+    for index, name in enumerate(node.inputs):
+        values = graph.array(name)
+        if values is not None:
+            values = np.broadcast_to(values, shape).reshape(shapes[0])
+            for axis in range(values.ndim):
+                one = values.take([0], axis)
+                values = one if np.array_equal(np.broadcast_to(one, values.shape), values) else values
+            graph.set_input(node, index, rewriter.constant(f"{name}_narrow", values))
+    graph.remove(first)
+    graph.remove(last)
+    rewriter.network.merge_tensor(wide, source)
+    graph.rename_output(node, made, target)
+    rewriter.network.merge_tensor(made, target)
+    rewriter.note(RULE, before, [node], {wide: [source], made: [target]})
