@@ -199,7 +199,6 @@ _READ_ELSEWHERE = {
     ("passes/opset.py", "num_outputs"): "in which opset it exists is the matter there",
     ("passes/dla/resize.py", "keep_aspect_ratio_policy"): "of sizes, which only that rewrite takes",
     ("passes/dla/resize.py", "axes"): "of sizes, which only that rewrite takes",
-    ("passes/dla/spatial_mean.py", "keepdims"): "the only rewrite of a ReduceMean",
     ("parser_network.py", "axes"): "whether an older opset leaves it out",
     ("passes/dla/resize.py", "antialias"): "of Resize, and only where it is refused",
     ("targets/dla/checks.py", "size"): "of LRN, the only one that reads it",
