@@ -7,12 +7,14 @@ report cost a translation.
 
 The baseline loads the explicit and the stripped model from their files and runs them on the same samples, once with ONNX
 Runtime's default optimizations and once, as verify does, without; its threads do not spin, as in verify. Processor time of one
-process, the least of the repeats: on a machine that does other things as well, wall time says little.
+process, the least of the repeats: on a machine that does other things as well, wall time says little. All take turns, and a ratio is
+the median of those of each turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from pathlib import Path
 from typing import Callable
@@ -34,12 +36,18 @@ from qdq_translator.verification import verify
 
 def best(action: Callable[[], object], repeats: int) -> float:
     """Seconds of processor time of the run that took least."""
-    seconds = []
+    return min(in_turn({"": action}, repeats)[""])
+
+
+def in_turn(actions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of processor time of each run. All take their turn before one comes again, so that another load hits all of them."""
+    seconds: dict[str, list[float]] = {what: [] for what in actions}
     for _ in range(repeats):
-        start = time.process_time()
-        action()
-        seconds.append(time.process_time() - start)
-    return min(seconds)
+        for what, action in actions.items():
+            start = time.process_time()
+            action()
+            seconds[what].append(time.process_time() - start)
+    return seconds
 
 
 def run_both(paths: list[Path], data: np.ndarray, optimize: bool) -> None:
@@ -76,6 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     networks.add_arguments(parser)
     parser.add_argument("--sensitivity", action="store_true", help="this alone, against one pass over the samples")
+    parser.add_argument("--per_layer", action="store_true", help="verify --per_layer too")
     options = parser.parse_args()
     print(machine())
     with networks.prepared(options) as made:
@@ -84,22 +93,23 @@ def main() -> None:
             return
         both, data = [made.model, made.files.model], made.data
         asked = {"model": str(made.model), "translation": str(made.files.folder), "inputs": str(made.inputs)}
-        fast = best(lambda: run_both(both, data, True), options.repeats)
-        plain = best(lambda: run_both(both, data, False), options.repeats)
-        ours = best(lambda: verify(Options(**asked)), options.repeats)
-        layers = best(lambda: verify(Options(**asked, per_layer=True)), 1)
+        ways: dict[str, Callable[[], object]] = {
+            "ONNX Runtime, optimized": lambda: run_both(both, data, True),
+            "ONNX Runtime, unoptimized": lambda: run_both(both, data, False),
+            "verify": lambda: verify(Options(**asked)),
+        }
+        if options.per_layer:
+            ways["verify --per_layer"] = lambda: verify(Options(**asked, per_layer=True))
+        taken = in_turn(ways, options.repeats)
         again = made.model.with_name("again")
         translating = best(lambda: translate(made.model).save(again), options.repeats)
         found = translate(made.model)
         digests = best(lambda: contents(found.graph, found.cache.to_text(), "", {}), options.repeats)
+    fast, plain = (taken[f"ONNX Runtime, {how}"] for how in ("optimized", "unoptimized"))
     print(f"{options.network}, {options.samples} samples       processor   x optimized   x unoptimized")
-    for what, seconds in (
-        ("ONNX Runtime, optimized", fast),
-        ("ONNX Runtime, unoptimized", plain),
-        ("verify", ours),
-        ("verify --per_layer", layers),
-    ):
-        print(f"{what:<28}{seconds:>9.2f} s{seconds / fast:>12.2f}{seconds / plain:>16.2f}", flush=True)
+    for what, seconds in taken.items():
+        times = (statistics.median(one / other for one, other in zip(seconds, base)) for base in (fast, plain))
+        print(f"{what:<28}{min(seconds):>9.2f} s{next(times):>12.2f}{next(times):>16.2f}", flush=True)
     print(f"digests of the set: {digests:.3f} s, {100 * digests / translating:.1f}% of translating and writing it")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -15,11 +16,16 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import workers
+from qdq_translator import TranslateOptions, translate, workers
 from qdq_translator.cli import main
+from qdq_translator.commands.tune import Options as TuneOptions
+from qdq_translator.commands.verify import Options as VerifyOptions
 from qdq_translator.errors import UsageError, UserError
-from qdq_translator.simulate.evaluation import evaluation
+from qdq_translator.progress import silent
+from qdq_translator.simulate.evaluation import Evaluation, evaluation
 from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
+from qdq_translator.tune.run import tune
+from qdq_translator.verification import verify
 from qdq_translator.workers.local import MOST_DEATHS, Processes
 from qdq_translator.workers.packing import pack, unpack
 from qdq_translator.workers.work import InProcess, Work, shards
@@ -175,6 +181,37 @@ def test_calibration_is_the_same_with_one_and_two_workers(tmp_path: Path) -> Non
         )
     for path in sorted((tmp_path / "1").iterdir()):
         assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name
+
+
+def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, bytes]:
+    """What `verify`, `translate --calibrate` and `tune` make."""
+    asked = VerifyOptions(model=str(MODEL), translation=str(translated), inputs=str(DATA), samples=40)
+    verified = verify(dataclasses.replace(asked, audit=True, sensitivity=True, per_layer=True), where=where)
+    base = TranslateOptions(target="orin-dla", platform="jetpack-6.2")
+    calibrating = dataclasses.replace(base, calibrate=str(DATA), calibrate_samples=40)
+    files = translate(MODEL, calibrating, where=where).save(folder)
+    search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, evaluations=6)
+    found = tune(dataclasses.replace(search, output_dir=str(folder)), base, where, silent)
+    assert found.results["evaluations"] > 3
+    del verified["sensitivity"]["seconds"], found.results["seconds"], found.results["command"]
+    return {
+        "verify": json.dumps(verified).encode(),
+        "tune": json.dumps(found.results).encode() + found.translation.cache.to_text().encode(),
+        **{path.name: path.read_bytes() for path in files if path.exists()},
+    }
+
+
+def test_1_2_and_16_workers_and_a_cluster_give_the_same_bytes(translated: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    alone = _everything(Evaluation(InProcess(1)), translated, tmp_path / "1")
+    assert len(alone) > 6
+    for number in (2, 16):
+        with evaluation(number) as where:
+            assert _everything(where, translated, tmp_path / str(number)) == alone, f"{number} workers"
+    with dask_cluster(2, {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}) as (address, _):
+        stack, where = connected(address)
+        with stack:
+            assert _everything(where, translated, tmp_path / "cluster") == alone
 
 
 def test_wrong_usage() -> None:

@@ -21,7 +21,7 @@ between Casts. Q/DQ per channel needs opset 13; older models are converted.
 
 from __future__ import annotations
 
-from typing import Mapping, Optional
+from typing import Iterator, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -46,6 +46,8 @@ from qdq_translator.types import TensorTypes
 PER_CHANNEL_OPSET = 13
 FLOAT16_OPSET = 19
 _SMALLEST_FLOAT16 = 2.0**-14
+_BLOCK = 2**16
+"""Values computed at a time."""
 
 
 # What became of an entry of the cache ...
@@ -284,22 +286,34 @@ def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
     bit (rule 2 of the module); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all normal
     float16 numbers."""
     rows = OutputChannels(axis).rows(values)
-    amax = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
+    amax = np.maximum(rows.max(axis=1, initial=0), -rows.min(axis=1, initial=0)).astype(np.float32)
     dtype: np.dtype = np.dtype(np.float32)
     if values.dtype == np.float16 and np.all((amax == 0) | (amax / INT8_MAX >= _SMALLEST_FLOAT16)):
         dtype = np.dtype(np.float16)
     first = (amax / np.float32(INT8_MAX)).astype(dtype)
     first[(amax == 0) | (first < np.finfo(dtype).tiny)] = 1
+    tried = (first, np.nextafter(first, dtype.type(0)), np.nextafter(first, dtype.type(np.inf)))
     best = first.copy()
-    open_ = np.ones(len(rows), bool)
-    down, up = np.nextafter(first, dtype.type(0)), np.nextafter(first, dtype.type(np.inf))
-    for scale in (first, down, up):
-        chosen = np.flatnonzero(open_)
-        if not len(chosen):
-            break
-        step = scale[chosen, None].astype(np.float32)
-        codes = np.clip(np.rint(rows[chosen].astype(np.float32) / step), -INT8_MAX, INT8_MAX)
-        same = ((codes * step).astype(values.dtype) == rows[chosen]).all(axis=1)
-        best[chosen[same]] = scale[chosen[same]]
-        open_[chosen[same]] = False
+    for block in blocks(rows):
+        open_ = np.arange(len(rows))[block]
+        for scale in tried:
+            if not len(open_):
+                break
+            given = rows[open_] if len(open_) < len(rows[block]) else rows[block]
+            step = scale[open_, None].astype(np.float32)
+            codes = given.astype(np.float32)
+            codes /= step
+            np.clip(np.rint(codes, codes), -INT8_MAX, INT8_MAX, codes)
+            codes *= step
+            same = (codes.astype(values.dtype, copy=False) == given).all(axis=1)
+            best[open_[same]] = scale[open_[same]]
+            open_ = open_[~same]
     return best
+
+
+def blocks(rows: np.ndarray) -> Iterator[slice]:
+    """Of rows, so many as a processor's cache holds: what is computed from a whole weight in several steps would lie in memory in
+    between, which costs more than the steps."""
+    size = max(1, _BLOCK // max(1, rows.shape[1]))
+    for start in range(0, len(rows), size):
+        yield slice(start, start + size)

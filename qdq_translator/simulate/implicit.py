@@ -27,7 +27,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-from qdq_translator.explicit.restore import is_unary_marker, weight_scales
+from qdq_translator.explicit.restore import blocks, is_unary_marker, weight_scales
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
@@ -192,7 +192,7 @@ class _Builder:
                 one = has_one_scale(node, index, rank, self.types.rank(node.inputs[1 - index]))
                 key = (name, None if one else channels)
                 if key not in done:
-                    rounded = rounded_weight(values.astype(np.float32), key[1], self.options.rounding)
+                    rounded = rounded_weight(values.astype(np.float32, copy=False), key[1], self.options.rounding)
                     done[key] = graph.add_initializer(graph.unique_name(f"{name}_int8"), rounded)
                 graph.set_input(node, index, done[key])
 
@@ -414,12 +414,13 @@ def rounded_weight(values: np.ndarray, channels: Optional[OutputChannels], round
     """The weight as INT8 layers see it (rule 3): same shape and dtype. channels: None for one scale for all of it."""
     rows = values.reshape(1, -1) if channels is None else channels.rows(values)
     scale = weight_scales(rows, 0).astype(np.float32)[:, None]
-    codes = rows.astype(np.float32)
-    codes /= scale
-    if rounding == "away":
-        codes = np.sign(codes) * np.floor(np.abs(codes) + np.float32(0.5))
-    np.rint(codes, codes)
-    np.clip(codes, -INT8_MAX, INT8_MAX, codes)
-    codes *= scale
-    made = codes.astype(values.dtype, copy=False)
+    made = np.empty(rows.shape, values.dtype)
+    for block in blocks(rows):
+        codes = rows[block].astype(np.float32)
+        codes /= scale[block]
+        if rounding == "away":
+            codes = np.sign(codes) * np.floor(np.abs(codes) + np.float32(0.5))
+        np.clip(np.rint(codes, codes), -INT8_MAX, INT8_MAX, codes)
+        codes *= scale[block]
+        made[block] = codes
     return made.reshape(values.shape) if channels is None else channels.unrolled(made, values.shape)
