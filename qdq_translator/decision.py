@@ -35,8 +35,9 @@ class Decision:
 
 def context_of(network: Network, scales: ScaleTable, settings: Settings) -> Context:
     """What scale rules work with."""
-    derived, withheld = tuple(network.derived), frozenset(network.withheld)
-    return Context(network.graph, network.types, scales, settings.policy, derived, withheld)
+    return Context(
+        network.graph, network.types, scales, settings.policy, tuple(network.derived), dict(network.withheld)
+    )
 
 
 def decide(
@@ -62,7 +63,8 @@ def decide(
         followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
     kept = kept_layers(settings.keep_fp16, (node.name for node in graph.nodes), followed)
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
-    plan = stay_higher(make_plan(graph, types, scales, kept), refused, REFUSED_CURE)
+    floats = {tensor: why for tensor, why in context.withheld.items() if why}
+    plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
     dla = costs = None
     if settings.hardware.generation:
         dla = judge(context, plan, settings.hardware)

@@ -81,12 +81,14 @@ def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnosti
 @record(frozen=True)
 class Stage:
     """One rule that rewrites, for whoever is to prove it (`--prove`): its name, what it applied, and the graph before and
-    after it, each a model without weights and the weights, which are not copied."""
+    after it, each a model without weights and the weights, which are not copied. error: by how much the rule may change values
+    up to 1."""
 
     rule: str
     applied: tuple[Applied, ...]
     before: Picture
     after: Picture
+    error: float = 0.0
 
 
 class Network:
@@ -107,7 +109,7 @@ class Network:
         self.applied: list[Applied] = []
         self.stages: list[Stage] = []
         self.derived: list[DerivedScale] = []
-        self.withheld: set[str] = set()
+        self.withheld: dict[str, str] = {}
         self.users: frozenset[str] = frozenset()
         """The tensors of the user's model, before its quantizers go."""
         self.opset_given = graph.opset()
@@ -144,11 +146,14 @@ class Network:
         if old in self.trained:
             self.trained[new] = self.trained.pop(old)
         if old in self.withheld:
-            self.withheld.remove(old)
-            self.withheld.add(new)
+            self.withheld[new] = self.withheld.pop(old)
         self._was_called[new] = self._was_called.get(old, old)
         self._renamed_tensors[old] = new
         self._renamed_tensors.pop(new, None)
+
+    def withhold(self, *tensors: str, why: str = "") -> None:
+        """These tensors get no scale by inference: because they stand for a graph output (rule S2), or else `why`."""
+        self.withheld.update(dict.fromkeys(tensors, why))
 
     def merge_tensor(self, gone: str, kept: str) -> None:
         """What reads `gone`, which nothing makes any more, reads `kept`, which holds the same values. The scale of `gone`
@@ -161,8 +166,8 @@ class Network:
         else:
             self.scales.rename(gone, kept)
         if gone in self.withheld:
-            self.withheld.remove(gone)
-            self.withheld.update([] if constant else [kept])
+            why = self.withheld.pop(gone)
+            self.withheld.update({} if constant else {kept: why})
         self._renamed_tensors[gone] = kept
         self._renamed_tensors.pop(kept, None)
 

@@ -226,9 +226,9 @@ class TranslateOptions:
         default=False,
         nargs="?",
         type=str,
-        choices=("on", "list", "force"),
+        choices=("on", "list", "force", "approximate"),
         help="on a DLA target, rewrite operators that the DLA cannot run into ones that it can (force: on the target gpu "
-        "too; list: print the rules)",
+        "too; approximate: Erf as well, less than 0.0004 off, rule D22; list: print the rules)",
         group="Target",
     )
     dla_output: str = option(

@@ -114,12 +114,16 @@ def float_ends(node: Node, graph: Graph, types: TensorTypes) -> tuple[tuple[str,
 
 
 def make_plan(
-    graph: Graph, types: TensorTypes, scales: ScaleTable, kept: frozenset[str] = frozenset()
+    graph: Graph,
+    types: TensorTypes,
+    scales: ScaleTable,
+    kept: frozenset[str] = frozenset(),
+    floats: Optional[Mapping[str, str]] = None,
 ) -> list[LayerPlan]:
     """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
-    user did not keep the layer in FP16 (`kept`)."""
+    user did not keep the layer in FP16 (`kept`). floats: tensors that are not meant to have a scale, and why."""
     tails = _tails(graph, types, scales)
-    rows = (_plan_layer(node, graph, types, scales, tails) for node in graph.nodes)
+    rows = (_plan_layer(node, graph, types, scales, tails, floats or {}) for node in graph.nodes)
     return [_keep(row) if row.name in kept and row.precision != NO_PRECISION else row for row in rows]
 
 
@@ -153,7 +157,14 @@ def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, st
     return tails
 
 
-def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable, tails: dict[str, str]) -> LayerPlan:
+def _plan_layer(
+    node: Node,
+    graph: Graph,
+    types: TensorTypes,
+    scales: ScaleTable,
+    tails: Mapping[str, str],
+    floats: Mapping[str, str],
+) -> LayerPlan:
     inputs, outputs = float_ends(node, graph, types)
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
     if not inputs:
@@ -165,8 +176,11 @@ def _plan_layer(node: Node, graph: Graph, types: TensorTypes, scales: ScaleTable
     if not missing:
         reason = "every input and output has a scale"
         return LayerPlan(node.name, node.op_type, INT8, reason, inputs, outputs, macs=macs, weights=weights)
-    by_design = all(n in tails for n in missing)
-    if by_design:
+    by_design = all(n in tails or n in floats for n in missing)
+    wide = next((n for n in missing if n in floats), "") if by_design else ""
+    if wide:
+        reason = f"'{wide}' stays in floating point: {floats[wide]}"
+    elif by_design:
         end = tails[missing[-1]]
         verb = "makes" if missing[-1] == end else "only leads to"
         reason = f"{verb} the graph output '{end}', which has no scale of its own and stays float (rule S2)"

@@ -65,7 +65,7 @@ class Calibration:
 @record(frozen=True)
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
-    stands for or why there is none. rewrites: 'off', 'on' or 'force'. image_outputs: rule D16. assume_scales: a plan only, as
+    stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
     if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. refuted: rule
     that rewrites -> nodes (or EVERYWHERE) to which that found that it may not be applied."""
 
@@ -164,8 +164,10 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
 
 def _rewrites(value: Union[bool, str]) -> str:
     mode = value if isinstance(value, str) else "on" if value else "off"
-    if mode not in ("off", "on", "force"):
-        raise UsageError(f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list or force.")
+    if mode not in ("off", "on", "force", "approximate"):
+        raise UsageError(
+            f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list, force or approximate."
+        )
     return mode
 
 

@@ -102,7 +102,7 @@ def translate_part(
     network.scales.settle(options.on_conflict, diagnostics)
     for tensor, scale in scales.items():
         network.scales.infer(tensor, scale.value, scale.origin)
-    network.withheld.update(tensor for tensor in graph.tensors() if tensor not in scales)
+    network.withhold(*(tensor for tensor in graph.tensors() if tensor not in scales))
     decision = decide(network, context_of(network, network.scales, settings), settings, diagnostics)
     return _conclude(network, decision, options, settings, diagnostics, source, name)
 
@@ -134,7 +134,7 @@ def _conclude(
     if dla is not None and costs is not None:
         causes = with_milliseconds(causes, plan, dla, costs)
         if tried is not None and may_try and not settings.assume_scales:
-            causes = dataclasses.replace(causes, what_if=what_if_on_dla(decision, tried, tried.may_rewrite))
+            causes = dataclasses.replace(causes, what_if=what_if_on_dla(decision, tried, *tried.may_rewrite))
         if tried is not None:
             report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
     weights = check_weights(graph, types, network.trained)
@@ -249,7 +249,7 @@ class _Tried:
     ) -> None:
         self._model, self._network, self._given, self._now = model, network, given, now
         self._options, self._settings = options, settings
-        self._rewritten: Optional[Network] = None
+        self._rewritten: dict[str, Network] = {}
 
     def __call__(self, change: dict[str, Any]) -> Decision:
         """change: options and their values. Raises UserError as `translate` does."""
@@ -257,23 +257,23 @@ class _Tried:
         network, given = self._network, self._given
         like: Optional[Decision] = self._now
         if settings.rewrites != self._settings.rewrites:
-            if self._rewritten is None:
-                self._rewritten = _read(self._model, settings, Diagnostics())[0]
-            network, given, like = self._rewritten, self._rewritten.scales, None
+            if settings.rewrites not in self._rewritten:
+                self._rewritten[settings.rewrites] = _read(self._model, settings, Diagnostics())[0]
+            network = self._rewritten[settings.rewrites]
+            given, like = network.scales, None
         return decide(network, context_of(network, given.fork(), settings), settings, Diagnostics(), like=like)
 
     @property
     def rules(self) -> list[str]:
         """The rules that `--dla_rewrites` applied where it was tried."""
-        return list(dict.fromkeys(a.rule for a in self._rewritten.applied)) if self._rewritten is not None else []
+        return list(dict.fromkeys(a.rule for a in self._rewritten["on"].applied)) if "on" in self._rewritten else []
 
     @property
-    def may_rewrite(self) -> bool:
-        """It is not rewritten yet, and reading it once more costs little enough."""
-        if self._settings.rewrites != "off":
-            return False
+    def may_rewrite(self) -> tuple[bool, bool]:
+        """It is not rewritten yet, not with approximations, and reading it once more costs little enough."""
         sizes = (math.prod(tensor.dims) for tensor in self._network.graph.initializers.values())
-        return sum(sizes) <= _LARGEST_TRIED
+        small = sum(sizes) <= _LARGEST_TRIED
+        return small and self._settings.rewrites == "off", small and self._settings.rewrites in ("off", "on")
 
 
 def _data_scales(

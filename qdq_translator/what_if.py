@@ -15,14 +15,15 @@ def what_if_on_dla(
     now: Decision,
     decide_with: Callable[[dict[str, Any]], Decision],
     may_rewrite: bool,
+    may_approximate: bool,
 ) -> list[WhatIf]:
     """Single options that gain something, best first, then everything together, where that is more.
 
-    decide_with: what becomes of the model where options have other values. may_rewrite: whether `--dla_rewrites`, for which
-    the passes run again, is among them.
+    decide_with: what becomes of the model where options have other values. may_rewrite, may_approximate: whether
+    `--dla_rewrites`, for which the passes run again, is among them, and `--dla_rewrites approximate`.
     """
     base = _row((), now)
-    candidates = _candidates(now, may_rewrite)
+    candidates = _candidates(now, may_rewrite, may_approximate)
     singles: list[tuple[dict[str, Any], WhatIf]] = []
     for change in candidates:
         row = _row(tuple(flags_of(change)), decide_with(change))
@@ -38,7 +39,7 @@ def what_if_on_dla(
     return rows
 
 
-def _candidates(now: Decision, may_rewrite: bool) -> list[dict[str, Any]]:
+def _candidates(now: Decision, may_rewrite: bool, may_approximate: bool) -> list[dict[str, Any]]:
     """Options that are off and could matter here."""
     policy = now.context.policy
     changes: list[dict[str, Any]] = []
@@ -48,6 +49,8 @@ def _candidates(now: Decision, may_rewrite: bool) -> list[dict[str, Any]]:
         changes.append({"unify_scales": "max"})
     if now.dla is not None and now.dla.fallbacks and may_rewrite:
         changes.append({"dla_rewrites": True})
+    if now.dla is not None and may_approximate and any(layer.op == "Erf" for layer in now.dla.fallbacks):
+        changes.append({"dla_rewrites": "approximate"})
     return changes
 
 

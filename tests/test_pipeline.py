@@ -96,7 +96,7 @@ def test_all_that_names_a_tensor_or_a_node_follows() -> None:
     network.scales.observe("c", 0.5, Origin("Q1", "conv", "c"))
     network.scales.settle("max", network.diagnostics)
     network.scales.infer("y", 0.5, Origin("S3", "conv", "c"))
-    network.withheld.add("c")
+    network.withhold("c", why="small")
     network.applied.append(Applied("D1", (("conv", "Conv"),), ((conv, "Conv"),), {"gone": ["c"]}, ("c",)))
     network.leave(conv, "because")
     network.diagnostics.info("C2", "c", node="conv", tensor="c", data={"nodes": ["conv"], "tensors": {"gone": ["c"]}})
@@ -108,7 +108,7 @@ def test_all_that_names_a_tensor_or_a_node_follows() -> None:
     assert conv.name == "conv_2" and graph.producer["e"] is conv
     assert network.scales["e"].origin == Origin("Q1", "conv_2", "e") and "c" not in network.scales
     assert network.scales["y"].origin == Origin("S3", "conv_2", "e")
-    assert network.withheld == {"e"} and network.reasons == {"conv_2": "because"}
+    assert network.withheld == {"e": "small"} and network.reasons == {"conv_2": "because"}
     assert network.applied[0].as_dict() == {
         "rule": "D1",
         "before": [{"node": "conv", "op": "Conv"}],

@@ -140,7 +140,7 @@ class DataScales:
         _cover(trial, note)
         outputs = [
             name
-            for name in (*context.graph.outputs, *sorted(context.withheld))
+            for name in (*context.graph.outputs, *sorted(name for name, why in context.withheld.items() if not why))
             if self._wanted.outputs and name not in context.scales and context.types.is_float(name)
         ]
         tensors = [name for name in graph_tensors(context.graph) if name in {*wanted, *outputs}]

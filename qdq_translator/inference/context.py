@@ -63,8 +63,8 @@ class DerivedScale:
 class Context:
     """Rules read through `scale` and write through `give`, which keeps rules S1 and S2.
 
-    derived: scales of tensors that rewrites for the DLA made. withheld: tensors that stand for a graph output, so that
-    rule S2 holds for them.
+    derived: scales of tensors that rewrites for the DLA made. withheld: tensors that get no scale by inference, and why; ''
+    where they stand for a graph output, so that rule S2 holds for them.
     """
 
     graph: Graph
@@ -72,7 +72,7 @@ class Context:
     scales: ScaleTable
     policy: Policy
     derived: tuple[DerivedScale, ...] = ()
-    withheld: frozenset[str] = frozenset()
+    withheld: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def for_dla(self) -> bool:

@@ -1,6 +1,6 @@
 """Rule S8 for what multiplies x by its own gate, with `--infer_mul_scales`: SiLU `x * sigmoid(x)`, Swish `x * sigmoid(b * x)`,
-HardSwish (the operator, or `x * HardSigmoid(x)`) and GELU (the operator, or `x * (1 + erf(x / c))`, which half makes GELU of). The
-ranges of input and output determine each other.
+HardSwish (the operator, or `x * HardSigmoid(x)`) and GELU (the operator, or `x * (1 + erf(x / c))`, which half makes GELU of; in
+the forms that rules D9 and D22 give it as well). The ranges of input and output determine each other.
 
 Backward, `amax_x` is the positive solution of `x * gate(x) = amax_y`: above it y would exceed its own range. Inputs below
 `-amax_x` saturate and come out as they do at `-amax_x` instead of nearly 0, which the note of the origin says. Forward,
@@ -13,14 +13,19 @@ from __future__ import annotations
 import math
 from typing import Callable, Optional
 
-from qdq_translator.graph import Node
+import numpy as np
+
+from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import Context
-from qdq_translator.operators import coefficients, is_exact_gelu
+from qdq_translator.operators import coefficients, epsilon, is_exact_gelu
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.records import record
 
 OPS = ("Mul", "HardSwish", "Gelu")
 NOTE = "exact; inputs below "
+ERF_LINEAR = 2 / math.sqrt(math.pi)
+ERF_CUBIC = ERF_LINEAR * 2 * 0.044715
+"""`Erf(x)` is nearly `Tanh(ERF_LINEAR * x + ERF_CUBIC * x**3)` (rule D22)."""
 
 
 @record(frozen=True)
@@ -95,18 +100,48 @@ def _gate(x: str, tensor: str, context: Context) -> Optional[tuple[list[Node], G
     nodes, gate = [maker], gate_of(maker) if not maker.is_op(*OPS) else None
     if maker.is_op("Add"):
         one, other = (graph.scalar(name) for name in maker.inputs)
-        erf = graph.producer.get(maker.inputs[0 if one is None else 1])
-        if 1.0 in (one, other) and erf is not None and erf.is_op("Erf"):
-            nodes, gate = [erf, maker], ONE_AND_ERF
+        erf = _error_function(maker.inputs[0 if one is None else 1], graph)
+        if 1.0 in (one, other) and erf:
+            nodes, gate = [*erf, maker], ONE_AND_ERF
     if gate is None or nodes[0].inputs[0] == x:
         return None if gate is None else (nodes, gate)
     before = graph.producer.get(nodes[0].inputs[0])
-    if before is None or not before.is_op("Mul", "Div") or x not in before.inputs:
+    factor = _factor(before, x, graph) if before is not None else None
+    return None if before is None or factor is None or not factor > 0 else ([before, *nodes], gate.of(factor))
+
+
+def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
+    """The constant by which `node` multiplies x and does nothing else: Mul, Div, or the Scale that rule D9 makes of them."""
+    if x not in node.inputs:
         return None
-    factor = graph.scalar(before.inputs[1 - before.inputs.index(x)])
-    if factor is None or not factor > 0 or (before.is_op("Div") and before.inputs[0] != x):
+    if node.is_op("BatchNormalization"):
+        factors, shifts, means, variances = (graph.array(name) for name in node.inputs[1:5])
+        plain = epsilon(node) == 0 and means is not None and variances is not None and shifts is not None
+        if factors is None or not plain or np.ptp(factors) or np.any(shifts) or np.any(means) or np.any(variances != 1):
+            return None
+        return float(factors[0])
+    value = graph.scalar(node.inputs[1 - node.inputs.index(x)]) if node.is_op("Mul", "Div") else None
+    if value is None or (node.is_op("Div") and node.inputs[0] != x):
         return None
-    return [before, *nodes], gate.of(1 / factor if before.is_op("Div") else factor)
+    return 1 / value if node.is_op("Div") and value else value
+
+
+def _error_function(tensor: str, graph: Graph) -> list[Node]:
+    """The nodes that compute `tensor`, the error function of what the first of them reads; [] where it is something else."""
+    maker = graph.producer.get(tensor)
+    if maker is None or maker.is_op("Erf"):
+        return [maker] if maker is not None else []
+    product = graph.producer.get(maker.inputs[0]) if maker.is_op("Tanh") else None
+    factor = graph.producer.get(product.inputs[1]) if product is not None and product.is_op("Mul") else None
+    square = graph.producer.get(factor.inputs[0]) if factor is not None and factor.is_op("BatchNormalization") else None
+    if product is None or factor is None or square is None or not square.is_op("Mul"):
+        return []
+    constants = [graph.array(name) for name in factor.inputs[1:5]]
+    wanted = (ERF_CUBIC, ERF_LINEAR, 0.0, 1.0)
+    same = all(values is not None and np.allclose(values, number) for values, number in zip(constants, wanted))
+    return (
+        [square, factor, product, maker] if same and {*square.inputs, product.inputs[0]} == {square.inputs[0]} else []
+    )
 
 
 def forward(node: Node, context: Context) -> bool:
@@ -124,9 +159,10 @@ def backward(node: Node, context: Context) -> bool:
     if found is None or value is None or not context.lacks(found[0]):
         return False
     x, makers, gate = found
-    way = [*makers, node]
-    others = [reader for reader in context.graph.consumers(x) if reader is not node and reader is not way[0]]
-    if others or any(context.graph.only_consumer(one.outputs[0]) is not two for one, two in zip(way, way[1:])):
+    graph, inside = context.graph, {id(one) for one in (*makers, node)}
+    between = [one.outputs[0] for one in makers]
+    readers = [reader for name in (x, *between) for reader in graph.consumers(name)]
+    if any(name in graph.outputs for name in between) or any(id(reader) not in inside for reader in readers):
         return False  # they see the clipped values too, and nothing bounds what they make of them
     amax = gate.inverse(value * INT8_MAX)
     note = f"{NOTE}{-amax:.4g} saturate and come out as {gate.product(-amax) + 0.0:.3g}"

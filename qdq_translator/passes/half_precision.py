@@ -130,7 +130,7 @@ def _before_output(network: Network, value: ValueInfoProto) -> _Border:
     cast = Node("Cast", [inside], [name], graph.node_name(f"{inside}_cast"), to=value.type.tensor_type.elem_type)
     graph.insert_after(cast, producer)
     if name not in network.scales:
-        network.withheld.add(inside)
+        network.withhold(inside)
     return _border(cast, value, "output")
 
 

@@ -73,7 +73,7 @@ def _rewrite(network: Network, node: Node, sizes: list[int], flat: dict[str, str
     for reader in readers:
         graph.replace_use(reader, inside, target)
     if target in graph.outputs and target not in network.scales:
-        network.withheld.add(inside)  # rule S2: it stands for the graph output
+        network.withhold(inside)  # rule S2: it stands for the graph output
 
 
 def _reshape(graph: Graph, source: str, target: str, sizes: list[int]) -> Node:

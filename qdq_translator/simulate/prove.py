@@ -91,7 +91,7 @@ def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: 
         before = after or _Side(stage.before, shapes)  # a stage begins where the one before it ended
         after = _Side(stage.after, shapes)
         for nodes in _pieces(before, after):
-            what = _compare(before, after, nodes, scales)
+            what = _compare(before, after, nodes, scales, stage.error)
             if what:
                 found.append(Refuted(stage.rule, _origin(stage.applied, nodes[0]), what))
         if found:
@@ -215,8 +215,10 @@ def _inputs(side: _Side, nodes: Iterable[Node]) -> set[str]:
 # ---------------------------------------------------------------- two models and their numbers
 
 
-def _compare(before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], scales: Mapping[str, float]) -> str:
-    """'', or in what the piece after the rule differs from the piece before it."""
+def _compare(
+    before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], scales: Mapping[str, float], allowed: float
+) -> str:
+    """'', or in what the piece after the rule differs from the piece before it; allowed: what it may, of values up to 1."""
     made = {name for node in piece[1] for name in node.outputs}
     inside = {id(node) for node in piece[0]}
     outputs = [
@@ -246,7 +248,7 @@ def _compare(before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], 
         inferred, made_so = before.sizes(name), results[0][0][name].shape
         if inferred not in (None, made_so):
             return f"'{name}' has the shape {list(made_so)}, not {list(inferred or ())}"
-        what = _difference(name, [r[name] for r in results[0]], [r[name] for r in results[1]])
+        what = _difference(name, [r[name] for r in results[0]], [r[name] for r in results[1]], TOLERANCE + allowed)
         if what:
             return what
     return ""
@@ -256,7 +258,7 @@ def _is_read(side: _Side, name: str, inside: set[int]) -> bool:
     return name in side.graph.outputs or any(id(reader) not in inside for reader in side.graph.consumers(name))
 
 
-def _difference(name: str, want: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> str:
+def _difference(name: str, want: Sequence[np.ndarray], got: Sequence[np.ndarray], tolerance: float) -> str:
     usual = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in want[:_USUAL]), default=0.0)
     for one, other in zip(want, got):
         if one.size != other.size:
@@ -266,7 +268,7 @@ def _difference(name: str, want: Sequence[np.ndarray], got: Sequence[np.ndarray]
         largest = max(usual, float(np.abs(one[finite]).max(initial=0)))
         both = finite & np.isfinite(other)
         wrong = float(np.abs(one[both] - other[both]).max(initial=0))
-        if wrong > TOLERANCE * largest:
+        if wrong > tolerance * largest:
             return f"'{name}' differs by {wrong:.3g} where the largest value is {largest:.3g}"
         if not np.array_equal(one[~finite], other[~finite], equal_nan=True) or not np.isfinite(other[finite]).all():
             return f"'{name}' is not finite where it was, or is where it was not"

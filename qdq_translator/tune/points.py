@@ -89,8 +89,8 @@ def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
             yield {"unify_scales": how}
         for bits in BITS:
             yield {"unify_scales": "max", "max_bits_lost": bits}
-        for value in (True, False):
-            yield {"dla_rewrites": value}
+        for rewrites in (True, "approximate", False):
+            yield {"dla_rewrites": rewrites}
     if base.calibrate is not None:
         for method in CALIBRATE_METHODS:
             yield {"calibrate_method": method}

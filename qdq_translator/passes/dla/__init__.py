@@ -2,7 +2,7 @@
 
 Each module has `RULE` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
 docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D8 say what else, and why.
-Every rewrite computes the same function in float.
+Every rewrite computes the same function in float; D22, which has to be asked for, nearly the same.
 
 Scales: tensors that stay keep theirs. A new tensor gets one by the rule's own words, with the rule as its origin: at once
 where it follows from the model's own scales, else while scales are inferred, as soon as its source has one.
@@ -27,6 +27,7 @@ from qdq_translator.passes.dla import (
     deconvolution,
     dense,
     depth_space,
+    error_function,
     hard_activations,
     identities,
     max_pool,
@@ -59,6 +60,7 @@ RULES = (
     reshapes,
     hard_activations,
     products,
+    error_function,
     sums,
     scales,
     pads,
@@ -89,7 +91,8 @@ NO_REWRITE = {
         _ROOT,
     ),
     **dict.fromkeys(("Sqrt", "LpPool", "GlobalLpPool"), "it is a root, and the DLA has none (limit O1)"),
-    **dict.fromkeys(("Erf", "Gelu"), "no layer of the DLA computes the error function exactly"),
+    "Erf": "no layer of the DLA computes the error function exactly (--dla_rewrites approximate makes a Tanh of it)",
+    "Gelu": "no layer of the DLA computes the error function exactly",
     **dict.fromkeys(
         ("Log", "Softplus", "LogSoftmax", "ReduceLogSum", "ReduceLogSumExp"),
         "it is a logarithm, and the DLA has none (limit O1)",
@@ -235,7 +238,9 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
             network.end_of_pass()
             if seen is not None:
                 now = _picture(network.graph)
-                network.stages.append(Stage(module.RULE, tuple(network.applied[known:]), seen, now))
+                network.stages.append(
+                    Stage(module.RULE, tuple(network.applied[known:]), seen, now, getattr(module, "ERROR", 0.0))
+                )
                 seen = now
             applied = network.applied[known:]
             renamed = {old: new for a in applied for old, new in a.tensors.items()}

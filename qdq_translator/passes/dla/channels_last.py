@@ -324,7 +324,7 @@ def _exit(
         graph.replace_use(reader, lifted, output)
     if output in graph.outputs:
         rewriter.inherit(RULE, lifted, output, node, "the same values in another order")
-        rewriter.network.withheld.update(layer.inputs[0] for layer in made)
+        rewriter.network.withhold(*(layer.inputs[0] for layer in made))
     else:
         rewriter.derive(RULE, lifted, output, node, note="the same values in another order")
     after += made

@@ -281,7 +281,7 @@ def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], afte
     note = "the same values as its Reshape's output"
     if output in graph.outputs:
         rewriter.inherit(RULE, lifted, output, node, note)
-        rewriter.network.withheld.add(lifted)
+        rewriter.network.withhold(lifted)
     else:
         rewriter.derive(RULE, lifted, output, node, note=note)
     after.append(shape)
