@@ -88,11 +88,11 @@ class FilePart:
         self._check()
         return read_file(self._path, self._offset, self._length)
 
-    def read_into(self, buffer: memoryview) -> None:
-        """The same, into memory of that length."""
+    def read_into(self, buffer: memoryview, skipped: int = 0) -> None:
+        """As many bytes as the buffer holds, behind the first `skipped`."""
         self._check()
         with opened(self._path) as file:
-            file.seek(self._offset)
+            file.seek(self._offset + skipped)
             fill(file, buffer)
 
     def _check(self) -> None:

@@ -252,10 +252,11 @@ class _DataFiles:
         part, errors = self._part(tensor)
         element = dtype
 
-        def values() -> np.ndarray:
-            made = np.empty(dims, element)
+        def values(rows: slice) -> np.ndarray:
+            first, behind, _ = rows.indices(dims[0])
+            made = np.empty((behind - first, *dims[1:]), element)
             with errors():
-                part.read_into(made.reshape(-1).view(np.uint8).data)
+                part.read_into(made.reshape(-1).view(np.uint8).data, first * math.prod(dims[1:]) * element.itemsize)
             return made
 
         _take_in(tensor, b"")
@@ -348,7 +349,7 @@ def write_graph(
         for tensor, head, size in zip(tensors, heads, sizes):
             file.write(_INITIALIZER_TAG + varint(size) + head)
             if isinstance(tensor, Weight):
-                file.write(tensor.raw())
+                file.writelines(tensor.raw())
 
 
 def _head(tensor: Initializer) -> bytes:
@@ -382,6 +383,6 @@ def _write_data(tensors: list[Initializer], path: Path, location: str) -> list[I
             pointer.data_location = TensorProto.EXTERNAL
             for key, value in (("location", location), ("offset", file.tell()), ("length", length)):
                 pointer.external_data.add(key=key, value=str(value))
-            file.write(tensor.raw() if isinstance(tensor, Weight) else tensor.raw_data)
+            file.writelines(tensor.raw() if isinstance(tensor, Weight) else [tensor.raw_data])
             pointers.append(pointer)
     return pointers

@@ -45,6 +45,17 @@ class QuantParams:
     def code_range(self) -> tuple[int, int]:
         return RANGES[self.dtype]
 
+    def holds(self, amax: np.ndarray) -> bool:
+        """Whether no value saturates, nor becomes the code -128: amax as of `largest`."""
+        return self.dtype == "int8" and self.centred and bool(np.all(amax <= 127.25 * self.scale.astype(np.float64)))
+
+    def of(self, rows: slice) -> QuantParams:
+        """For some rows of a tensor's first axis."""
+        if self.axis != 0 or not self.scale.ndim:
+            return self
+        zero_point = self.zero_point[rows] if self.zero_point.ndim else self.zero_point
+        return QuantParams(self.scale[rows], zero_point, self.dtype, 0, self.real)
+
     def same_grid(self, other: QuantParams) -> bool:
         """Equal scales and zero points, bit for bit."""
         return (
@@ -104,21 +115,41 @@ def alike(matrices: Iterable[tuple[_Whose, np.ndarray]]) -> Iterator[list[tuple[
     yield from groups.values()
 
 
+def largest(values: np.ndarray, axis: Optional[int]) -> np.ndarray:
+    """The largest magnitude for each place along `axis`, or of all for None; NaN where there is one. 0 where there are no values."""
+    others = None if axis is None else tuple(a for a in range(values.ndim) if a != axis)
+
+    def of(part: np.ndarray) -> np.ndarray:
+        return np.asarray(np.maximum(part.max(axis=others, initial=0), -part.min(axis=others, initial=0)))
+
+    if axis != 0 or values.size <= _AT_ONCE:
+        return of(values)
+    step = max(1, len(values) * _AT_ONCE // values.size)
+    return np.concatenate([of(values[first : first + step]) for first in range(0, len(values), step)])
+
+
 def quantize(
-    real: np.ndarray, params: QuantParams, low: Optional[int] = None, high: Optional[int] = None
+    real: np.ndarray,
+    params: QuantParams,
+    low: Optional[int] = None,
+    high: Optional[int] = None,
+    amax: Optional[np.ndarray] = None,
 ) -> np.ndarray:
     """Real -> codes as ONNX QuantizeLinear: divide in float32, round half to even, add zero point, saturate.
 
-    `low`/`high` tighten the saturation. Result: the params' dtype, the shape of `real`.
+    `low`/`high` tighten the saturation. `amax`: what is `largest` along the params' axis, if it is known: what cannot saturate
+    is not clipped. Result: the params' dtype, the shape of `real`.
     """
     code_low, code_high = params.code_range
+    saturates = low is not None or high is not None or amax is None or not params.holds(amax)
 
     def codes(part: np.ndarray, scale: np.ndarray, zero_point: Optional[np.ndarray] = None) -> np.ndarray:
         scaled = np.asarray(np.divide(part, scale, dtype=np.float32))
         np.rint(scaled, out=scaled)
         if zero_point is not None:
             scaled += zero_point
-        np.clip(scaled, code_low if low is None else low, code_high if high is None else high, out=scaled)
+        if saturates:
+            np.clip(scaled, code_low if low is None else low, code_high if high is None else high, out=scaled)
         return scaled.astype(params.dtype)
 
     steps = [along(params.scale, params.axis, real.ndim)]

@@ -6,7 +6,8 @@ The final float weights (after folding) go through TensorRT's rule, per output c
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, NamedTuple, Optional
+import math
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from qdq_translator.operators import OutputChannels, has_one_scale, output_chann
 from qdq_translator.qparams import INT8_MAX, alike, tensorrt_weight_codes
 from qdq_translator.records import record
 from qdq_translator.types import TensorTypes
-from qdq_translator.weights import MADE_LATER, Weight, to_array
+from qdq_translator.weights import MADE_LATER, Initializer, Weight, to_array
 
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
@@ -71,26 +72,20 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
             for index, name in enumerate(node.inputs[:2]):
                 if name not in trained or name not in graph.initializers:
                     continue
-                tensor = graph.initializers[name]
-                values = to_array(tensor)
-                if not values.size:
+                tensor, codes = graph.initializers[name], trained[name].codes
+                dims = tuple(tensor.dims)
+                one_scale = has_one_scale(node, index, len(dims), types.rank(node.input(1 - index)))
+                channels = None if one_scale else output_channels(node, index, len(dims))
+                if not math.prod(dims) or (channels is None and not one_scale):
                     continue
-                if isinstance(tensor, Weight):  # which is asked for in a moment
-                    tensor.checksum(values)
-                one_scale = has_one_scale(node, index, values.ndim, types.rank(node.input(1 - index)))
-                channels = None if one_scale else output_channels(node, index, values.ndim)
-                if channels is None and not one_scale:
-                    continue
-                weight = values.reshape(1, -1) if channels is None else channels.rows(values)
-                case = _Case(len(found), name, node.name, trained[name], channels, weight)
+                case = _Case(len(found), name, node.name, trained[name], channels, dims)
                 found.append(None)
-                codes = trained[name].codes
-                if codes is None or tuple(codes.dims) != values.shape:
-                    found[case.place] = case.result(0, 0, None, note=_HIDDEN)
-                elif values.size < MADE_LATER:
-                    yield case, weight
+                if codes is None or tuple(codes.dims) != dims:
+                    found[case.place] = case.result(_Tally(), note=_HIDDEN)
+                elif math.prod(dims) < MADE_LATER:
+                    yield case, case.rows(to_array(tensor))
                 else:
-                    _check([(case, weight)], found)
+                    found[case.place] = case.result(_alone(case, tensor, codes))
 
     for group in alike(cases()):
         _check(group, found)
@@ -101,87 +96,107 @@ _HIDDEN = "codes cannot be compared: the weight has a zero point, or arithmetic 
 
 
 class _Case(NamedTuple):
-    """One weight of one layer. channels: None where it has one scale; weight: its rows."""
+    """One weight of one layer. channels: None where it has one scale."""
 
     place: int
     name: str
     node: str
     trained: TrainedWeight
     channels: Optional[OutputChannels]
-    weight: np.ndarray
+    dims: Tuple[int, ...]
 
-    def codes(self) -> np.ndarray:
-        assert self.trained.codes is not None
-        codes = self.trained.codes.array()
-        return codes.reshape(1, -1) if self.channels is None else self.channels.rows(codes)
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        return values.reshape(1, -1) if self.channels is None else self.channels.rows(values)
 
-    def result(self, reproduced: int, full: int, full_reproduced: Optional[float], **more: Any) -> WeightCheck:
-        """The rest of a row, zero where `more` does not say it."""
+    def result(self, tally: _Tally, note: str = "") -> WeightCheck:
         return WeightCheck(
             self.name,
             self.node,
-            int(self.weight.size),
-            reproduced,
-            len(self.weight),
-            full,
-            full_reproduced,
-            **{"largest_code_error": 0, "largest_error": 0.0, **more},
-            saturated=self.trained.saturated,
-            one_scale=self.channels is None,
+            math.prod(self.dims),
+            tally.reproduced,
+            1 if self.channels is None else self.channels.count(self.dims),
+            tally.full,
+            1 - tally.missed / tally.in_full if tally.in_full else None,
+            tally.largest_code,
+            tally.largest_error,
+            tally.mixed,
+            self.trained.saturated,
+            note,
+            self.channels is None,
         )
 
 
+class _Tally:
+    """What is counted of a weight, some channels at a time. in_full: codes of the full channels; missed: of them, those that do
+    not come out."""
+
+    def __init__(self) -> None:
+        self.reproduced = self.full = self.in_full = self.missed = self.largest_code = self.mixed = 0
+        self.largest_error = 0.0
+
+    def add(self, weight: np.ndarray, codes: np.ndarray) -> None:
+        """Float weights and trained codes, a row for each channel."""
+        made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
+        full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
+        same = made == codes
+        self.reproduced += int(np.count_nonzero(same))
+        wrong = np.flatnonzero(~same.all(axis=1))
+        for some in np.array_split(wrong, -(-wrong.size * codes.shape[1] // _AT_ONCE)) if wrong.size else ():
+            trained_rows, made_rows, step = codes[some].astype(np.int64), made[some].astype(np.int64), scale[some]
+            # a negative BatchNormalization factor was folded in
+            trained_rows[(trained_rows * made_rows).sum(axis=1) < 0] *= -1
+            hits = np.count_nonzero(trained_rows == made_rows, axis=1)
+            self.reproduced += int(hits.sum()) - int(np.count_nonzero(same[some]))
+            several = _several_scales(weight[some], trained_rows)
+            self.mixed += int(np.count_nonzero(several))
+            full[some] &= ~several
+            self.missed += int((codes.shape[1] - hits)[full[some]].sum())
+            self.largest_code = max(self.largest_code, int(np.abs(made_rows - trained_rows).max(initial=0)))
+            step = step.astype(np.float64)
+            error = np.abs(made_rows * step - weight[some].astype(np.float64)).max(axis=1, initial=0)
+            amax = step[:, 0] * INT8_MAX
+            self.largest_error = max(self.largest_error, float((error[amax > 0] / amax[amax > 0]).max(initial=0)))
+        self.add_full(int(np.count_nonzero(full)), codes.shape[1])
+
+    def add_full(self, channels: int, width: int) -> None:
+        self.full += channels
+        self.in_full += channels * width
+
+
+def _alone(case: _Case, tensor: Initializer, codes: Weight) -> _Tally:
+    """A large weight; some channels at a time where they are its rows."""
+    tally = _Tally()
+    if isinstance(tensor, Weight) and case.channels is not None and case.channels.axis == 0:
+        for rows, part in tensor.seen_parts():
+            tally.add(case.rows(part), case.rows(codes.part(rows)))
+        return tally
+    values = to_array(tensor)
+    if isinstance(tensor, Weight):  # which is asked for in a moment
+        tensor.checksum(values)
+    tally.add(case.rows(values), case.rows(codes.array()))
+    return tally
+
+
 def _check(group: list[tuple[_Case, np.ndarray]], found: list[Optional[WeightCheck]]) -> None:
-    """Weights whose rows are equally long, in one go; each result in its place."""
-    alone = len(group) == 1
-    weight = group[0][1] if alone else np.concatenate([weight for _, weight in group])
-    codes = group[0][0].codes() if alone else np.concatenate([case.codes() for case, _ in group])
-    made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
-    full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
+    """Small weights whose rows are equally long, in one go; each result in its place."""
+    weight = np.concatenate([rows for _, rows in group])
+    codes = np.concatenate(
+        [case.rows(case.trained.codes.array()) for case, _ in group if case.trained.codes is not None]
+    )
+    made, _ = tensorrt_weight_codes(weight, (0,))
+    full = np.abs(codes).max(axis=1) == INT8_MAX
     exact = (made == codes).all(axis=1)
     first = 0
     for case, rows in group:
         part = slice(first, first + len(rows))
         first += len(rows)
+        tally = _Tally()
         if exact[part].all():
-            count = int(np.count_nonzero(full[part]))
-            found[case.place] = case.result(int(rows.size), count, 1.0 if count else None)
+            tally.reproduced = int(rows.size)
+            tally.add_full(int(np.count_nonzero(full[part])), rows.shape[1])
         else:
-            found[case.place] = _compared(case, rows, codes[part], made[part], scale[part], full[part])
-
-
-def _compared(
-    case: _Case, weight: np.ndarray, codes: np.ndarray, made: np.ndarray, scale: np.ndarray, full: np.ndarray
-) -> WeightCheck:
-    """A weight of which not all codes come out. full: channels whose codes reach +-127; written over."""
-    same = made == codes
-    reproduced = int(np.count_nonzero(same))
-    largest_code, largest_error, full_missed, mixed = 0, 0.0, 0, 0
-    wrong = np.flatnonzero(~same.all(axis=1))
-    for some in np.array_split(wrong, -(-wrong.size * codes.shape[1] // _AT_ONCE)) if wrong.size else ():
-        trained_rows, made_rows, step = codes[some].astype(np.int64), made[some].astype(np.int64), scale[some]
-        # a negative BatchNormalization factor was folded in
-        trained_rows[(trained_rows * made_rows).sum(axis=1) < 0] *= -1
-        hits = np.count_nonzero(trained_rows == made_rows, axis=1)
-        reproduced += int(hits.sum()) - int(np.count_nonzero(same[some]))
-        several = _several_scales(weight[some], trained_rows)
-        mixed += int(np.count_nonzero(several))
-        full[some] &= ~several
-        full_missed += int((codes.shape[1] - hits)[full[some]].sum())
-        largest_code = max(largest_code, int(np.abs(made_rows - trained_rows).max(initial=0)))
-        step = step.astype(np.float64)
-        error = np.abs(made_rows * step - weight[some].astype(np.float64)).max(axis=1, initial=0)
-        amax = step[:, 0] * INT8_MAX
-        largest_error = max(largest_error, float((error[amax > 0] / amax[amax > 0]).max(initial=0)))
-    in_full = int(np.count_nonzero(full)) * codes.shape[1]
-    return case.result(
-        reproduced,
-        int(np.count_nonzero(full)),
-        1 - full_missed / in_full if in_full else None,
-        largest_code_error=largest_code,
-        largest_error=largest_error,
-        mixed_channels=mixed,
-    )
+            tally.add(rows, codes[part])
+        found[case.place] = case.result(tally)
 
 
 def _several_scales(weights: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from typing import Callable, Optional, Sequence, Union
+from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import onnx
@@ -31,19 +31,30 @@ ELEMENTS: dict[int, np.dtype] = {
 """ONNX's element types whose raw data are NumPy's, byte for byte."""
 MADE_LATER = 2**14
 """Elements from which on an array is not worth its memory, if it can be made again."""
+_AT_ONCE = 2**16
+"""Elements that are made in one go: what becomes of them stays in the processor's cache."""
+ALL = slice(None)
+Maker = Callable[[slice], np.ndarray]
+"""Makes some rows of an array anew, a slice of the first axis or `ALL`."""
 _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
 
 class Weight:
     """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which nobody may write to from
-    now on, or what makes it anew."""
+    now on, or what makes it anew. by_rows: making some rows costs no more than their share."""
 
-    __slots__ = ("_checksum", "data_type", "dims", "name", "values")
+    __slots__ = ("_checksum", "by_rows", "data_type", "dims", "name", "values")
 
     def __init__(
-        self, name: str, data_type: int, dims: Sequence[int], values: Union[np.ndarray, Callable[[], np.ndarray]]
+        self,
+        name: str,
+        data_type: int,
+        dims: Sequence[int],
+        values: Union[np.ndarray, Maker],
+        by_rows: bool = True,
     ) -> None:
         self.name, self.data_type, self.dims, self.values = name, data_type, dims, values
+        self.by_rows = by_rows
         self._checksum: Optional[int] = None
         if isinstance(values, np.ndarray):
             values.flags.writeable = False
@@ -54,27 +65,58 @@ class Weight:
 
     def array(self) -> np.ndarray:
         """The values; they may be written to where their `flags` say so, because they were made for the caller."""
-        return self.values() if callable(self.values) else self.values
+        return self.values(ALL) if callable(self.values) else self.values
 
-    def raw(self) -> memoryview:
-        """The values as ONNX's `raw_data`: flat bytes, little-endian."""
-        return _raw(self.array(), self.dtype)
+    def part(self, rows: slice) -> np.ndarray:
+        """The same for some rows of the first axis."""
+        return self.values(rows) if callable(self.values) else self.values[rows]
+
+    def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
+        """Which rows, and they: a few at a time where they are made for whoever asks."""
+        step = rows = self.dims[0] if self.dims else 1
+        if callable(self.values) and self.by_rows:
+            step = max(1, rows * _AT_ONCE // max(1, math.prod(self.dims)))
+        if step >= rows:
+            yield ALL, self.array()
+            return
+        for first in range(0, rows, step):
+            some = slice(first, min(rows, first + step))
+            yield some, self.part(some)
+
+    def seen_parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
+        """The same; whoever takes all of them need not ask for the checksum again. A part must not be written to."""
+        checksum = 0
+        for rows, part in self.parts():
+            checksum = zlib.crc32(_raw(part, self.dtype), checksum)
+            yield rows, part
+        self._checksum = checksum
+
+    def raw(self) -> Iterator[memoryview]:
+        """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian."""
+        return (_raw(part, self.dtype) for _, part in self.parts())
 
     def checksum(self, values: Optional[np.ndarray] = None) -> int:
         """CRC-32 of the raw data, computed once. `values`: what `array` gives, where it is at hand."""
+        if self._checksum is None and values is not None:
+            self._checksum = zlib.crc32(_raw(values, self.dtype))
         if self._checksum is None:
-            self._checksum = zlib.crc32(_raw(self.array() if values is None else values, self.dtype))
+            for _ in self.seen_parts():
+                pass
+        assert self._checksum is not None
         return self._checksum
 
     def ByteSize(self) -> int:
         return math.prod(self.dims) * self.dtype.itemsize
 
-    def changed(self, name: str, change: Callable[[np.ndarray], np.ndarray]) -> Weight:
-        """What `change` makes of the values, in the same type and shape; made when somebody asks where these are."""
-        values = self.values
-        if callable(values):
-            return Weight(name, self.data_type, self.dims, lambda: change(self.array()))
-        return Weight(name, self.data_type, self.dims, change(values))
+    def changed(self, name: str, change: Callable[[np.ndarray, slice], np.ndarray], by_rows: bool) -> Weight:
+        """What `change` makes of some rows, in the same type and shape; made when somebody asks where these are. by_rows: it can
+        do so with some, else it gets `ALL` of them."""
+        if not callable(self.values):
+            return Weight(name, self.data_type, self.dims, change(self.values, ALL))
+        make: Maker = lambda rows: change(self.part(rows), rows)  # noqa: E731
+        if not by_rows:
+            make = lambda rows: change(self.array(), ALL)[rows]  # noqa: E731
+        return Weight(name, self.data_type, self.dims, make, by_rows and self.by_rows)
 
     def header(self) -> TensorProto:
         """The tensor without its values."""
@@ -96,11 +138,11 @@ def weight_of(name: str, values: np.ndarray) -> Initializer:
     return Weight(name, data_type, values.shape, values)
 
 
-def made_weight(name: str, dtype: np.dtype, dims: Sequence[int], make: Callable[[], np.ndarray]) -> Initializer:
+def made_weight(name: str, dtype: np.dtype, dims: Sequence[int], make: Maker) -> Initializer:
     """What `make` makes, an array of that type and shape: now where it is small, else each time that somebody asks."""
     data_type = _TYPES.get(dtype)
     if data_type is None or math.prod(dims) < MADE_LATER:
-        return weight_of(name, make())
+        return weight_of(name, make(ALL))
     return Weight(name, data_type, dims, make)
 
 
@@ -137,14 +179,14 @@ class Keeper:
             self._left -= values.nbytes
         return weight
 
-    def _made(self, weight: Weight, again: Callable[[], np.ndarray]) -> np.ndarray:
+    def _made(self, weight: Weight, again: Callable[[], np.ndarray], rows: slice) -> np.ndarray:
         if self._last[0] is not weight:
             self._last = (None, None)  # goes before the next is there
             values = again()
             values.flags.writeable = False
             self._last = (weight, values)
         assert self._last[1] is not None
-        return self._last[1]
+        return self._last[1][rows]
 
 
 def message_of(values: np.ndarray, name: str) -> TensorProto:
@@ -159,7 +201,7 @@ def to_message(tensor: Initializer) -> TensorProto:
     if not isinstance(tensor, Weight):
         return tensor
     message = tensor.header()
-    message.raw_data = tensor.raw().tobytes()
+    message.raw_data = b"".join(tensor.raw())
     return message
 
 

@@ -70,9 +70,11 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
         first.attributes.pop("beta", None)
     old = first.inputs[1]
     new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")
-    graph.set_initializer(
-        new, weight.changed(new, lambda values: layout.times(values, factor, in_place=values.flags.writeable))
-    )
+
+    def times(values: np.ndarray, rows: slice) -> np.ndarray:
+        return layout.times(values, factor[rows] if layout.axis == 0 else factor, in_place=values.flags.writeable)
+
+    graph.set_initializer(new, weight.changed(new, times, by_rows=layout.groups == 1))
     graph.set_input(first, 1, new)
     bias_name = first.input(2)
     if not bias_name or not _only_here(graph, bias_name):

@@ -16,7 +16,7 @@ from qdq_translator.constants import LAYOUT_OPS, Constants, is_dequantize, is_qu
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import WEIGHT_INPUTS, from_front
-from qdq_translator.qparams import QuantParams, alike, along, dequantize, quantize
+from qdq_translator.qparams import QuantParams, alike, along, dequantize, largest, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.records import record
 from qdq_translator.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, weight_of
@@ -179,6 +179,8 @@ class _Bakery:
         self.saturated = 0
         self.float_error: Optional[float] = None
         self.float_off = 0
+        self.amax: Optional[np.ndarray] = None
+        """Of the float values that were quantized, float64, for each of their scales."""
         self.met: list[QuantParams] = []
         """Quantizers that `_as_codes` has met."""
 
@@ -225,8 +227,10 @@ class _Bakery:
             quantized = is_quantize(chain[0])
 
             def again() -> np.ndarray:
-                values = quantize(stored.array(), params) if quantized else stored.array()
-                return np.maximum(values, -127)
+                made = np.empty(stored.dims, np.int8)
+                for rows, part in stored.parts():
+                    np.maximum(quantize(part, params.of(rows)) if quantized else part, -127, out=made[rows])
+                return made
 
         return keeper.weight(self.item.name, codes, again)
 
@@ -242,7 +246,9 @@ class _Bakery:
         if codes is None or found.dtype != np.int8:
             return weight_of(self.item.name, dequantize(found, plain, dtype))
         int8 = codes
-        return made_weight(self.item.name, dtype, found.shape, lambda: dequantize(int8.array(), plain, dtype))
+        return made_weight(
+            self.item.name, dtype, found.shape, lambda rows: dequantize(int8.part(rows), plain.of(rows), dtype)
+        )
 
     def _is_plain(self) -> bool:
         return len(self.item.chain) <= 2 and len(self.met) <= 2 and is_dequantize(self.item.chain[-1])
@@ -273,13 +279,14 @@ class _Bakery:
                 "Quantize float weights.",
             )
         with np.errstate(invalid="ignore"):
-            finite = data.min(initial=0) > -np.inf and data.max(initial=0) < np.inf  # NaN neither
-        if not finite:
+            amax = largest(data, params.axis).astype(np.float64)
+        if not amax.max(initial=0) < np.inf:  # NaN neither
             raise UnsupportedQuantizer(
                 f"Constant '{self.item.tensor}' holds NaN or infinity before its quantizer '{self.item.node}'.",
                 "Export a model whose training did not diverge.",
             )
-        return quantize(data, params)
+        self.amax = amax
+        return quantize(data, params, amax=amax)
 
     def _as_codes(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q and DQ on the way to codes: Q quantizes, DQ passes codes (less their zero point) on."""
@@ -303,13 +310,17 @@ class _Bakery:
         self.met.append(params)
         codes = self._quantized(data, params)
         if self.is_weight and params.dtype == "int8":
-            self.float_error, self.float_off = _scale_error(data, params)
+            assert self.amax is not None
+            error = _scale_errors(self.amax, params.scale)
+            self.float_error, self.float_off = float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
         return codes
 
     def _without_zero_point(self, codes: np.ndarray, params: QuantParams) -> np.ndarray:
         if not params.centred:
             return codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
         if self.is_weight and params.dtype == "int8" and codes.dtype == np.int8:
+            if self.amax is not None and params.holds(self.amax):
+                return codes
             self.saturated = int(np.count_nonzero(codes == -128))
             if self.saturated:
                 return np.maximum(codes, -127)
@@ -367,19 +378,8 @@ def _hidden(codes: np.ndarray) -> np.ndarray:
     return codes.astype(np.float32)
 
 
-def _scale_error(weight: np.ndarray, params: QuantParams) -> tuple[float, int]:
-    """Rule W3: how far each scale is from max|w| / 127 (relative), and how many channels are off by over 0.1%."""
-    if params.axis is None:
-        amax = np.asarray(max(weight.max(initial=0), -weight.min(initial=0)))
-    else:
-        others = tuple(a for a in range(weight.ndim) if a != params.axis)
-        amax = np.maximum(weight.max(axis=others, initial=0), -weight.min(axis=others, initial=0))
-    error = _scale_errors(amax, params.scale)
-    return float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
-
-
 def _scale_errors(amax: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The same for each channel: relative, float64."""
+    """Rule W3: how far each scale is from max|w| / 127: relative, float64."""
     expected = amax.astype(np.float64) / 127
     used = scale.astype(np.float64)
     return np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
@@ -401,12 +401,12 @@ def bake_together(
     for group in alike(plain()):
         rows = np.concatenate([rows for _, rows in group])
         with np.errstate(invalid="ignore"):
-            amax = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+            amax = largest(rows, 0)
         if not amax.max() < np.inf:  # NaN neither
             continue
         scale = np.concatenate([items[place].params.scale.reshape(-1) for place, _ in group])
         params = QuantParams(scale, np.zeros((), np.int64), "int8", 0)
-        codes = quantize(rows, params)
+        codes = quantize(rows, params, amax=amax)
         lowest = np.count_nonzero(codes == -128, axis=1)
         if lowest.any():
             np.maximum(codes, -127, out=codes)
