@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import re
 import sys
 import time
@@ -28,11 +29,12 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.cost.summary import headline
 from qdq_translator.errors import UserError
 from qdq_translator.parts import tail, tail_begins
-from qdq_translator.passes.dla import RULES
+from qdq_translator.passes.dla import BY_LIMIT, NO_REWRITE, RULES
+from qdq_translator.passes.no_ops import NO_OPS
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session
-from qdq_translator.targets.dla.limits import GPU
+from qdq_translator.targets.dla.limits import GPU, LIMITS
 from qdq_translator.targets.dla.verdicts import Verdict
 from qdq_translator.translator import Translation
 
@@ -68,6 +70,21 @@ def rules() -> str:
             head, rest = f"{sentence} {more}", f"\n{rest}"
         parts.append(f"### {number}: {' '.join(head.split()).rstrip('.')}\n{rest.rstrip()}\n")
     return "\n".join(parts)
+
+
+def operators() -> str:
+    """Operators that the DLA does not have, or not in every TensorRT: the rules that name them in a case, or why none does."""
+    cases = {module.RULE: (module.__doc__ or "").partition("\nNot: ")[0] for module in RULES}
+    named = {
+        rule: {word for code in re.findall(r"`([^`]*)`", text) for word in re.findall(r"[A-Z]\w+", code)}
+        for rule, text in cases.items()
+    }
+    rows = ["| operator | rules that take it or work around it; why none does |", "| --- | --- |"]
+    for op in sorted({op for limit in LIMITS if limit.id.startswith("O") for op in limit.ops}):
+        found = [rule for rule, names in named.items() if op in names and rule != "D1"] or ["D2"] * (op in NO_OPS)
+        why = [NO_REWRITE[op]] if op in NO_REWRITE else [] if found else [BY_LIMIT["O5"]]
+        rows.append(f"| {op} | {'; '.join([', '.join(found)] * bool(found) + why)} |")
+    return "\n".join(rows) + "\n"
 
 
 def both(path: Path) -> tuple[Translation, Translation]:
@@ -151,7 +168,8 @@ def difference(before: Translation, after: Translation) -> float:
     worst = 0.0
     for name, want in runs[0].items():
         got = runs[1][name].reshape(want.shape)
-        worst = max(worst, float(np.abs(want - got).max() / max(float(np.abs(want).max()), 1e-12)))
+        share = float(np.abs(want - got).max() / max(float(np.abs(want).max()), 1e-12))
+        worst = max(worst, share if math.isfinite(share) else math.inf)
     return worst
 
 
@@ -262,7 +280,7 @@ def main() -> int:
     elif arguments.full is not None:
         parts = {"full": full_table(arguments.full)}
     elif arguments.zoo is not None:
-        parts = {"rules": rules(), "table": zoo_table(arguments.zoo)}
+        parts = {"rules": rules(), "operators": operators(), "table": zoo_table(arguments.zoo)}
     else:
         parser.error("a folder is missing: ZOO, --full FOLDER or --prove FOLDER")
     if arguments.write:

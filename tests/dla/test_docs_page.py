@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from benchmarks import dla_rewrites, no_ops
-from benchmarks.dla_rewrites import EXAMPLE_MODEL, OPTIONS, PAGE, codes_of, page, rules, zoo_table
+from benchmarks.dla_rewrites import EXAMPLE_MODEL, OPTIONS, PAGE, codes_of, operators, page, rules, zoo_table
 from qdq_translator import translate
 from qdq_translator.passes.dla import RULES
 from tests.conftest import ZOO, need_shared
@@ -16,7 +16,7 @@ from tests.conftest import ZOO, need_shared
 
 def test_rules_are_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert page(text, "rules", rules()) == text
+    assert page(page(text, "rules", rules()), "operators", operators()) == text
     assert all(f"\n### {module.RULE}" in text for module in RULES)
     assert {module.RULE for module in RULES} == {f"D{n}" for n in range(1, len(RULES) + 1)}
 

@@ -44,6 +44,7 @@ class Network:
         tensor = self.random.choice(list(self.shapes)[-3:])
         shape = self.shapes[tensor]
         kinds = ["same", "same", "conv", "conv", "split", "mean", "flat", "pad", "space"]
+        kinds += ["largest", "grow", "stretch", "join", "up"]
         kind = self.random.choice(kinds if len(shape) == 3 else ["same", "dense", "unsqueeze"])
         getattr(self, kind)(tensor, shape)
 
@@ -98,6 +99,41 @@ class Network:
         elif h % 2 == 0 and w % 2 == 0:
             self.add(f"SpaceToDepth <blocksize = 2> ({tensor})", (c * 4, h // 2, w // 2))
 
+    def largest(self, tensor: str, shape: tuple[int, ...]) -> None:
+        axis = self.random.choice([1, 2, 3])
+        made = [1 if number == axis else size for number, size in enumerate(shape, 1)]
+        self.add(f"{self.random.choice(['ReduceMax', 'ReduceMin'])} <axes = [{axis}]> ({tensor})", tuple(made))
+
+    def grow(self, tensor: str, shape: tuple[int, ...]) -> None:
+        times = [self.random.choice([1, 2, 3]), *(self.random.choice([1, 3]) if size == 1 else 1 for size in shape[1:])]
+        made = tuple(size * count for size, count in zip(shape, times))
+        self.add(f"Tile ({tensor}, {self.constant(ints(1, *times))})", made)
+
+    def stretch(self, tensor: str, shape: tuple[int, ...]) -> None:
+        where = self.random.choice(["align_corners", "asymmetric", "half_pixel"])
+        made = (shape[0], *(self.random.choice([size, size + 3, 2 * size, 9 * size]) for size in shape[1:]))
+        if max(made) > 60:
+            return
+        factors = self.constant(np.float32([1, 1, *(b / a for a, b in zip(shape[1:], made[1:]))]))
+        if all(int(np.floor(a * f)) == b for a, b, f in zip(shape, made, self.arrays[factors][1:])):
+            attributes = f'mode = "linear", coordinate_transformation_mode = "{where}"'
+            self.add(f"Resize <{attributes}> ({tensor}, , {factors})", made)
+
+    def join(self, tensor: str, shape: tuple[int, ...]) -> None:
+        axis = self.random.choice([2, 3])
+        made = tuple(size * (2 if number == axis else 1) for number, size in enumerate(shape, 1))
+        self.add(f"Concat <axis = {axis}> ({tensor}, {tensor})", made)
+
+    def up(self, tensor: str, shape: tuple[int, ...]) -> None:
+        kernel, group = self.random.choice([2, 3, 4]), self.random.choice([1, 2])
+        pad = self.random.randint(0, 1)
+        made = (2 * group, *((size - 1) * 2 + kernel - 2 * pad for size in shape[1:]))
+        if shape[0] % group or not 0 < min(made) <= max(made) < 60:
+            return
+        weight = self.constant(weights(len(self.arrays), shape[0], 2, kernel, kernel))
+        attributes = f"group = {group}, strides = [2, 2], pads = [{pad}, {pad}, {pad}, {pad}], kernel_shape = [{kernel}, {kernel}]"
+        self.add(f"ConvTranspose <{attributes}> ({tensor}, {weight})", made)
+
     def dense(self, tensor: str, shape: tuple[int, ...]) -> None:
         channels = self.random.choice([3, 5, 8])
         weight = self.constant(weights(len(self.arrays), channels, shape[0]))
@@ -126,4 +162,4 @@ def test_random_network(seed: int) -> None:
 
 def test_random_networks_reach_every_rule_that_they_have_operators_for() -> None:
     rules = {rule for seed in range(60) for rule in same(Network(seed).model("1")).rules}
-    assert rules == {f"D{n}" for n in (3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 17)}
+    assert rules == {f"D{n}" for n in (3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17, 20, 21)}

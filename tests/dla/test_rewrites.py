@@ -127,7 +127,7 @@ def test_operators_that_no_rule_takes_have_their_reason() -> None:
 def test_every_operator_and_limit_has_a_rewrite_or_a_reason() -> None:
     """An operator that the DLA never has is named in a rule's docstring, or has its reason; so has every limit of the others."""
     named = {word for module in RULES for word in re.findall(r"\w+", module.__doc__ or "")}
-    never = {op for limit in LIMITS if limit.id.startswith("O") and limit.id not in BY_LIMIT for op in limit.ops}
+    never = {op for limit in LIMITS if limit.id[0] == "O" and limit.id not in ("O5", "O9") for op in limit.ops}
     assert never - named - set(NO_REWRITE) - set(NO_OPS) == set()
     read = "".join(inspect.getsource(module) for module in RULES)
     sends = {limit.id for limit in LIMITS if limit.effect == GPU and limit.id[0] != "O"}

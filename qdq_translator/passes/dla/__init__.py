@@ -76,9 +76,9 @@ RULES = (
 """In the order in which they are applied, each once."""
 
 _ROOT = "it divides by a square root, and the DLA has neither root nor power (limit O1)"
-_STEPS = "it has steps, and every layer of the DLA is continuous"
-_ANGLES = "the DLA computes Sine, Cosine, Tanh and Sigmoid, and no inverse of them nor another function of angles"
-_BOOLEANS = "the DLA has no booleans behind a comparison's Cast"
+_STEPS = "it has steps, and of the DLA's layers only comparisons have"
+_ANGLES = "of such functions the DLA has Sin, Cos, Tanh and Atanh only"
+_BOOLEANS = "it works on booleans, which the DLA has between a comparison and its Cast only"
 _PLACES = "it moves values to or from places that are computed, or places of single values"
 NO_REWRITE = {
     "MatMul": dense.PRODUCT,
@@ -114,14 +114,17 @@ NO_REWRITE = {
     "CumSum": "each of its values needs all before it, and the DLA adds up over windows or channels",
     "Min": "it is the negative of a Max of the negatives, and three more layers; NvInfer.h lists it for the DLA",
     "Cast": "on the DLA only the Cast behind a comparison runs; export inputs and outputs in float32",
-    **dict.fromkeys(
-        ("ReduceL1", "ReduceSumSquare", "ReduceProd"), "no network in use has it; Abs or Mul and ReduceSum say it"
-    ),
+    "ReduceL1": "Abs and ReduceSum say the same in operators that have rules",
+    "ReduceSumSquare": "Mul and ReduceSum say the same in operators that have rules",
+    "ReduceProd": "the DLA multiplies tensor by tensor, not along an axis",
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow"),
     **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), "its size is not known; --shapes tells it"),
 }
 """Operator -> why no rule takes it."""
 BY_LIMIT = {
+    **dict.fromkeys(
+        ("O1", "O2", "O3", "O6"), "the rule that takes it does not apply here; --dla_rewrites list says where"
+    ),
     "O5": "the DLA has it from TensorRT 8.6.12 on",
     "O9": "no rule knows the operator",
     "G1": "the batch is too large",
