@@ -47,6 +47,7 @@ _TESTS = [
     "test_inference_flags.py",
     "test_keep_fp16.py",
     "test_names.py",
+    "test_networks_by_chance.py",
     "test_operators.py",
     "test_parser_names.py",
     "test_parsed_network.py",
@@ -71,6 +72,7 @@ _TESTS = [
     "test_silent_faults.py",
     "test_unify.py",
     "test_users_names.py",
+    "test_verdicts_by_chance.py",
     "test_what_if.py",
 ]
 _MOST_SECONDS = 20
