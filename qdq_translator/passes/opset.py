@@ -143,18 +143,15 @@ def _means_nothing(key: str, node: Node) -> bool:
 
 
 def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
-    if not node.input(1):
-        if node.get("noop_with_empty_axes", 0):
-            return False
-        node.attributes.pop("noop_with_empty_axes", None)
-        return False
-    axes = operators.axes(node, graph.array)
-    if not axes:
+    given = bool(node.input(1))
+    axes = operators.axes(node, graph.array) if given else []
+    if axes is None or (not axes and node.get("noop_with_empty_axes", 0)):
         return False
     graph.set_inputs(node, node.inputs[:1])
-    node.set("axes", axes)
+    if axes:
+        node.set("axes", axes)
     node.attributes.pop("noop_with_empty_axes", None)
-    return True
+    return given
 
 
 def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:

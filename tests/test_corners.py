@@ -1,0 +1,301 @@
+"""What the rules' own tests do not reach: bounds of a search, forms of older opsets, bodies in bodies, values at the edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_translator import TranslateOptions, Translation, translate
+from qdq_translator.errors import UserError
+from qdq_translator.graph import Graph
+from qdq_translator.passes.clamps import is_non_negative
+from qdq_translator.passes.opset import lower_opset
+from qdq_translator.targets.platforms import cache_version, find_platform, tensorrt_version
+from qdq_translator.types import TensorTypes
+from tests.explicit_reference import assert_equal_function, random_inputs, run
+from tests.small_models import model, ops, pair, same_function, scales_of, translated
+
+S: dict[str, Any] = {"s": np.float32(0.05), "z": np.int8(0)}
+DLA = {"target": "orin-dla", "platform": "jetpack-6.2"}
+
+
+def weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def planned(explicit: onnx.ModelProto, **options: Any) -> Translation:
+    """As `qdq-translator plan`, with the same function as before."""
+    made = translate(explicit, TranslateOptions(**{**DLA, **options}), assume_scales=True)
+    feed = random_inputs(explicit, 3)
+    names = [v.name for v in explicit.graph.output]
+    assert_equal_function(run(explicit, feed, names), run(made.model, feed, names), 1e-5)
+    return made
+
+
+# ------------------------------------------------------------------ clamps, cleanup
+
+
+@pytest.mark.parametrize(("length", "known"), [(1, True), (63, True), (64, False)])
+def test_q9_looks_back_through_64_tensors(length: int, known: bool) -> None:
+    lines = ["t0 = Relu (x)", *(f"t{i + 1} = Transpose <perm = [1, 0]> (t{i})" for i in range(length))]
+    text = f"g (float[2, 2] x) => (float[2, 2] t{length}) {{ {chr(10).join(lines)} }}"
+    assert is_non_negative(Graph.from_model(model(text)), f"t{length}") is known
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("o = Add (r, k)", True),
+        ("o = Add (r, m)", False),
+        ("o = Add (r, x)", False),
+        ("o = Mul (r, k)", True),
+        ("o = Sub (r, k)", False),
+        ("e = Exp (x)\no = Concat <axis = 0> (r, e, k2)", True),
+        ("o = Max (x, r)", False),
+        ("o = Clip (x, zero)", True),
+        ("o = ReduceSum (r)", True),
+        ("n = Neg (r)\no = Abs (n)", True),
+    ],
+)
+def test_q9_what_cannot_be_negative(body: str, expected: bool) -> None:
+    arrays = {"k": np.float32(2), "m": np.float32(-1), "k2": np.ones((1, 2), np.float32), "zero": np.float32(0)}
+    used = {name: values for name, values in arrays.items() if name in body}
+    graph = Graph.from_model(model(f"g (float[2, 2] x) => (float[a, b] o) {{ r = Relu (x)\n{body} }}", **used))
+    assert is_non_negative(graph, "o") is expected
+
+
+def test_f3_a_constant_that_is_a_graph_output_stays_a_node() -> None:
+    text = (
+        f"g (float[2] x) => (float[2] y, float[2] c) {{ {pair('x', 'i')} c = Constant <value_floats = [1.0, 2.0]> ()\n"
+    )
+    made = translated(model(text + "y = Add (i, c) }", **S))
+    assert ops(made) == ["Constant", "Add"] and "c" not in {t.name for t in made.model.graph.initializer}
+
+
+def test_f3_what_makes_constants_of_trained_weights_is_not_folded() -> None:
+    codes = np.arange(-6, 6, dtype=np.int8).reshape(3, 4)
+    text = f"g (float[2, 3] x) => (float[2, 4] y) {{ {pair('x', 'i')} w = DequantizeLinear (q, ws, wz)\n"
+    made = same_function(model(text + "v = Mul (w, k)\ny = MatMul (i, v) }", q=codes, ws=np.float32(0.5),
+                               wz=np.int8(0), k=np.float32([1, 2, 3, 4]), **S))  # fmt: skip
+    weight = next(i for i in made.model.graph.initializer if i.dims == [3, 4])
+    factor = 1 if "Mul" in ops(made) else np.float32([1, 2, 3, 4])
+    np.testing.assert_array_equal(numpy_helper.to_array(weight), codes * np.float32(0.5) * factor)
+
+
+def test_f3_a_claimed_shape_that_the_network_contradicts_goes() -> None:
+    text = f"g (float[2, 3] x) => (float[2, 3] y) {{ {pair('x', 'i')} t = Relu (i)\nu = Relu (t)\ny = Abs (u) }}"
+    explicit = model(text, **S)
+    for name, shape in (("t", [3, 2]), ("u", [2, 3])):
+        explicit.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    explicit.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 5
+    made = translate(explicit)
+    (told,) = [item for item in made.diagnostics if item.rule == "F3"]
+    assert told.data == {"declared": {"t": [3, 2], "y": [2, 5]}, "inferred": {"t": [2, 3], "y": [2, 3]}}
+    assert [d.dim_value for d in made.model.graph.output[0].type.tensor_type.shape.dim] == [2, 3]
+
+
+# ------------------------------------------------------------------ quantizers
+
+
+def test_q7_codes_in_half_precision_as_graph_output() -> None:
+    text = "g (float16[2, 3] x) => (int8[2, 3] y) { r = Relu (x)\ny = QuantizeLinear (r, s, z) }"
+    made = translated(model(text, opset=19, ir=9, s=np.float16(0.05), z=np.int8(0)))
+    assert made.model.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
+    assert scales_of(made)["y"] == pytest.approx(float(np.float16(0.05)))
+    feed = {"x": np.linspace(-3, 3, 6, dtype=np.float16).reshape(2, 3)}
+    (got,) = run(made.model, feed, ["y"])
+    np.testing.assert_array_equal(got, np.maximum(feed["x"], 0).astype(np.float32))
+
+
+# ------------------------------------------------------------------ folding
+
+
+@pytest.mark.parametrize(
+    ("layer", "arrays"),
+    [
+        ("c = Conv (i, w, b)", {}),
+        ("c = Conv (i, w)", {"v": -np.ones(4, np.float32)}),
+        ("c = Conv (i, w)", {"v": np.full(4, -0.5, np.float32)}),
+    ],
+    ids=["a bias that is computed", "a variance below zero", "no spread at all"],
+)
+def test_f1_not(layer: str, arrays: dict[str, np.ndarray]) -> None:
+    given = {
+        "w": weights(4, 3, 1, 1),
+        "g": weights(4),
+        "m": weights(4),
+        "v": np.ones(4, np.float32),
+        "e": weights(4),
+        **arrays,
+    }
+    text = f"g (float[1, 3, 2, 2] x, float[4] b) => (float[1, 4, 2, 2] y) {{ {pair('x', 'i')} {layer}\n"
+    made = translated(
+        model(text + "n = BatchNormalization <epsilon = 0.5> (c, g, e, m, v)\ny = Abs (n) }", **given, **S)
+    )
+    assert ops(made) == ["Conv", "BatchNormalization", "Abs"]
+
+
+def test_f1_the_new_bias_is_named_after_the_layer() -> None:
+    given = {"w": weights(4, 3, 1, 1), "g": weights(4), "m": weights(4), "v": np.ones(4, np.float32), "e": weights(4)}
+    text = f"g (float[1, 3, 2, 2] x) => (float[1, 4, 2, 2] y) {{ {pair('x', 'i')} [first] c = Conv (i, w)\n"
+    made = same_function(model(text + "n = BatchNormalization (c, g, e, m, v)\ny = Abs (n) }", **given, **S))
+    assert made.model.graph.node[0].input[2] == "first.bias"
+
+
+# ------------------------------------------------------------------ half precision
+
+
+def test_f9_half_precision_in_bodies_of_bodies() -> None:
+    def branch(inner: bool, value: float) -> onnx.GraphProto:
+        half = numpy_helper.from_array(np.float16([value]), "h")
+        nodes = [
+            helper.make_node("Cast", ["h"], ["f"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["i", "f"], ["o"]),
+        ]
+        if inner:
+            bodies = {"then_branch": branch(False, value + 1), "else_branch": branch(False, value + 2)}
+            nodes = [helper.make_node("If", ["c"], ["o"], **bodies)]
+        output = helper.make_tensor_value_info("o", TensorProto.FLOAT, [2])
+        return helper.make_graph(nodes, "body", [], [output], [] if inner else [half])
+
+    explicit = model(f"g (float[2] x, bool c) => (float[2] y) {{ {pair('x', 'i')} y = Relu (i) }}", **S)
+    node = helper.make_node("If", ["c"], ["o"], then_branch=branch(True, 1), else_branch=branch(False, 5))
+    explicit.graph.node.insert(2, node)
+    explicit.graph.node[-1].input[0] = "o"
+    made = translate(explicit)
+    held: list[int] = []
+
+    def look(body: onnx.GraphProto) -> None:
+        held.extend(tensor.data_type for tensor in body.initializer if tensor.name == "h")
+        for each in body.node:
+            for attribute in each.attribute:
+                if attribute.HasField("g"):
+                    look(attribute.g)
+
+    look(made.model.graph)
+    assert held == [TensorProto.FLOAT] * 3
+    for condition in (True, False):
+        feed = {"x": np.float32([1, 2]), "c": np.array(condition)}
+        (got,) = run(made.model, feed, ["y"])
+        np.testing.assert_array_equal(got, feed["x"] * (2 if condition else 5))
+
+
+@pytest.mark.parametrize("kind", ["cast", "attribute"])
+def test_f9_half_precision_inside_alone(kind: str) -> None:
+    """Inputs, outputs and initializers are float32."""
+    inside = {
+        "cast": "h = Cast <to = 10> (i)\nk = Mul (h, h)\nf = Cast <to = 1> (k)",
+        "attribute": "k = ConstantOfShape (two)\nf0 = Cast <to = 1> (k)\nf = Mul (f0, i)",
+    }[kind]
+    more = {"two": np.array([2])} if kind == "attribute" else {}
+    explicit = model(f"g (float[2] x) => (float[2] y) {{ {pair('x', 'i')} {inside}\ny = Abs (f) }}", **more, **S)
+    for node in explicit.graph.node:
+        if node.op_type == "ConstantOfShape":
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.float16([2]))))
+    made = translated(explicit)
+    assert "Cast" not in ops(made)
+    (got,) = run(made.model, {"x": np.float32([1.5, -2])}, ["y"])
+    np.testing.assert_array_equal(got, np.float32([2.25, 4] if kind == "cast" else [3, 4]))
+
+
+def test_f9_doubles_beyond_float32_become_its_largest() -> None:
+    values = np.array([1e300, -1e300, np.inf, -np.inf, 1.5])
+    text = f"g (double[5] x) => (double[5] y) {{ i0 = Cast <to = 1> (x)\n{pair('i0', 'i1')} i = Cast <to = 11> (i1)\n"
+    made = translate(model(text + "y = Max (i, k) }", k=values, **S))
+    (constant,) = [numpy_helper.to_array(t) for t in made.model.graph.initializer if t.dims == [5]]
+    largest = np.finfo(np.float32).max
+    np.testing.assert_array_equal(constant, np.float32([largest, -largest, np.inf, -np.inf, 1.5]))
+
+
+# ------------------------------------------------------------------ what the parser reads
+
+
+def test_f6_an_operator_in_a_body_of_a_body_is_found() -> None:
+    def branch(nodes: list[onnx.NodeProto]) -> onnx.GraphProto:
+        return helper.make_graph(nodes, "body", [], [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)])
+
+    inner = branch([helper.make_node("StringNormalizer", ["i"], ["o"], name="deep")])
+    plain = branch([helper.make_node("Relu", ["i"], ["o"], name="plain")])
+    explicit = model(f"g (float[2] x, bool c) => (float[2] y) {{ {pair('x', 'i')} y = Relu (i) }}", **S)
+    outer = branch([helper.make_node("If", ["c"], ["o"], name="second", then_branch=plain, else_branch=inner)])
+    explicit.graph.node.insert(
+        2, helper.make_node("If", ["c"], ["o"], name="first", then_branch=outer, else_branch=plain)
+    )
+    explicit.graph.node[-1].input[0] = "o"
+    with pytest.raises(UserError, match="deep"):
+        translate(explicit, TranslateOptions(platform="jetpack-6.2"))
+
+
+def test_f6_an_opset_that_is_low_enough_stays() -> None:
+    graph = Graph.from_model(model("g (float[2] x) => (float[2] y) { y = Relu (x) }", opset=15))
+    assert lower_opset(graph, TensorTypes(graph)) == [] and graph.opset() == 15
+
+
+def test_f6_a_network_that_cannot_be_lowered_is_as_it_was() -> None:
+    text = "g (float[2, 4] x, int64[a] axes) => (float[2, 4] y) { a = ReduceMax (x, k)\nb = ReduceMean (x, axes)\ny = Add (a, b) }"
+    graph = Graph.from_model(model(text, opset=18, k=np.array([1])))
+    before = [(node.op_type, list(node.inputs), sorted(node.attributes)) for node in graph.nodes]
+    with pytest.raises(UserError):
+        lower_opset(graph, TensorTypes(graph))
+    assert [(node.op_type, list(node.inputs), sorted(node.attributes)) for node in graph.nodes] == before
+    assert graph.opset() == 18 and graph.consumer_count("k") == 1
+
+
+@pytest.mark.parametrize("axes", [None, [], [-1]])
+def test_f6_a_reduction_with_and_without_axes(axes: Any) -> None:
+    given = "" if axes is None else ", axes"
+    text = f"g (float[2, 3, 4] x) => (float[a, b, c] y) {{ {pair('x', 'i')} y = ReduceMean (i{given}) }}"
+    more = {} if axes is None else {"axes": np.array(axes, np.int64)}
+    made = same_function(model(text, opset=18, **more, **S), platform="jetpack-6.0")
+    (node,) = made.graph.nodes
+    assert len(node.inputs) == 1 and node.get("axes") == ([-1] if axes else None) and made.graph.opset() == 17
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10])
+def test_older_opsets_keep_their_forms(opset: int) -> None:
+    """A plan of a float network: limits and bounds are attributes there, and broadcasting is another."""
+    text = "g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y, float[1, 2, 6, 6] z) {\n"
+    text += "c = Conv <kernel_shape = [1, 1]> (x, w)\nl = Clip <min = -0.5> (c)\nh = HardSigmoid <alpha = 0.25> (l)\n"
+    text += "d = Slice <axes = [1], starts = [1], ends = [3]> (c)\nz = Relu (d)\ny = Mul (c, h) }"
+    if opset == 10:
+        text = text.replace("Slice <axes = [1], starts = [1], ends = [3]> (c)", "Slice (c, one, three, one)")
+    more = {"one": np.array([1]), "three": np.array([3])} if opset == 10 else {}
+    made = planned(model(text, opset=opset, ir=4, w=weights(4, 4, 1, 1), **more), dla_rewrites=True)
+    assert made.graph.opset() == opset
+    clips = [node for node in made.graph.nodes if node.op_type == "Clip"]
+    assert all(len(node.inputs) == 1 for node in clips)
+
+
+# ------------------------------------------------------------------ platforms
+
+
+@pytest.mark.parametrize(
+    ("version", "number"),
+    [((8, 5, 2), "8502"), ((8, 6, 12), "8612"), ((9, 3, 0), "9300"), ((10, 0, 1), "100001"), ((10, 16, 2), "101602")],
+)
+def test_cache_numbers_and_versions_are_inverse(version: tuple[int, int, int], number: str) -> None:
+    assert cache_version(version) == number and tensorrt_version(number) == version
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("JetPack 6.2", (10, 3, 0)),
+        ("jetpack_5.1.0", (8, 5, 2)),
+        ("tensorrt-8.6", (8, 6, 0)),
+        ("TensorRT 10.7.0.23", (10, 7, 0)),
+    ],
+)
+def test_a_platform_is_known_by_its_name_in_any_writing(name: str, version: tuple[int, int, int]) -> None:
+    assert find_platform(name).tensorrt == version
+
+
+@pytest.mark.parametrize("name", ["jetpack-7.2.2", "tensorrt-11.0"])
+def test_a_platform_without_implicit_quantization_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        find_platform(name)
+    assert name in caught.value.what and "11." in caught.value.what and caught.value.hint
