@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, Translation, translate
-from qdq_translator.errors import UserError
+from qdq_translator.errors import UsageError, UserError
 from qdq_translator.graph import Graph
 from qdq_translator.passes.clamps import is_non_negative
 from qdq_translator.passes.opset import lower_opset
-from qdq_translator.targets.platforms import cache_version, find_platform, tensorrt_version
+from qdq_translator.targets.platforms import PLATFORMS, cache_version, find_platform, tensorrt_version
 from qdq_translator.types import TensorTypes
 from tests.explicit_reference import assert_equal_function, random_inputs, run
 from tests.small_models import model, ops, pair, same_function, scales_of, translated
@@ -299,3 +299,33 @@ def test_a_platform_without_implicit_quantization_is_refused_by_name(name: str) 
     with pytest.raises(UserError) as caught:
         find_platform(name)
     assert name in caught.value.what and "11." in caught.value.what and caught.value.hint
+
+
+def test_an_unknown_platform_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UsageError) as caught:
+        find_platform("jetpack-99")
+    assert all(platform.name in caught.value.hint for platform in PLATFORMS)
+
+
+def test_f7_a_dropout_whose_mask_is_read_stays() -> None:
+    body = f"{pair('x', 'i')} d, m = Dropout (i)\nn = Cast <to = 1> (m)\ny = Add (d, n)"
+    made = translated(model(f"g (float[2, 3] x) => (float[2, 3] y) {{ {body} }}", **S))
+    assert ops(made) == ["Dropout", "Cast", "Add"]
+
+
+@pytest.mark.parametrize("block", [2, 3])
+@pytest.mark.parametrize("op", ["DepthToSpace", "SpaceToDepth"])
+def test_f8_blocks_of_any_size(op: str, block: int) -> None:
+    text = f"g (float[1, {block * block}, {block}, {2 * block}] x) => (float[a, b, c, d] y) {{ {pair('x', 'i')}"
+    made = same_function(
+        model(f"{text} o = {op} <blocksize = {block}> (i)\ny = Abs (o) }}", **S), platform="jetpack-6.2"
+    )
+    assert ops(made) == ["Reshape", "Transpose", "Reshape", "Abs"]
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+def test_f8_layer_normalization_in_parts_whatever_the_opset(opset: int) -> None:
+    text = f"g (float[2, 3, 4] x) => (float[2, 3, 4] y) {{ {pair('x', 'i')} o = LayerNormalization <axis = 1> (i, k)\ny = Abs (o) }}"
+    made = same_function(model(text, opset=opset, k=weights(3, 4), **S), platform="jetpack-5.1.2")
+    means = [node for node in made.graph.nodes if node.op_type == "ReduceMean"]
+    assert [node.get("axes") for node in means] == [[1, 2], [1, 2]] and made.graph.opset() == 17

@@ -579,6 +579,12 @@ def test_shape_arithmetic_is_computed_while_building() -> None:
     assert (plan.count("folded"), plan.subgraphs) == (1, 1)
 
 
+@pytest.mark.parametrize("op", ["Shape", "Size"])
+def test_sizes_are_computed_while_building(op: str) -> None:
+    plan = plan_of(f"g (float[1,4,8,8] x) => (int64[a] s, float[1,4,8,8] y) {{ y = Relu (x)\ns = {op} (y) }}")
+    assert (verdict_of(op, plan).verdict, verdict_of(op, plan).subgraph) == ("folded", -1)
+
+
 def test_unknown_shapes_are_said_and_not_guessed() -> None:
     text = "g (float[n,4,h,w] x) => (float[n,4,h,w] y) { y = Relu (x) }"
     plan = plan_of(text)

@@ -261,7 +261,10 @@ def described(made: Translation) -> str:
     for node in made.graph.nodes:
         attributes = "".join(f" {key}={shown(node.get(key))}" for key in sorted(node.attributes) if key != "mode")
         layers.append(f"{node.op_type}{attributes} {','.join(node.inputs)} -> {','.join(node.outputs)}")
-    scales = " ".join(f"{name}={scale:.4g}" for name, scale in made.tensor_scales.items())
+    rows = ((name, made.scales[name]) for name in made.tensor_scales)
+    scales = " ".join(
+        f"{name}={row.value:.4g}({row.origin.rule} {row.origin.node} {row.origin.source})" for name, row in rows
+    )
     told = " ".join(f"{item.rule}({item.tensor or item.node})" for item in made.diagnostics)
     return f"{'; '.join(layers)} | {scales} | {' '.join(made.fp16_nodes)} | {told}"
 

@@ -299,10 +299,12 @@ def described(found: Pair) -> str:
     layers = []
     for node in found.rewritten.graph.nodes:
         attributes = "".join(f" {key}={shown(node.get(key))}" for key in sorted(node.attributes))
-        layers.append(f"{node.op_type}{attributes} -> {','.join(node.outputs)}")
+        layers.append(f"{node.op_type}{attributes} {','.join(node.inputs)} -> {','.join(node.outputs)}")
     scales = " ".join(f"{name}={scale / SCALE:.6g}" for name, scale in found.rewritten.tensor_scales.items())
     rules = " ".join(sorted(set(found.rules)))
-    return f"{rules} | {'; '.join(layers)} | {scales} | GPU: {' '.join(found.gpu()[1])}"
+    why = found.rewritten.rewrites.reasons
+    stay = " ".join(f"{node}{'' if why[node] else ' for no reason'}" for node in why)
+    return f"{rules} | {'; '.join(layers)} | {scales} | GPU: {' '.join(found.gpu()[1])} | {stay}"
 
 
 def recorded() -> dict[tuple[str, int], str]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.passes.dla.resize import same_inputs
 from tests.dla.check import BATCHES, SCALE, both, covers, engine, feed_of, graph, ints, pair, same
 from tests.explicit_reference import run
 
@@ -129,6 +130,32 @@ def test_case_2(mode: str, where: str, rounding: str, now: tuple[str, str], batc
     assert found.gpu() == (["Resize"], [])
     node = found.rewritten.graph.producer["m"]
     assert (node.get("coordinate_transformation_mode"), node.get("nearest_mode")) == now
+
+
+WHERE = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_which_coordinates_take_the_same_inputs(where: str, rounding: str) -> None:
+    """Held against what ONNX Runtime makes of the numbers 0, 1, 2, ... along one axis."""
+    for mode in ("nearest", "linear"):
+        ours = ("asymmetric", "floor") if mode == "nearest" else ("half_pixel", "round_prefer_floor")
+        for size in (1, 2, 3, 5):
+            for factor in (1, 2, 3, 4, 5):
+                results = []
+                for one, two in ((where, rounding), ours):
+                    words = f'mode = "{mode}", coordinate_transformation_mode = "{one}", nearest_mode = "{two}"'
+                    body = f"y = Resize <{words}> (x, , factors)"
+                    made = graph(
+                        f"float[1,1,1,{size}] x", "float[b,c,h,w] y", body, factors=np.float32([1, 1, 1, factor])
+                    )
+                    feed = {"x": np.arange(size, dtype=np.float32).reshape(1, 1, 1, size) ** 2}
+                    results += run(made, feed, ["y"])
+                equal = np.array_equal(*results)
+                assert not same_inputs(mode, (where, rounding), size, factor) or equal
+                if where != "align_corners" and size > 1 and (mode == "nearest" or where != "asymmetric"):
+                    assert same_inputs(mode, (where, rounding), size, factor) == equal, (mode, size, factor)
 
 
 @covers(3)

@@ -72,11 +72,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     mode, coordinates = operators.mode(node), operators.resize_coordinates(node, rewriter.graph.opset())
     factors = (after[2] // before[2], after[3] // before[3])
     whole = ratios == [float(factor) for factor in factors]
-    if (
-        whole
-        and mode in _OURS
-        and all(_same_inputs(mode, coordinates, size, f) for size, f in zip(before[2:], factors))
-    ):
+    if whole and mode in _OURS and all(same_inputs(mode, coordinates, size, f) for size, f in zip(before[2:], factors)):
         coordinates = _OURS[mode]
     if whole and mode == "linear" and all(1 in pair for pair in zip(before[2:], factors)):
         mode, coordinates = "nearest", _OURS["nearest"]
@@ -170,7 +166,7 @@ def _shares(size: int, made: int, ratio: float, where: str) -> Optional[np.ndarr
     return found
 
 
-def _same_inputs(mode: str, coordinates: Tuple[str, str], size: int, factor: int) -> bool:
+def same_inputs(mode: str, coordinates: Tuple[str, str], size: int, factor: int) -> bool:
     """Along an axis of `size`, the same inputs count for each output as in the mode that the DLA has."""
     where, rounding = coordinates
     if mode == "linear":
