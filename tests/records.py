@@ -30,6 +30,7 @@ import onnx
 from onnx import AttributeProto, numpy_helper
 
 from qdq_translator import TranslateOptions
+from qdq_translator.diagnostics import RENAMED_NODES, Diagnostic
 from qdq_translator.errors import UserError
 from qdq_translator.translator import Translation, translate
 from tests.conftest import DATA, OWN_MODELS
@@ -239,8 +240,18 @@ def _said(made: Translation) -> Iterator[str]:
     for row in made.weights:
         yield f"weight {_plain({k: v for k, v in row.as_dict().items() if k != 'note'})} ({facts(row.note)})"
     for d in made.diagnostics:
-        data = f" {_plain(d.data)}" if d.data and d.rule != "W1" else ""  # W1: the row of the weight
-        yield f"{d.code} {d.node} {d.tensor}{data} | {facts(d.message)} | {'hint ' + facts(d.hint) if d.hint else ''}"
+        data = f" {_plain(_news(d))}" if _news(d) else ""
+        said = "" if d.rule == "D0" else f"{facts(d.message)} | {'hint ' + facts(d.hint) if d.hint else ''}"
+        yield f"{d.code} {d.node} {d.tensor}{data} | {said}"
+
+
+def _news(diagnostic: Diagnostic) -> Mapping[str, Any]:
+    """Its data without what other lines say (rows of weights, verdicts), and without names given to nodes that had none."""
+    if diagnostic.rule in ("W1", "D0"):
+        return {}
+    renamed = {new: old for new, old in diagnostic.data.get(RENAMED_NODES, {}).items() if old}
+    kept = {key: value for key, value in diagnostic.data.items() if key != RENAMED_NODES}
+    return {**kept, RENAMED_NODES: renamed} if renamed else kept
 
 
 def _plain(value: Any) -> str:
