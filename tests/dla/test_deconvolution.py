@@ -73,6 +73,13 @@ def test_codes_of_the_weights_stay() -> None:
             "group = 2, strides = [2, 2], output_shape = [11, 13]", "1,4,5,6", (4, 3, 3, 3), "stated", id="output_shape"
         ),
         pytest.param(
+            "pads = [-1, 0, 0, 0]",
+            "1,4,5,6",
+            (4, 3, 3, 3),
+            "negative",
+            marks=covers("parameters that do not fit them, or are negative"),
+        ),
+        pytest.param(
             "pads = [1, 1]", "1,4,5", (4, 3, 3), "two spatial", marks=covers("other than two spatial dimensions")
         ),
         pytest.param(

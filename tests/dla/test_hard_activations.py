@@ -171,6 +171,14 @@ def test_not_the_error_function() -> None:
             "Clip (q, low2)", "bounds", {}, marks=covers("bounds that are not constant numbers"), id="computed bound"
         ),
         pytest.param(
+            "Elu <alpha = 0.0> (q)",
+            "positive",
+            ORIN_10,
+            marks=covers("case 6 with factors that are not positive"),
+            id="no factor",
+        ),
+        pytest.param("Celu <alpha = 0.0> (q)", "positive", ORIN_10, id="no divisor"),
+        pytest.param(
             "Softsign (q)", "quotient", {}, marks=covers("cases 4 to 6 where the DLA has no Div"), id="no quotient"
         ),
     ],

@@ -243,6 +243,24 @@ def test_not_by_these(attributes: str, sizes: tuple[int, ...], why: str) -> None
     assert why in found.reason(found.rewritten.graph.producer["m"].name)
 
 
+@covers("case 6 along more than 8192 rows or columns")
+def test_not_along_so_many_rows() -> None:
+    body = (
+        pair("x", "q")
+        + 'm = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (q, , , sizes)\n'
+        + END
+    )
+    found = same(graph("float[1,1,4100,2] x", "float[b,c,h,w] y", body, sizes=ints(1, 1, 8200, 2)))
+    assert "D12" not in found.rules and "8192 rows" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+def test_not_where_the_factor_of_the_channels_is_another_one() -> None:
+    """Two channels by 1.2 are two again, but not the same."""
+    body = pair("x", "q") + f"m = Resize <{LINEAR}> (q, , factors)\n" + END
+    found = both(graph("float[1,2,3,4] x", "float[b,c,h,w] y", body, factors=np.float32([1, 1.2, 2, 2])))
+    assert "D12" not in found.rules and "other axes" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
 def test_cubic_stays() -> None:
     found = same(resized('mode = "cubic"', 6, 8))
     assert "D12" not in found.rules

@@ -7,7 +7,8 @@
 Each output channel keeps its weights, and zeros are codes of 0. What is cut has the scale of what is cut out of it. A Slice runs in FP16
 on the DLA (limit S1). In case 2 the layer multiplies g times as much, which the report counts.
 
-Not: weights that are not constant; sizes that are not known; auto_pad and output_shape; other than two spatial dimensions; a kernel that comes
+Not: weights that are not constant; parameters that do not fit them, or are negative; sizes that are not
+known; auto_pad and output_shape; other than two spatial dimensions; a kernel that comes
 out above 32 (a square one above 22).
 """
 
@@ -40,6 +41,12 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     window, group = operators.window(node, weight.dims), operators.groups(node)
     if window is None or window.automatic not in ("", "VALID") or operators.states_output_shape(node):
         return "its padding is not stated as such"
+    if (
+        window.kernel != list(weight.dims[2:])
+        or weight.dims[0] % group
+        or min(*window.pads, *(d - 1 for d in window.dilations)) < 0
+    ):
+        return "its parameters do not fit its weight, or are negative"
     before, after = rewriter.image(source), rewriter.image(target)
     if before is None or after is None:
         return "its sizes are not known"

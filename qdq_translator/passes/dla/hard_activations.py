@@ -24,7 +24,7 @@ Of a Clip's new tensors that from 0 has k * (b - a) / 127, or k times the output
 B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient. Likewise 1 for t, 1 - t, their quotient, the Tanh and the gate of
 cases 6 and 7, and alpha for what alpha multiplies; Relu has the range of x.
 Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4 to 6 where the
-DLA has no Div; case 7 without approximate (the error function).
+DLA has no Div; case 6 with factors that are not positive; case 7 without approximate (the error function).
 """
 
 from __future__ import annotations
@@ -170,6 +170,9 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
     if not rewriter.may_divide(node):
         return
     gain, alpha = operators.exponential_linear(node)
+    if not (0 < alpha < math.inf and 0 < gain < math.inf):
+        rewriter.leave(node, "its factors are not positive")
+        return
     within = 1 / alpha if node.is_op("Celu") else 1.0
     alpha *= gain
     high = Row(rewriter, node)

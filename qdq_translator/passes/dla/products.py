@@ -70,7 +70,7 @@ def _where(rewriter: Rewriter, node: Node) -> None:
     """Cases 3 and 4."""
     graph, target, dtype = rewriter.graph, node.outputs[0], rewriter.dtype(node.outputs[0])
     condition, shape = graph.array(node.inputs[0]), rewriter.types.shape(target)
-    if condition is None:
+    if condition is None or condition.dtype != np.bool_:
         rewriter.leave(node, "its condition is computed")
         return
     branches = [rewriter.graph.array(name) for name in node.inputs[1:]]

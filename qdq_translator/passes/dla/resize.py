@@ -20,8 +20,8 @@ front of a last Transpose that of the result. In case 6 the layer multiplies wit
 0.4% of the largest one of its output at most, and the report counts the multiplications.
 
 Not: nearest by factors that are not whole; nearest by more than 32 with a prime factor above it; sizes that are not known; tf_crop_and_resize;
-keep_aspect_ratio_policy other than stretch; named axes; opset below 11 (which has no sizes); antialias; other axes than H and W. Other
-interpolations and coordinate modes stay what they are (limit R3).
+keep_aspect_ratio_policy other than stretch; named axes; opset below 11 (which has no sizes); antialias; other axes than H and W;
+case 6 along more than 8192 rows or columns. Other interpolations and coordinate modes stay what they are (limit R3).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
 from qdq_translator.passes.dla.spatial_mean import WINDOW
 from qdq_translator.passes.dla.spatial_mean import factors as in_a_row
 
@@ -67,7 +67,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     ratios = [made / size for size, made in zip(before[2:], after[2:])]
     if scales is not None and scales.size == 4:
         ratios = [float(ratio) for ratio in scales[2:]]
-    if before[:2] != after[:2]:
+    if before[:2] != after[:2] or (scales is not None and scales.size == 4 and any(scales[:2] != 1)):
         return "it resizes other axes than H and W"
     mode, coordinates = operators.mode(node), operators.resize_coordinates(node, rewriter.graph.opset())
     factors = (after[2] // before[2], after[3] // before[3])
@@ -113,13 +113,16 @@ def _as_shares(rewriter: Rewriter, node: Node, mode: str, where: str, ratios: Se
     source, target = node.inputs[0], node.outputs[0]
     before, after, dtype = rewriter.image(source), rewriter.image(target), rewriter.dtype(source)
     assert before is not None and after is not None and dtype is not None
-    shares = [_shares(size, made, ratio, where) for size, made, ratio in zip(before[2:], after[2:], ratios)]
-    if mode != "linear" or shares[0] is None or shares[1] is None:
+    if mode != "linear" or _places(1, 1, 1.0, where) is None or where == "tf_half_pixel_for_nn":
         return f"the DLA has no {mode} interpolation by {ratios[0]:g} and {ratios[1]:g} with these coordinates"
+    if max(*before[2:], *after[2:]) > MOST_CHANNELS:
+        return f"it interpolates along more than {MOST_CHANNELS} rows or columns"
     row = Row(rewriter, node)
     layout = [0, 1, 2, 3]  # the axis of the image at each place
-    for axis, matrix in ((2, shares[0]), (3, shares[1])):
-        if matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix))):
+    for axis, size, made, ratio in zip((2, 3), before[2:], after[2:], ratios):
+        rewriter.afford(node.name, made, size)
+        matrix = _shares(size, made, ratio, where)
+        if made == size and np.array_equal(matrix, np.eye(size)):
             continue
         order = [0, 1, 2, 3]
         place = layout.index(axis)
@@ -127,7 +130,6 @@ def _as_shares(rewriter: Rewriter, node: Node, mode: str, where: str, ratios: Se
         layout = [layout[index] for index in order]
         what = "rows" if axis == 2 else "columns"
         row.add("Transpose", f"by_{what}", perm=order)
-        rewriter.afford(node.name, *matrix.shape)
         weight = rewriter.constant(f"{node.name}.{what}", matrix[:, :, None, None].astype(dtype))
         row.add("Conv", what, weight, kernel_shape=[1, 1])
     row.add("Transpose", "back", perm=[layout.index(axis) for axis in range(4)])
@@ -153,11 +155,10 @@ def _places(size: int, made: int, ratio: float, where: str) -> Optional[np.ndarr
     }.get(where)
 
 
-def _shares(size: int, made: int, ratio: float, where: str) -> Optional[np.ndarray]:
+def _shares(size: int, made: int, ratio: float, where: str) -> np.ndarray:
     """What each output (row) takes of each input, by linear interpolation."""
     places = _places(size, made, ratio, where)
-    if places is None or where == "tf_half_pixel_for_nn":
-        return None
+    assert places is not None
     places = np.clip(places, 0, size - 1)
     low = np.floor(places).astype(np.int64)
     found: np.ndarray = np.zeros((made, size), np.float32)
