@@ -47,6 +47,28 @@ def test_unknown_sizes_stay_and_shapes_make_them_known() -> None:
 
 
 @covers(2)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_sizes_that_follow_from_sizes_computed_in_float(batch: str) -> None:
+    """A Pad of as many rows and columns as a stride needs, as in TensorFlow, three in a row: the second and the third are known
+    only when the one before is a constant."""
+    body, last = pair("x", "q"), "q"
+    for k in range(3):
+        body += (
+            f"s{k} = Shape <start = 2> ({last})\nf{k} = Cast <to = 1> (s{k})\nh{k} = Mul (f{k}, half)\nu{k} = Ceil (h{k})\n"
+            f"t{k} = Mul (u{k}, twice)\nd{k} = Sub (t{k}, f{k})\ni{k} = Cast <to = 7> (d{k})\n"
+            f"p{k} = Concat <axis = 0> (front, i{k})\nw{k} = Pad ({last}, p{k})\n"
+        )
+        body += f"m{k} = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (w{k})\n" + pair(f"m{k}", f"o{k}")
+        last = f"o{k}"
+    more = {"half": np.float32(0.5), "twice": np.float32(2), "front": ints(*[0] * 6)}
+    found = same(
+        graph("float[{N},4,13,11] x", "float[b,c,h,w] y", body + f"y = Relu ({last})", batch, **more), batch, bits=True
+    )
+    assert set(found.ops) <= {"Conv", "MaxPool", "Relu"} and found.gpu()[1] == []
+    assert found.rewritten.types.shape("y")[1:] == (4, 2, 2)  # type: ignore[index]
+
+
+@covers(2)
 def test_sizes_computed_in_float() -> None:
     body = pair("x", "q") + (
         "shape = Shape <start = 2> (q)\n f = Cast <to = 1> (shape)\n g2 = Mul (f, k)\n r = Floor (g2)\n"

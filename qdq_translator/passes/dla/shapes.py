@@ -20,6 +20,13 @@ RULE = "D1"
 
 
 def apply(rewriter: Rewriter) -> None:
+    """Sizes computed in float make others known, as in the paddings of a TensorFlow network: until no more become so."""
+    while _fold(rewriter):
+        rewriter.network.changed()
+
+
+def _fold(rewriter: Rewriter) -> bool:
+    """Whether sizes that were not known may be now."""
     graph, folded = rewriter.graph, []
     known = rewriter.types.integers()
     for node in graph.nodes:
@@ -31,6 +38,8 @@ def apply(rewriter: Rewriter) -> None:
             graph.remove(node)
             graph.add_initializer(output, known[output].astype(onnx.helper.tensor_dtype_to_np_dtype(kind)))
             folded.append(node)
-    for node in [*folded, *fold_constants(graph, rewriter.trained)]:
+    behind = fold_constants(graph, rewriter.trained)
+    for node in [*folded, *behind]:
         # what only fed other shape arithmetic goes with the unused initializers
         rewriter.note(RULE, [node], [], {})
+    return bool(behind)
