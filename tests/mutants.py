@@ -41,6 +41,7 @@ _TESTS = [
     "test_annotate.py",
     "test_budget.py",
     "test_cli.py",
+    "test_corners.py",
     "test_damage.py",
     "test_dla.py",
     "test_graph.py",
