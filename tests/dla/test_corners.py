@@ -81,6 +81,22 @@ def test_d4_means_over_channels_that_lose_their_dimension() -> None:
     assert "D4" not in found.rules and "H and W only" in found.reason("ReduceMean_m")
 
 
+def test_d17_the_trunk_of_a_tree_that_cannot_go_as_a_whole() -> None:
+    """Two links before the branches become one, and so do the two of a branch; a branch that no layer can be keeps its links."""
+    body = "t1 = Transpose <perm = [0, 2, 3, 1]> (q)\nt2 = Transpose <perm = [0, 2, 1, 3]> (t1)\n"
+    body += "a = Reshape (t2, five)\nb = Transpose <perm = [0, 4, 3, 2, 1]> (a)\nm = Relu (b)\n"
+    body += "c = Transpose <perm = [0, 3, 1, 2]> (t2)\nd = Transpose <perm = [0, 1, 3, 2]> (c)\nend = Relu (d)\ny = Relu (m)"
+    out = "float[b,c,h,w,k] y, float[b,c2,h2,w2] end"
+    found = of(body, "float[1,4,6,8] x", out, five=ints(0, 2, 4, 6, 4))
+    moves = [(n.op_type, n.inputs[0], n.outputs[0]) for n in found.rewritten.graph.nodes if n.op_type != "Relu"]
+    assert moves == [
+        ("Transpose", "x", "t2"),
+        ("Reshape", "t2", "a"),
+        ("Transpose", "a", "b"),
+        ("Transpose", "t2", "d"),
+    ]
+
+
 def test_d17_blocks_that_are_not_square() -> None:
     """Height and width in different shares: SpaceToDepth by 2 x 2 of 4 x 6, by 1 x 3 and by 2 x 1."""
     for rows, columns in ((2, 2), (1, 3), (2, 1), (1, 2)):
