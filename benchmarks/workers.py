@@ -1,17 +1,21 @@
 """What sharing the work on samples costs and brings: efficiency of two workers, the scheduler's overhead, memory, and a plan.
 
-    python -m benchmarks.workers                     # ResNet-50, 64 samples, two processes and two Dask workers
-    python -m benchmarks.workers --samples 1000      # the scheduler's overhead at 1,000 samples
-    python -m benchmarks.workers --samples 1000 --size 96      # the same with a fifth of the work, so with more overhead
+    python -m benchmarks.workers                     # ResNet-50, 64 samples
+    python -m benchmarks.workers --samples 1000 --repeats 3 --write    # 5 to 9 minutes; the tables of docs/tuning.md
+    python -m benchmarks.workers --samples 1000 --size 96      # a fifth of the work, so that what is spent on sharing weighs more
 
 The work is that of `tune`: evaluations, the simulated engine on all samples, each of a network that differs from the one before
-in its largest Conv, which is what goes to a cluster. Each way of sharing it computes the same outputs, byte for byte. The ways
-take turns, `--repeats` times, so that another load of the machine hits all of them; beside
-the wall time stands the processor time of this process and all of its workers, which such a load changes less.
+in its largest Conv, which is what goes to a cluster. Three ways share it, in the same shards: one thread of this process (every
+fourth shard of them, to save time), `--workers 2`, and two Dask workers on this machine. They take turns, `--repeats` times, so
+that another load of the machine hits all of them, and their outputs are the same, byte for byte. Beside the wall time stands the
+processor time of this process, all workers and the scheduler, which other loads change less.
 
-    efficiency of two workers   processor time with one worker / with two (1: nothing is spent on sharing)
-    speed-up                    wall time with one worker / with two; means something on an idle machine only
-    overhead of the scheduler   processor time over Dask, workers and scheduler, / with one worker, less 1
+    efficiency of two workers   a sample's time with one worker / with two; wall time counts twice for two
+    overhead of the scheduler   time over Dask / with two processes, less 1
+    start-up                    wall time of the first four shards: starting processes or reaching the cluster, sending the whole
+                                network, opening it. It is in none of the other numbers; each of those sends what has changed
+
+A ratio is the median of those of each turn.
 """
 
 from __future__ import annotations
@@ -26,11 +30,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import onnx
 
 from benchmarks import networks
+from benchmarks.dla_rewrites import page
 from benchmarks.measure import machine
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
@@ -43,11 +49,16 @@ from tests.dask_cluster import connected, dask_cluster
 PLAN = (50_000, 7, 60)
 """Samples, networks, evaluations of each."""
 JPEGS, JPEG_SIZE = 64, (500, 375)
+ONE, TWO, DASK = "one thread of one process", "`--workers 2`", "`--scheduler`, two Dask workers"
+FEWER = 4
+"""One worker alone computes one shard in so many."""
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuning.md"
 
 
 @dataclass(frozen=True)
 class Taken:
-    """seconds: wall; processor: seconds of this process and all that it started. digest: of all outputs."""
+    """A sample's share of an evaluation. seconds: wall; processor: seconds of this process and all that it started. digest: of the
+    outputs of the shards that every way computes."""
 
     seconds: float
     processor: float
@@ -121,6 +132,7 @@ def another(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     networks.add_arguments(parser)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/tuning.md")
     parser.set_defaults(samples=64)
     options = parser.parse_args()
     print(machine())
@@ -134,61 +146,104 @@ def main() -> None:
         ]
         environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
         with dask_cluster(2, environment) as (address, _):
-            taken, memory = compare(points, samples.runs, address)
+            taken, started, memory = compare(points, samples.runs, address)
         decoded = decoding(network)
-    show(options, taken, memory, decoded)
+    shown = show(options, taken, started, memory, decoded)
+    print(shown)
+    if options.write:
+        text = f"`python -m benchmarks.workers --samples {options.samples} --repeats {options.repeats} --write`, {machine()}.\n\n"
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), "workers", text + shown), encoding="utf-8")
 
 
-def compare(points: list[Outputs], runs: int, address: str) -> tuple[dict[str, list[Taken]], dict[str, int]]:
-    """Every way in turn, point by point; the first point, for which workers start and get everything, is not measured."""
-    ways = ("1 worker", "2 workers", "Dask, 2 workers")
+def compare(
+    points: list[Outputs], runs: int, address: str
+) -> tuple[dict[str, list[Taken]], dict[str, float], dict[str, int]]:
+    """Every way in turn, point by point; the seconds of the first point, for which workers start and get everything; memory."""
+    everything = shards(runs)
+    common = everything[::FEWER]
+    ways = {ONE: common, TWO: everything, DASK: everything}
     taken: dict[str, list[Taken]] = {way: [] for way in ways}
+    started: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
-        both = stack.enter_context(evaluation(workers=2))
-        opened, cluster = connected(address)
-        stack.enter_context(opened)
-        engines = dict(zip(ways, (InProcess(1), both.engine, cluster.engine)))
-        for number, point in enumerate(points):
-            for way, engine in engines.items():
-                if not number:
-                    engine.run(point, shards(runs)[:4])
-                    continue
+        connected(address)[0].close()  # the cluster is there
+        opening = {
+            ONE: lambda: InProcess(1),
+            TWO: lambda: stack.enter_context(evaluation(workers=2)).engine,
+            DASK: lambda: stack.enter_context(evaluation(scheduler=address)).engine,
+        }
+        engines = {}
+        for way, opened in opening.items():
+            begun = time.perf_counter()
+            engines[way] = opened()
+            engines[way].run(points[0], everything[:4])
+            started[way] = time.perf_counter() - begun
+        for point in points[1:]:
+            for way, ranges in ways.items():
                 pids = children(os.getpid())
                 begun, processor = time.perf_counter(), processor_time(pids)
-                outputs = engine.run(point, shards(runs))
-                digest = hashlib.sha256(b"".join(v.tobytes() for row in outputs for v in row.values())).hexdigest()
-                spent = processor_time(pids) - processor
-                taken[way].append(Taken(time.perf_counter() - begun, spent, digest))
+                outputs = dict(zip((run for shard in ranges for run in shard), engines[way].run(point, ranges)))
+                seconds, spent = time.perf_counter() - begun, processor_time(pids) - processor
+                kept = (v.tobytes() for shard in common for run in shard for v in outputs[run].values())
+                digest = hashlib.sha256(b"".join(kept)).hexdigest()
+                taken[way].append(Taken(seconds / len(outputs), spent / len(outputs), digest))
         memory = {"this process": peak([os.getpid()]), "a worker": peak(children(os.getpid()))}
     for rows in zip(*taken.values()):
         assert len({one.digest for one in rows}) == 1, "all ways give the same bytes"
-    return taken, memory
+    return taken, started, memory
 
 
-def show(options: argparse.Namespace, taken: dict[str, list[Taken]], memory: dict[str, int], decoded: float) -> None:
-    processor = {way: statistics.median(one.processor for one in rows) for way, rows in taken.items()}
-    wall = {way: statistics.median(one.seconds for one in rows) for way, rows in taken.items()}
-    print(
-        f"{options.network}, {options.size} pixels, {options.samples} samples, median of {options.repeats}      wall   processor"
+def show(
+    options: argparse.Namespace,
+    taken: dict[str, list[Taken]],
+    started: dict[str, float],
+    memory: dict[str, int],
+    decoded: float,
+) -> str:
+    """As Markdown."""
+
+    def middle(what: Callable[[Taken, Taken, Taken], float]) -> float:
+        return statistics.median(what(*rows) for rows in zip(taken[ONE], taken[TWO], taken[DASK]))
+
+    lines = [
+        f"| {options.network}, {options.size} pixels, {options.samples} samples, median of {options.repeats} | wall a sample | "
+        "processor a sample | start-up |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for way, rows in taken.items():
+        wall, processor = (
+            1000 * statistics.median(getattr(one, key) for one in rows) for key in ("seconds", "processor")
+        )
+        lines.append(f"| {way} | {wall:.1f} ms | {processor:.1f} ms | {started[way]:.1f} s |")
+    efficiency = (
+        middle(lambda one, two, dask: one.seconds / two.seconds / 2),
+        middle(lambda one, two, dask: one.processor / two.processor),
     )
-    for way in taken:
-        print(f"{way:<28}{wall[way]:>20.2f} s{processor[way]:>10.2f} s")
-    one = processor["1 worker"]
-    print(f"speed-up of two workers     {wall['1 worker'] / wall['2 workers']:.2f} (wall time)")
-    print(f"efficiency of two workers   {one / processor['2 workers']:.2f} (processor time)")
-    print(f"overhead of the scheduler   {100 * (processor['Dask, 2 workers'] / one - 1):+.1f}% (processor time)")
-    for who, size in memory.items():
-        print(f"memory, {who:<20}{size / 2**20:.0f} MiB")
-    each = one / options.samples + decoded
+    overhead = (
+        middle(lambda one, two, dask: 100 * (dask.seconds / two.seconds - 1)),
+        middle(lambda one, two, dask: 100 * (dask.processor / two.processor - 1)),
+    )
+    each = statistics.median(one.processor for one in taken[TWO]) + decoded
     samples, nets, evaluations = PLAN
-    total = each * samples * nets * evaluations
-    print(
-        f"{1000 * each:.0f} ms of one core a sample, {1000 * decoded:.1f} ms of it for a JPEG; {samples:,} samples x {nets} networks x {evaluations} evaluations, if all cost "
-        f"what {options.network} does:"
-    )
-    for machines, cores in ((1, 16), (8, 16), (64, 16)):
-        hours = total / (machines * cores) / 3600
-        print(f"  {machines:>2} machines of {cores} cores: {hours:,.1f} hours ({hours / 24:,.1f} days)")
+    lines += [
+        "",
+        "| | by wall time | by processor time |",
+        "| --- | ---: | ---: |",
+        f"| efficiency of two workers | {efficiency[0]:.2f} | {efficiency[1]:.2f} |",
+        f"| overhead of the scheduler | {overhead[0]:+.1f}% | {overhead[1]:+.1f}% |",
+        "",
+        f"At its peak {' and '.join(f'{who} held {size / 2**20:.0f} MiB' for who, size in memory.items())}. With two workers a "
+        f"sample takes {1000 * each:.0f} ms of one core, {1000 * decoded:.1f} ms of it for a JPEG of {JPEG_SIZE[0]} x {JPEG_SIZE[1]} "
+        f"pixels. On paper, {samples:,} samples x {nets} networks x {evaluations} evaluations, if all cost what {options.network} does "
+        "and 16 cores do 16 times the work of one:",
+        "",
+        "| machines of 16 cores | hours |",
+        "| ---: | ---: |",
+        *(
+            f"| {machines} | {each * samples * nets * evaluations / machines / 16 / 3600:.1f} |"
+            for machines in (1, 8, 64)
+        ),
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import tempfile
@@ -17,6 +15,7 @@ from typing import Any, Iterator, Optional, Sequence
 
 from qdq_translator.errors import UserError
 from qdq_translator.workers.opened import shard_of
+from qdq_translator.workers.packing import Packed, pack, unpack
 from qdq_translator.workers.work import Engine, Work, processors
 
 MOST_DEATHS = 3
@@ -32,37 +31,42 @@ class Processes(Engine):
         self._pool: Optional[ProcessPoolExecutor] = None
 
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
-        data = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
-        digest = hashlib.sha256(data).hexdigest()
-        path = Path(self._folder) / digest
-        path.write_bytes(data)
-        del data
+        packed = pack(work)
+        digest, order = packed.digest, packed.order
+        self._give(packed)
+        del packed
         done = deaths = 0
-        try:
-            while done < len(ranges):
-                pool = self._alive()
-                futures = [
-                    pool.submit(_shard, str(path), digest, shard.start, shard.stop, self._threads)
-                    for shard in ranges[done:]
-                ]
-                try:
-                    for future in futures:
-                        yield future.result()
-                        done, deaths = done + 1, 0
-                except BrokenProcessPool as error:
-                    deaths += 1
-                    self._pool = None
-                    if deaths >= MOST_DEATHS:
-                        raise UserError(
-                            f"Worker processes died {deaths} times in a row at runs {ranges[done].start} to "
-                            f"{ranges[done].stop - 1} of the data.",
-                            "The system may have ended them for lack of memory: use fewer --workers.",
-                        ) from error
-                finally:
-                    for future in futures:
-                        future.cancel()
-        finally:
-            path.unlink()
+        while done < len(ranges):
+            pool = self._alive()
+            futures = [
+                pool.submit(_shard, self._folder, digest, order, shard.start, shard.stop, self._threads)
+                for shard in ranges[done:]
+            ]
+            try:
+                for future in futures:
+                    yield future.result()
+                    done, deaths = done + 1, 0
+            except BrokenProcessPool as error:
+                deaths += 1
+                self._pool = None
+                if deaths >= MOST_DEATHS:
+                    raise UserError(
+                        f"Worker processes died {deaths} times in a row at runs {ranges[done].start} to "
+                        f"{ranges[done].stop - 1} of the data.",
+                        "The system may have ended them for lack of memory: use fewer --workers.",
+                    ) from error
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _give(self, packed: Packed) -> None:
+        """As files, of which those that the work before had are there already; others of it go."""
+        wanted: dict[str, Any] = {packed.digest: packed.body, **packed.parts}
+        there = set(os.listdir(self._folder))
+        for name in there - wanted.keys():
+            (Path(self._folder) / name).unlink()
+        for name in wanted.keys() - there:
+            (Path(self._folder) / name).write_bytes(wanted[name])
 
     def _alive(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -90,5 +94,9 @@ def _watch(folder: str) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _shard(path: str, digest: str, first: int, last: int, threads: int) -> Any:
-    return shard_of(digest, lambda: pickle.loads(Path(path).read_bytes()), range(first, last), threads)
+def _shard(folder: str, digest: str, order: Sequence[str], first: int, last: int, threads: int) -> Any:
+    def read() -> Any:
+        body, *parts = ((Path(folder) / name).read_bytes() for name in (digest, *order))
+        return unpack(body, parts)
+
+    return shard_of(digest, read, range(first, last), threads)
