@@ -228,7 +228,7 @@ class TranslateOptions:
         type=str,
         choices=("on", "list", "force", "approximate"),
         help="on a DLA target, rewrite operators that the DLA cannot run into ones that it can (force: on the target gpu "
-        "too; approximate: Erf as well, less than 0.0004 off, rule D22; list: print the rules)",
+        "too; approximate: Erf and Gelu as well, less than 0.0005 off, rule D22; list: print the rules)",
         group="Target",
     )
     dla_output: str = option(

@@ -346,7 +346,7 @@ _ROWS = (
             ("D19", "Pow, Reciprocal and Where with a constant condition become products, quotients and sums"),
             ("D20", "Expand, Tile and Concat over rows or columns become Resize, Conv that copies, Concat of channels"),
             ("D21", "ConvTranspose with padding, groups or dilation becomes one without, and a Slice"),
-            ("D22", "Erf becomes Tanh of a cubic, less than 0.0004 off (--dla_rewrites approximate)"),
+            ("D22", "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)"),
         )
     ),
 )

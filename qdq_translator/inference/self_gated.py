@@ -132,7 +132,7 @@ def _error_function(tensor: str, graph: Graph) -> list[Node]:
     if maker is None or maker.is_op("Erf"):
         return [maker] if maker is not None else []
     product = graph.producer.get(maker.inputs[0]) if maker.is_op("Tanh") else None
-    factor = graph.producer.get(product.inputs[1]) if product is not None and product.is_op("Mul") else None
+    factor = graph.producer.get(product.inputs[0]) if product is not None and product.is_op("Mul") else None
     square = graph.producer.get(factor.inputs[0]) if factor is not None and factor.is_op("BatchNormalization") else None
     if product is None or factor is None or square is None or not square.is_op("Mul"):
         return []
@@ -140,7 +140,7 @@ def _error_function(tensor: str, graph: Graph) -> list[Node]:
     wanted = (ERF_CUBIC, ERF_LINEAR, 0.0, 1.0)
     same = all(values is not None and np.allclose(values, number) for values, number in zip(constants, wanted))
     return (
-        [square, factor, product, maker] if same and {*square.inputs, product.inputs[0]} == {square.inputs[0]} else []
+        [square, factor, product, maker] if same and {*square.inputs, product.inputs[1]} == {square.inputs[0]} else []
     )
 
 

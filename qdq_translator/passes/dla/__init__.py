@@ -91,8 +91,7 @@ NO_REWRITE = {
         _ROOT,
     ),
     **dict.fromkeys(("Sqrt", "LpPool", "GlobalLpPool"), "it is a root, and the DLA has none (limit O1)"),
-    "Erf": "no layer of the DLA computes the error function exactly (--dla_rewrites approximate makes a Tanh of it)",
-    "Gelu": "no layer of the DLA computes the error function exactly",
+    **dict.fromkeys(("Erf", "Gelu"), hard_activations.ERROR_FUNCTION),
     **dict.fromkeys(
         ("Log", "Softplus", "LogSoftmax", "ReduceLogSum", "ReduceLogSumExp"),
         "it is a logarithm, and the DLA has none (limit O1)",

@@ -40,6 +40,10 @@ from qdq_translator.operators import coefficients
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
 
 RULE = "D7"
+ERROR_FUNCTION = (
+    "no layer of the DLA computes the error function exactly (--dla_rewrites approximate makes a Tanh of it)"
+)
+SQUARED = "a square in INT8 would lose small values"
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -204,21 +208,28 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 
 def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
-    """Case 7."""
+    if not operators.is_exact_gelu(node):
+        gelu(RULE, rewriter, node, channels)
+    elif rewriter.settings.rewrites != "approximate":
+        rewriter.leave(node, ERROR_FUNCTION)
+
+
+def gelu(rule: str, rewriter: Rewriter, node: Node, channels: int) -> None:
+    """Case 7. Its square, which would lose small values in INT8, and what is made of it up to Tanh get no scale."""
     source, target = node.inputs[0], node.outputs[0]
-    if operators.is_exact_gelu(node):
-        rewriter.leave(node, "no layer of the DLA computes the error function exactly")
-        return
     row, root = Row(rewriter, node), math.sqrt(2 / math.pi)
-    row.add("Mul", "square", source)
-    row.scale("slope", channels, 0.044715 * root, root)
-    row.add("Mul", "inner", source)
+    inner = (
+        row.add("Mul", "square", source),
+        row.scale("slope", channels, 0.044715 * root, root),
+        row.add("Mul", "inner", source),
+    )
     row.add("Tanh", "tanh")
     row.scale("gate", channels, 0.5, 0.5)
     row.add("Mul", "product", source)
-    row.put(RULE)
+    row.put(rule)
+    rewriter.network.withhold(*inner, why=SQUARED)
     for layer in row.nodes[3:5]:
-        rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, 1 / 127, needs=[target], note="its bound")
+        rewriter.derive(rule, layer.outputs[0], target, layer, 0.0, 1 / 127, needs=[target], note="its bound")
 
 
 _CASES: dict[str, Callable[[Rewriter, Node, int], None]] = {
