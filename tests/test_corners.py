@@ -329,3 +329,13 @@ def test_f8_layer_normalization_in_parts_whatever_the_opset(opset: int) -> None:
     made = same_function(model(text, opset=opset, k=weights(3, 4), **S), platform="jetpack-5.1.2")
     means = [node for node in made.graph.nodes if node.op_type == "ReduceMean"]
     assert [node.get("axes") for node in means] == [[1, 2], [1, 2]] and made.graph.opset() == 17
+
+
+@pytest.mark.parametrize("bias", ["", ", c", ", k"])
+def test_f8_a_gemm_of_two_activations_keeps_its_factor(bias: str) -> None:
+    body = f"{pair('x', 'i')} r = Relu (v)\no = Gemm <alpha = 0.5, beta = 2.0, transB = 1> (i, r{bias})\ny = Abs (o)"
+    more = {"k": weights(4)} if bias == ", k" else {}
+    given = "float[2, 3] x, float[4, 3] v" + (", float[2, 4] c" if bias == ", c" else "")
+    made = same_function(model(f"g ({given}) => (float[2, 4] y) {{ {body} }}", **more, **S))
+    (product,) = [node for node in made.graph.nodes if node.op_type == "Gemm"]
+    assert product.get("alpha") == 0.5 and product.inputs[:2] == ["x", "r"]

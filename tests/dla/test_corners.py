@@ -206,3 +206,36 @@ def test_d18_slices_of_older_opsets() -> None:
     assert {"D18", "D3"} <= {applied.rule for applied in made.rewrites.applied}
     feed = random_inputs(explicit, 2)
     assert_equal_function(run(explicit, feed, ["y"]), run(made.model, feed, ["y"]), 1e-5)
+
+
+def test_d18_not_where_the_dla_takes_it_already() -> None:
+    found = same(
+        graph("float[1,3,5,4] x", "float[b,h,w,c] y", pair("x", "q") + "m = MatMul (q, w1)\ny = Relu (m)", w1=W1)
+    )
+    assert found.ops == ["MatMul", "Relu"] and found.rules == []
+
+
+def test_d21_not_where_the_dla_takes_it_already() -> None:
+    found = of("m = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (q, w)" + END, w=weights(2, 4, 3, 2, 2))
+    assert found.ops == ["ConvTranspose", "Relu"] and found.rules == []
+
+
+@pytest.mark.parametrize(("size", "made"), [("1,4", (1, 2, 3, 4)), ("4,1", (1, 2, 4, 7)), ("1,1", (1, 2, 5, 6))])
+def test_d12_linear_along_one_pixel_only_repeats_it(size: str, made: tuple[int, ...]) -> None:
+    found = of('m = Resize <mode = "linear"> (q, , , sizes)' + END, f"float[1,2,{size}] x", sizes=ints(*made))
+    (node,) = [node for node in found.rewritten.graph.nodes if node.op_type == "Resize"]
+    assert (node.get("mode"), found.gpu()[1]) == ("nearest", [])
+
+
+@pytest.mark.parametrize("opset", [9, 10, 17])
+def test_d17_slices_as_the_opset_has_them(opset: int) -> None:
+    from qdq_translator import TranslateOptions, translate
+    from tests.explicit_reference import assert_equal_function, random_inputs, run
+
+    body = "r = Relu (x)\ng1 = Gather <axis = 2> (r, i)\ny = Relu (g1)"
+    explicit = graph("float[1,4,6,6] x", "float[b,c,h,w] y", body, opset=opset, i=ints(2, 3, 4))
+    made = translate(explicit, TranslateOptions(**ORIN, dla_rewrites=True, prove=True), assume_scales=True)
+    (cut,) = [node for node in made.graph.nodes if node.op_type == "Slice"]
+    assert len(cut.inputs) == (1 if opset < 10 else 4)
+    feed = random_inputs(explicit, 2)
+    assert_equal_function(run(explicit, feed, ["y"]), run(made.model, feed, ["y"]), 0)
