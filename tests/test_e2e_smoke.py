@@ -280,6 +280,66 @@ def test_boxes_of_a_yolo() -> None:
         boxes_of(rows.T[None], 5)
 
 
+def test_the_decode_tail_in_numpy_is_the_one_in_onnx(tmp_path: Path) -> None:
+    """Two levels of 4 x 6 and 2 x 3 places, three classes, four bins a side; two images."""
+    from e2e_workflow.yolo import decode
+    from qdq_translator.simulate.run import Session
+    from tests.small_models import model
+
+    text = """g (float[2,16,4,6] d0, float[2,16,2,3] d1, float[2,3,4,6] c0, float[2,3,2,3] c1) => (float[2,7,30] output0) {
+        a0 = Reshape(d0, sides)  a1 = Reshape(d1, sides)  a = Concat<axis=2>(a0, a1)  b = Reshape(a, bins)
+        t = Softmax<axis=2>(b)  u = Mul(t, steps)  s = ReduceSum<keepdims=0>(u, two)  l, r = Split<axis=1>(s)
+        first = Sub(places, l)  last = Add(places, r)  sum = Add(first, last)  c = Mul(sum, half)  w = Sub(last, first)
+        box = Concat<axis=1>(c, w)  boxes = Mul(box, strides)
+        k0 = Reshape(c0, classes)  k1 = Reshape(c1, classes)  k = Concat<axis=2>(k0, k1)  p = Sigmoid(k)
+        output0 = Concat<axis=1>(boxes, p) }"""
+    levels = [(4, 6, 8), (2, 3, 16)]
+    grid = [(x + 0.5, y + 0.5, stride) for rows, columns, stride in levels for y in range(rows) for x in range(columns)]
+    x, y, strides = np.array(grid, np.float32).T
+    tail = model(
+        text,
+        opset=17,
+        sides=np.array([2, 16, -1], np.int64),
+        bins=np.array([2, 4, 4, -1], np.int64),
+        classes=np.array([2, 3, -1], np.int64),
+        two=np.array([2], np.int64),
+        steps=np.arange(4, dtype=np.float32)[:, None],
+        half=np.float32(0.5),
+        places=np.stack([x, y])[None],
+        strides=strides[None, None],
+    )
+    random = np.random.default_rng(0)
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in tail.graph.input}
+    feed = {name: (3 * random.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()}
+    expected = Session(tail, "tail").run(feed)["output0"]
+    np.savez(tmp_path / "outputs.npz", **feed)
+    words = [str(tmp_path / "outputs.npz"), "--height", "32", "-o", str(tmp_path / "decoded.npz")]
+    assert decode.main(words) == 0
+    found = np.load(tmp_path / "decoded.npz")["output0"]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="no distances"):
+        decode.decode(list(feed.values())[:3], 32)
+
+
+def tail_difference(folder: Path, size: int) -> float:
+    """Of the decode tail in NumPy from that of an export, relative to its largest value."""
+    import onnx
+
+    from e2e_workflow.yolo.decode import decode
+    from qdq_translator.simulate.run import Session
+
+    tail = onnx.load(str(next(folder.rglob("*_after_noqdq.onnx"))))
+    random = np.random.default_rng(0)
+    feed = {
+        value.name: random.normal(size=(1, 64 if index < 3 else 80, size >> 3 + index % 3, size >> 3 + index % 3))
+        for index, value in enumerate(tail.graph.input)
+    }
+    feed = {name: (3 * values).astype(np.float32) for name, values in feed.items()}
+    expected = Session(tail, "tail").run(feed)["output0"]
+    return float(np.abs(decode(list(feed.values()), size) - expected).max() / np.abs(expected).max())
+
+
 @pytest.mark.parametrize("model", ["yolov5n", "yolov8n", "yolo11n"])
 def test_yolo(tmp_path: Path, model: str) -> None:
     """An architecture of ultralytics with random weights; of YOLO11 the largest subgraph besides (attention needs the GPU)."""
@@ -289,3 +349,4 @@ def test_yolo(tmp_path: Path, model: str) -> None:
     own = found["rows"][-1 if model == "yolo11n" else 1]
     assert own["gpu"] == 0 and own["subgraphs"] == 1 and own["dla-int8"] > 80
     assert len(found["rows"][0]["swallowed"]) == 1 and not found["rows"][1]["swallowed"]
+    assert tail_difference(tmp_path / "without_tail", 64) < 1e-5
