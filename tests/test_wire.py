@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 import numpy as np
 import onnx
@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import Builder, chain
-from qdq_translator import translate, weights
+from qdq_translator import translate, weight_check, weights
 from qdq_translator.errors import ModelError
 from qdq_translator.io import load_model, open_model
 from qdq_translator.passes import strip
@@ -213,9 +213,47 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
     monkeypatch.setattr(weights, "MADE_LATER", 0)
     monkeypatch.setattr(strip, "_KEPT_CODES", 0)
     assert files(external, tmp_path / "again") == usual
+    monkeypatch.setattr(weights, "_AT_ONCE", 1000)
+    assert files(external, tmp_path / "row by row") == usual
     translation = translate(external)
     made = [t for t in translation.graph.initializers.values() if isinstance(t, Weight) and callable(t.values)]
     assert len(made) == 3
+
+
+def small_weights() -> onnx.ModelProto:
+    """Layers of several widths, whose scales are max|w| / 127, too small (some codes saturate, some are -128) or too large, for each
+    channel or for all."""
+    b, x = Builder(), "input"
+    widths = ((8, 3, 1.0), (8, 1, 0.98), (16, 3, 1.0), (8, 3, 1.4), (8, 3, 0.5))
+    for place, (channels, kernel, factor) in enumerate(widths):
+        x = b.node("Relu", b.conv_bn(x, 8 if place != 3 else 16, channels, kernel))
+        scale, zero = (next(t for t in b.initializers if t.name == name) for name in b.nodes[-5].input[1:])
+        values = numpy_helper.to_array(scale) * np.float32(factor)
+        if place in (2, 4):
+            values = values.max()
+            zero.CopyFrom(numpy_helper.from_array(np.int8(0), zero.name))
+        scale.CopyFrom(numpy_helper.from_array(values, scale.name))
+    return b.model(x, [1, 8, 8, 8])
+
+
+def test_small_weights_are_the_same_together_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, taken = tmp_path / "m.onnx", 0
+    onnx.save(small_weights(), path)
+    together = strip.bake_together
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal taken
+        found = together(*arguments)
+        taken += len(found)
+        return found
+
+    monkeypatch.setattr(strip, "bake_together", counted)
+    usual, rows = files(path, tmp_path / "together"), translate(path).weights
+    assert taken == 10 and {row.exact for row in rows} == {True, False} and any(row.saturated for row in rows)
+    monkeypatch.setattr(strip, "bake_together", lambda *arguments: {})
+    assert files(path, tmp_path / "alone") == usual
+    monkeypatch.setattr(weight_check, "MADE_LATER", 0)
+    assert files(path, tmp_path / "checked alone") == usual
 
 
 @pytest.mark.parametrize("change", [lambda data: data[: len(data) // 2], lambda data: b"\1" * len(data), None])
