@@ -80,6 +80,9 @@ _FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "clip_behind": (pair("f", "v") + "w = Clip(v, m, n)", {"m": np.float32(-0.3), "n": np.float32(0.4)}),
     "moved": ("v = DequantizeLinear<axis=0>(codes, steps, zs)  w = Transpose<perm=[1,0,2,3]>(v)", {}),
     "twice": (pair("f", "v") + pair("v", "w", "t"), {"t": np.float32(0.07)}),
+    "no_zero": ("q = QuantizeLinear(f, s, z)  w = DequantizeLinear(q, s)", {}),
+    "again": ("v = DequantizeLinear(codes, s, z)" + pair("v", "w"), {}),
+    "coarser": ("v = DequantizeLinear(codes, s, z)" + pair("v", "w", "t"), {"t": np.float32(0.07)}),
     "negated": (pair("f", "v") + "w = Neg(v)", {}),
     "shared": (pair("f", "w") + "o = Conv<pads=[1,1,1,1]>(d, w)", {}),
 }  # fmt: skip
