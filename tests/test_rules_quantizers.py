@@ -133,6 +133,9 @@ def test_q1_what_makes_floats_of_sizes_needs_no_cast() -> None:
         y = Add(d, e) }}"""
     t = same_function(model(text, **S), TWO_BY_THREE)
     assert ops(t) == ["Shape", "ConstantOfShape", "Add"] and scales_of(t) == {"x": f32(0.05), "c": f32(0.05)}
+    like = f"g (float[N,3] x) => (float[2] y) {{ {pair('x', 'd')} k = Shape(x)  c = CastLike(k, d) {pair('c', 'e')} y = Exp(e) }}"
+    t = same_function(model(like, **S), TWO_BY_THREE)
+    assert "Cast" not in ops(t) and scales_of(t) == {"x": f32(0.05), "c": f32(0.05)}
 
 
 def test_q1_inside_local_functions() -> None:
@@ -818,6 +821,19 @@ def test_per_channel_activation_as_the_largest() -> None:
     unsigned = model(text, s=scale, z=np.zeros(3, np.uint8))
     t = translated(unsigned, per_channel_activations="max", asymmetric="widen")
     assert ops(t) == ["Relu", "Exp"]  # each channel clamps at 0
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_per_channel_pair_whose_halves_have_tensors_of_their_own(same: bool) -> None:
+    """Equal scales along the same axis are one grid, whatever they are called; along another they are not."""
+    text = f"""g (float[3,3] x) => (float[3,3] y) {{ d_q = QuantizeLinear<axis=0>(x, s, z)
+        d = DequantizeLinear<axis={0 if same else 1}>(d_q, t, z)  y = Exp(d) }}"""
+    scale = np.array([0.05, 0.1, 0.2], np.float32)
+    explicit = model(text, s=scale, t=scale.copy(), z=np.zeros(3, np.int8))
+    if same:
+        assert scales_of(translated(explicit, per_channel_activations="max")) == {"x": f32(0.2)}
+    else:
+        assert "Both must be equal" in refusal(explicit, per_channel_activations="max")
 
 
 def test_widen_uint8_128_is_exact() -> None:
