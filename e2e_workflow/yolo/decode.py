@@ -3,7 +3,7 @@
     python3 decode.py outputs.npz --height 640 -o decoded.npz
 
 This file needs nothing but NumPy, on a board either. outputs.npz: the loadable's outputs as real numbers, in the order of
-NAME_split.json, which are what the part behind it reads: the distances of every level, then the class logits of every level.
+NAME_split.json, which are what the part behind it reads.
 decoded.npz holds 'output0', [images, 4 + classes, N], as the whole export gives it (`coco.boxes_of` takes it from there).
 """
 
@@ -16,19 +16,18 @@ from typing import Sequence
 import numpy as np
 
 
-def decode(levels: Sequence[np.ndarray], height: int) -> np.ndarray:
-    """[images, 4 + classes, N], float32: centre and size in pixels, and scores in [0, 1]; N places, level by level.
+def decode(outputs: Sequence[np.ndarray], height: int) -> np.ndarray:
+    """[images, 4 + classes, N], float32: centre and size in pixels, and scores in [0, 1]; N places, from the finest level on.
 
-    levels: for each level [images, 4 * bins, h, w], then for each [images, classes, h, w]. A distance from a place to a side is the
-    mean of 0 ... bins - 1 weighted by the softmax of its bins, in units of the stride (Generalized Focal Loss, arXiv:2006.04388).
-    height: of the network's input, pixels. Raises ValueError for other levels.
+    outputs: of each level the distances [images, 4 * bins, h, w] and, somewhere behind them, the logits [images, classes, h, w].
+    A distance from a place to a side is the mean of 0 ... bins - 1 weighted by the softmax of its bins, in units of the stride
+    (Generalized Focal Loss, arXiv:2006.04388). height: of the network's input, pixels. Raises ValueError for other outputs.
     """
-    half = len(levels) // 2
-    pairs = list(zip(levels[:half], levels[half:]))
-    fits = [a.ndim == b.ndim == 4 and a.shape[2:] == b.shape[2:] and a.shape[1] % 4 == 0 for a, b in pairs]
-    if len(levels) % 2 or not pairs or not all(fits):
-        raise ValueError(f"Outputs of {[v.shape for v in levels]} are no distances followed by class logits.")
-    return np.concatenate([_level(distances, logits, height) for distances, logits in pairs], 2)
+    sizes = sorted({values.shape[2:] for values in outputs}, reverse=True)
+    levels = [[values for values in outputs if values.shape[2:] == size] for size in sizes]
+    if not levels or any(len(level) != 2 or level[0].ndim != 4 or level[0].shape[1] % 4 for level in levels):
+        raise ValueError(f"Outputs of {[v.shape for v in outputs]} are not the distances and logits of each level.")
+    return np.concatenate([_level(distances, logits, height) for distances, logits in levels], 2)
 
 
 def _level(distances: np.ndarray, logits: np.ndarray, height: int) -> np.ndarray:
