@@ -69,7 +69,7 @@ class Weight:
 
     def part(self, rows: slice) -> np.ndarray:
         """The same for some rows of the first axis."""
-        return self.values(rows) if callable(self.values) else self.values[rows]
+        return self.values(rows) if callable(self.values) else _some(self.values, rows)
 
     def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
         """Which rows, and they: a few at a time where they are made for whoever asks."""
@@ -115,12 +115,17 @@ class Weight:
             return Weight(name, self.data_type, self.dims, change(self.values, ALL))
         make: Maker = lambda rows: change(self.part(rows), rows)  # noqa: E731
         if not by_rows:
-            make = lambda rows: change(self.array(), ALL)[rows]  # noqa: E731
+            make = lambda rows: _some(change(self.array(), ALL), rows)  # noqa: E731
         return Weight(name, self.data_type, self.dims, make, by_rows and self.by_rows)
 
     def header(self) -> TensorProto:
         """The tensor without its values."""
         return TensorProto(name=self.name, data_type=self.data_type, dims=self.dims)
+
+
+def _some(values: np.ndarray, rows: slice) -> np.ndarray:
+    """Rows of the first axis; all of a single value, which has none."""
+    return values if rows == ALL else values[rows]
 
 
 def _raw(values: np.ndarray, dtype: np.dtype) -> memoryview:
@@ -186,7 +191,7 @@ class Keeper:
             values.flags.writeable = False
             self._last = (weight, values)
         assert self._last[1] is not None
-        return self._last[1][rows]
+        return _some(self._last[1], rows)
 
 
 def message_of(values: np.ndarray, name: str) -> TensorProto:

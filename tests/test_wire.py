@@ -13,11 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import Builder, chain
 from qdq_translator import translate, weight_check, weights
-from qdq_translator.errors import ModelError
+from qdq_translator.errors import ModelError, UnsupportedQuantizer
 from qdq_translator.io import load_model, open_model
 from qdq_translator.passes import strip
-from qdq_translator.weights import Weight, to_message
+from qdq_translator.weights import ALL, Weight, to_message
 from qdq_translator.wire import LARGE, cut_weights
+from tests.small_models import model as from_text
 
 
 def model() -> onnx.ModelProto:
@@ -254,6 +255,32 @@ def test_small_weights_are_the_same_together_and_alone(tmp_path: Path, monkeypat
     assert files(path, tmp_path / "alone") == usual
     monkeypatch.setattr(weight_check, "MADE_LATER", 0)
     assert files(path, tmp_path / "checked alone") == usual
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_a_single_value_has_no_rows(by_rows: bool) -> None:
+    here = np.array(3, np.float32)
+    for values in (here, lambda rows: here):
+        weight = Weight("w", onnx.TensorProto.FLOAT, (), values)
+        half = weight.changed("h", lambda part, rows: part / np.float32(2), by_rows)
+        assert [part.tolist() for part in (weight.part(ALL), half.part(ALL), half.array())] == [3.0, 1.5, 1.5]
+        assert b"".join(half.raw()) == np.float32(1.5).tobytes()
+
+
+def test_a_weight_without_channels_is_refused_with_a_scale_for_each() -> None:
+    nodes = (
+        "q = QuantizeLinear (x, s, z)\nd = DequantizeLinear (q, s, z)\n"
+        "wq = QuantizeLinear <axis = 0> (w, ws, wz)\nwd = DequantizeLinear <axis = 0> (wq, ws, wz)\ny = Conv (d, wd)"
+    )
+    arrays = {
+        "s": np.float32(0.5),
+        "z": np.int8(0),
+        "w": np.float32(1.7),
+        "ws": np.ones(2, np.float32),
+        "wz": np.zeros(2, np.int8),
+    }
+    with pytest.raises(UnsupportedQuantizer, match=r"has 2 scales along axis 0 of shape \[\]"):
+        translate(from_text(f"g (float[1,2,3,3] x) => (float[a,b,c,d] y) {{ {nodes} }}", **arrays))
 
 
 @pytest.mark.parametrize("change", [lambda data: data[: len(data) // 2], lambda data: b"\1" * len(data), None])

@@ -444,7 +444,7 @@ def _plain_rows(graph: Graph, constants: Constants, item: QuantizedConstant, mis
         return None
     if isinstance(tensor, Weight) and callable(tensor.values):  # whose codes need not stay
         return None
-    if params.axis not in (None, 0) or params.scale.size != (1 if params.axis is None else tensor.dims[0]):
+    if params.axis not in (None, 0) or [params.scale.size] != ([1] if params.axis is None else list(tensor.dims[:1])):
         return None
     values = constants.value(chain[0].inputs[0])
     if values is None or values.dtype != np.float32:
