@@ -9,7 +9,6 @@ this file is written. Exit status 1 where a set of flags costs a network more th
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from e2e_workflow.glyphs.run import PERCENTILE
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.inference import self_gated
+from qdq_translator.records import record
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 
 evaluate, tasks = later("e2e_workflow.common.evaluate"), later("e2e_workflow.common.tasks")
@@ -80,7 +80,7 @@ def flags(model: Path, task: tasks.Task, expected: list[np.ndarray], limit: floa
 def floors(model: Path, task: tasks.Task, expected: list[np.ndarray]) -> list[str]:
     """One cell a floor: score, and signal to noise of the outputs against the Q/DQ model's."""
 
-    @dataclasses.dataclass(frozen=True)
+    @record(frozen=True)
     class Floored(self_gated.Gate):
         least: float = 0.0
 
