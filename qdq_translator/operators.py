@@ -231,6 +231,16 @@ def epsilon(node: Node) -> float:
     return float(node.get("epsilon", 1e-5))
 
 
+def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Optional[Tuple[np.ndarray, np.ndarray]]:
+    """(factors, shifts), float (C,), of a BatchNormalization with mean 0, variance 1 and epsilon 0; None for anything else."""
+    if not node.is_op("BatchNormalization") or epsilon(node) != 0:
+        return None
+    factors, shifts, means, variances = (array(name) for name in node.inputs[1:5])
+    if factors is None or shifts is None or means is None or variances is None:
+        return None
+    return None if np.any(means) or np.any(variances != 1) else (factors, shifts)
+
+
 def permutation(node: Node) -> Optional[List[int]]:
     """Of a Transpose; None where it reverses the axes."""
     given = node.get("perm")

@@ -17,7 +17,7 @@ import numpy as np
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.inference.context import Context
-from qdq_translator.operators import coefficients, epsilon, is_exact_gelu
+from qdq_translator.operators import coefficients, is_exact_gelu, scale_layer
 from qdq_translator.qparams import INT8_MAX
 from qdq_translator.records import record
 
@@ -115,11 +115,8 @@ def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
     if x not in node.inputs:
         return None
     if node.is_op("BatchNormalization"):
-        factors, shifts, means, variances = (graph.array(name) for name in node.inputs[1:5])
-        plain = epsilon(node) == 0 and means is not None and variances is not None and shifts is not None
-        if factors is None or not plain or np.ptp(factors) or np.any(shifts) or np.any(means) or np.any(variances != 1):
-            return None
-        return float(factors[0])
+        scale = scale_layer(node, graph.array)
+        return None if scale is None or np.ptp(scale[0]) or np.any(scale[1]) else float(scale[0][0])
     value = graph.scalar(node.inputs[1 - node.inputs.index(x)]) if node.is_op("Mul", "Div") else None
     if value is None or (node.is_op("Div") and node.inputs[0] != x):
         return None
@@ -133,12 +130,11 @@ def _error_function(tensor: str, graph: Graph) -> list[Node]:
         return [maker] if maker is not None else []
     product = graph.producer.get(maker.inputs[0]) if maker.is_op("Tanh") else None
     factor = graph.producer.get(product.inputs[0]) if product is not None and product.is_op("Mul") else None
-    square = graph.producer.get(factor.inputs[0]) if factor is not None and factor.is_op("BatchNormalization") else None
-    if product is None or factor is None or square is None or not square.is_op("Mul"):
+    scale = scale_layer(factor, graph.array) if factor is not None else None
+    square = graph.producer.get(factor.inputs[0]) if factor is not None else None
+    if product is None or factor is None or scale is None or square is None or not square.is_op("Mul"):
         return []
-    constants = [graph.array(name) for name in factor.inputs[1:5]]
-    wanted = (ERF_CUBIC, ERF_LINEAR, 0.0, 1.0)
-    same = all(values is not None and np.allclose(values, number) for values, number in zip(constants, wanted))
+    same = np.allclose(scale[0], ERF_CUBIC) and np.allclose(scale[1], ERF_LINEAR)
     return (
         [square, factor, product, maker] if same and {*square.inputs, product.inputs[1]} == {square.inputs[0]} else []
     )

@@ -36,11 +36,10 @@ import numpy as np
 from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.reshapes import target_sizes
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter
 
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
-_LARGEST = {"Conv": 8, "ConvTranspose": 22}
 _Copy = Tuple[str, np.ndarray, List[int]]
 """Operator, weights, and kernel and strides, of a layer that copies."""
 _BATCH = 2
@@ -374,7 +373,7 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Nod
         if fine.shape[2] % coarse.shape[2] or fine.shape[3] % coarse.shape[3]:
             continue
         rows, columns = fine.shape[2] // coarse.shape[2], fine.shape[3] // coarse.shape[3]
-        if coarse.shape[1] != fine.shape[1] * rows * columns or max(rows, columns) > _LARGEST[op]:
+        if coarse.shape[1] != fine.shape[1] * rows * columns or max(rows, columns) > LARGEST_BLOCK[op]:
             continue
         # blocks[c, i, j] and channels[k] of the first place: the same number where they hold the same value
         blocks, channels = fine[0, :, :rows, :columns], coarse[0, :, 0, 0]

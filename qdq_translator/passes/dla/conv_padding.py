@@ -27,7 +27,7 @@ import numpy as np
 from qdq_translator import operators
 from qdq_translator.graph import Node
 from qdq_translator.passes.dla.pads import copying_convs
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, Rewriter
 
 RULE = "D13"
 _CURED = {"C4", "C5"}
@@ -43,7 +43,7 @@ def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[in
         return None
     step = difference // dilation
     front, behind = max(step, 0), max(-step, 0)
-    while kernel + front + behind <= 32:
+    while kernel + front + behind <= LARGEST_KERNEL:
         padding = begin + front * dilation
         if padding <= 31 and padding < kernel + front + behind:
             return front, behind

@@ -18,7 +18,7 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter
 
 RULE = "D21"
 _CURED = {"T5", "T6", "T7", "T9"}
@@ -55,7 +55,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations)]
     made = [s * (size - 1) + k for s, size, k in zip(window.strides, before[2:], reach)]
     kernel = [k + max(0, end - size) for k, end, size in zip(reach, ends, made)]
-    if max(kernel) > 32 or (kernel[0] == kernel[1] > 22):
+    if max(kernel) > LARGEST_KERNEL or (kernel[0] == kernel[1] > LARGEST_BLOCK["ConvTranspose"]):
         return f"its kernel comes out at {kernel[0]}x{kernel[1]}"
     inputs, outputs = int(weight.dims[0]), int(weight.dims[1])
     rewriter.afford(node.name, inputs, outputs * group, *kernel)

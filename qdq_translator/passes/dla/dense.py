@@ -28,7 +28,7 @@ import numpy as np
 
 from qdq_translator.graph import Node
 from qdq_translator.operators import DENSE, ELEMENTWISE, Unions, axis, coefficients, transposed
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter
 
 RULE = "D5"
 PRODUCT = "a product of two activations: the DLA multiplies by constant weights only"
@@ -38,8 +38,6 @@ UNARY = (
 )
 _NARY = (*ELEMENTWISE, "Mean")
 _FLATTEN = ("Flatten", "Reshape", "Squeeze")
-_LARGEST_KERNEL = 32
-"""Of a Conv (limit C2)."""
 
 Kernel = Tuple[int, int]
 
@@ -191,7 +189,7 @@ def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
     if own is not None and own != before and (before is not None or source in graph.outputs):
         return None
     kernel = image[2:]
-    absorbed = max(kernel) <= _LARGEST_KERNEL and all(
+    absorbed = max(kernel) <= LARGEST_KERNEL and all(
         reader.is_op(*DENSE)
         and reader.inputs[0] == name
         and not dense_reason(rewriter, reader)

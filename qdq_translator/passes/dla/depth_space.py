@@ -16,10 +16,9 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter
 
 RULE = "D11"
-_LARGEST = {"DepthToSpace": 22, "SpaceToDepth": 8}
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -32,17 +31,17 @@ def apply(rewriter: Rewriter) -> None:
         if channels is None or dtype is None:
             rewriter.leave(node, "its number of channels is not known")
             continue
-        if not 1 < block <= _LARGEST[node.op_type] or channels * block * block > MOST_CHANNELS * (
-            block * block if node.is_op("DepthToSpace") else 1
-        ):
+        op = "ConvTranspose" if node.is_op("DepthToSpace") else "Conv"
+        many = channels * (block * block if op == "Conv" else 1) > MOST_CHANNELS
+        if many or not 1 < block <= LARGEST_BLOCK[op]:
             rewriter.leave(node, f"block size {block} or its channels are beyond the DLA's limits")
             continue
         spread = block * block if node.is_op("SpaceToDepth") else 1
         rewriter.afford(node.name, channels, channels, spread * spread)
-        if node.is_op("DepthToSpace"):
-            op, weight = "ConvTranspose", _to_space(channels, block, operators.mode(node), dtype)
+        if op == "ConvTranspose":
+            weight = _to_space(channels, block, operators.mode(node), dtype)
         else:
-            op, weight = "Conv", _to_depth(channels, block, dtype)
+            weight = _to_depth(channels, block, dtype)
         inputs = [source, rewriter.constant(f"{node.name}.weight", weight)]
         layer = Node(op, inputs, [target], node.name, kernel_shape=[block] * 2, strides=[block] * 2)
         rewriter.replace(RULE, node, [layer])

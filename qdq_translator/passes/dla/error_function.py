@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from qdq_translator.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 from qdq_translator.operators import is_exact_gelu
-from qdq_translator.passes.dla.hard_activations import SQUARED, gelu
+from qdq_translator.passes.dla.hard_activations import gelu, tanh_of_cubic
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
 
 RULE = "D22"
@@ -29,19 +29,12 @@ def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes("Erf", "Gelu"):
         if not rewriter.rejected(node):
             continue
-        source = node.inputs[0]
-        channels = rewriter.channels(source)
+        channels = rewriter.channels(node.inputs[0])
         if channels is None:
             rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
         elif is_exact_gelu(node):
             gelu(RULE, rewriter, node, channels)
         elif node.is_op("Erf"):
             row = Row(rewriter, node)
-            inner = (
-                row.add("Mul", "square", source),
-                row.scale("factor", channels, ERF_CUBIC, ERF_LINEAR),
-                row.add("Mul", "argument", source),
-            )
-            row.add("Tanh", "tanh")
+            tanh_of_cubic(row, channels, ERF_LINEAR, ERF_CUBIC)
             row.put(RULE)
-            rewriter.network.withhold(*inner, why=SQUARED)

@@ -43,7 +43,6 @@ RULE = "D7"
 ERROR_FUNCTION = (
     "no layer of the DLA computes the error function exactly (--dla_rewrites approximate makes a Tanh of it)"
 )
-SQUARED = "a square in INT8 would lose small values"
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -215,21 +214,27 @@ def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 
 def gelu(rule: str, rewriter: Rewriter, node: Node, channels: int) -> None:
-    """Case 7. Its square, which would lose small values in INT8, and what is made of it up to Tanh get no scale."""
+    """Case 7."""
     source, target = node.inputs[0], node.outputs[0]
     row, root = Row(rewriter, node), math.sqrt(2 / math.pi)
-    inner = (
-        row.add("Mul", "square", source),
-        row.scale("slope", channels, 0.044715 * root, root),
-        row.add("Mul", "inner", source),
-    )
-    row.add("Tanh", "tanh")
+    tanh_of_cubic(row, channels, root, 0.044715 * root)
     row.scale("gate", channels, 0.5, 0.5)
     row.add("Mul", "product", source)
     row.put(rule)
-    rewriter.network.withhold(*inner, why=SQUARED)
     for layer in row.nodes[3:5]:
         rewriter.derive(rule, layer.outputs[0], target, layer, 0.0, 1 / 127, needs=[target], note="its bound")
+
+
+def tanh_of_cubic(row: Row, channels: int, linear: float, cubic: float) -> None:
+    """Tanh of `x * (linear + cubic * x * x)`. The square would lose small values in INT8: what leads to Tanh gets no scale."""
+    source = row.current
+    inner = (
+        row.add("Mul", "square", source),
+        row.scale("slope", channels, cubic, linear),
+        row.add("Mul", "inner", source),
+    )
+    row.add("Tanh", "tanh")
+    row.rewriter.network.withhold(*inner, why="a square in INT8 would lose small values")
 
 
 _CASES: dict[str, Callable[[Rewriter, Node, int], None]] = {

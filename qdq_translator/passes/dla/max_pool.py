@@ -91,35 +91,22 @@ def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
 
 def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_Pool, str]]) -> None:
     source, target = node.inputs[0], node.outputs[0]
-    current, rest = source, pool
+    row, rest = Row(rewriter, node), pool
     for smaller, tensor in sorted(made, key=lambda row: row[0].kernel, reverse=True):
         left = pool.beyond(smaller)
         if left is not None and rewriter.scales.value(tensor) in (None, rewriter.scales.value(source)):
-            current, rest = tensor, left
+            row.current, rest = tensor, left
             break
-    steps = _steps(rest)
-    nodes: list[Node] = []
-    for number, step in enumerate(steps):
-        last = number == len(steps) - 1
-        output = target if last else rewriter.tensor(f"{target}_max{number}")
-        name = node.name if last else rewriter.node(f"{node.name}_max{number}")
-        nodes.append(
-            Node(
-                "MaxPool",
-                [current],
-                [output],
-                name,
-                kernel_shape=list(step.kernel),
-                strides=list(step.strides),
-                pads=[*step.begins, *step.ends],
-            )
-        )
-        current = output
-    rewriter.replace(RULE, node, nodes)
-    for step_node in nodes[:-1]:
-        rewriter.derive(
-            RULE, step_node.outputs[0], source, step_node, needs=[target], note="scale of the pooling's input"
-        )
+    _add_pools(row, rest)
+    row.put(RULE)
+    for layer in row.nodes[:-1]:
+        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the pooling's input")
+
+
+def _add_pools(row: Row, pool: _Pool) -> None:
+    for number, step in enumerate(_steps(pool)):
+        pads = [*step.begins, *step.ends]
+        row.add("MaxPool", f"max{number}", kernel_shape=list(step.kernel), strides=list(step.strides), pads=pads)
 
 
 def _whole(window: Two) -> _Pool:
@@ -145,9 +132,7 @@ def _reduction(rewriter: Rewriter, node: Node) -> None:
     window = (image[1], 1) if over_channels else (image[2] if 2 in axes else 1, image[3] if 3 in axes else 1)
     if over_channels:
         row.add("Transpose", "rows", perm=order)
-    for number, step in enumerate(_steps(_whole(window))):
-        pads = [*step.begins, *step.ends]
-        row.add("MaxPool", f"max{number}", kernel_shape=list(step.kernel), strides=list(step.strides), pads=pads)
+    _add_pools(row, _whole(window))
     if over_channels:
         row.add("Transpose", "channels", perm=order)
     if node.is_op("ReduceMin"):

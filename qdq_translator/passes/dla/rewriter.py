@@ -19,6 +19,10 @@ from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
 
 MOST_CHANNELS = 8192
 """Of a Conv (limits C8 and T8)."""
+LARGEST_KERNEL = 32
+"""Of a Conv and of a ConvTranspose (limits C2 and T2)."""
+LARGEST_BLOCK = {"Conv": 8, "ConvTranspose": 22}
+"""Of square kernels that are their own strides (limits C6 and T3)."""
 _DIV_SINCE = (8, 6, 12)
 
 

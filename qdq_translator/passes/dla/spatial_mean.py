@@ -30,7 +30,7 @@ import numpy as np
 
 from qdq_translator import operators
 from qdq_translator.graph import Node
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter
 
 RULE = "D4"
 WINDOW = 8
@@ -197,7 +197,7 @@ def _overlapping(rewriter: Rewriter, node: Node, window: operators.Window) -> No
         rewriter.leave(node, "its sizes are not known")
     elif any(pads) and not operators.counts_padding(node):
         rewriter.leave(node, "its padding does not count in its averages")
-    elif window.rounds_up or max(window.kernel) > 32 or max(window.strides) > 8:
+    elif window.rounds_up or max(window.kernel) > LARGEST_KERNEL or max(window.strides) > LARGEST_BLOCK["Conv"]:
         rewriter.leave(node, "it rounds sizes up, or has windows or strides that no Conv of the DLA has")
     else:
         kernel = (window.kernel[0], window.kernel[1])
