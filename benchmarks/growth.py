@@ -1,18 +1,19 @@
-"""How time and memory of `translate` grow with the network, and where the time goes: the table, the plot and the profile of
-docs/performance.md.
+"""How time and memory of `translate` grow with nodes and with bytes, and where the time goes: the tables, the plot and the
+profiles of docs/performance.md.
 
     python -m benchmarks.growth                         # prints the tables
     python -m benchmarks.growth --write                 # and replaces them in docs/performance.md, and the plot in assets/
-    python -m benchmarks.growth --sizes 100 1000 10000 30000
+    python -m benchmarks.growth --sizes 100 1000 10000 30000 --mib 10 100 1000
 
 Whole processes, imports included, against `onnx.load` + `onnx.save` of the same file in the same run, one after the other.
-Time is what the processor did for the process (user and system), which other work on the machine disturbs least; the least of
-the repeats counts. The profile is of one process, pass by pass.
+Time is what the processor did for the process (user and system), which other work on the machine disturbs least, and in the
+table the time that passes beside it; the least of the repeats counts. The profiles are of one process each, pass by pass.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import re
@@ -86,9 +87,9 @@ def slope(xs: list[float], ys: list[float]) -> float:
     return sum((x - middle) * (y - height) for x, y in zip(a, b)) / sum((x - middle) ** 2 for x in a)
 
 
-def plot(xs: list[int], series: dict[str, list[float]], unit: str, left: int) -> str:
+def plot(xs: list[float], series: dict[str, list[float]], title: str, left: int, top: int) -> str:
     """One panel: logarithmic axes, a line a series, named with its slope."""
-    width, height, top = 300, 220, 40
+    width, height = 300, 220
     flat = [y for ys in series.values() for y in ys]
     x0, x1 = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)))
     y0, y1 = math.floor(math.log10(min(flat))), math.ceil(math.log10(max(flat)))
@@ -115,9 +116,9 @@ def plot(xs: list[int], series: dict[str, list[float]], unit: str, left: int) ->
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline class="s{index}" points="{line}"/>')
         parts += [f'<circle class="s{index}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points]
-        label = f"{name}: slope {slope([float(x) for x in xs], ys):.2f}"
+        label = f"{name}: slope {slope(xs, ys):.2f}"
         parts.append(f'<text class="l s{index}" x="{left + 8}" y="{top + 16 + 16 * index}">{escape(label)}</text>')
-    parts.append(f'<text class="l" x="{left}" y="{top - 12}">{escape(unit)}, against nodes</text>')
+    parts.append(f'<text class="l" x="{left}" y="{top - 12}">{escape(title)}</text>')
     return "".join(parts)
 
 
@@ -128,13 +129,47 @@ STYLE = (
 )
 
 
-def picture(counts: list[int], ours: list[Run], yardstick: list[Run]) -> str:
-    time = {"translate": [r.cpu for r in ours], "load + save": [r.cpu for r in yardstick]}
-    memory = {"translate": [r.peak / 2**20 for r in ours], "load + save": [r.peak / 2**20 for r in yardstick]}
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One network: its nodes, the bytes of its file, and the whole processes upon it."""
+
+    title: str
+    nodes: int
+    size: int
+    ours: Run
+    yardstick: Run
+
+    @property
+    def row(self) -> str:
+        ours, theirs = self.ours, self.yardstick
+        return (
+            f"| {self.title} | {self.nodes:,} | {self.size / 2**20:.1f} MiB | {ours.cpu:.2f} s | {theirs.cpu:.2f} s | "
+            f"{ours.cpu / theirs.cpu:.1f} | {ours.seconds / theirs.seconds:.1f} | {ours.peak / 2**20:.0f} MiB | "
+            f"{ours.peak / self.size:.1f} |\n"
+        )
+
+
+HEADER = """| network | nodes | file | CPU | load + save | ratio | ratio of wall time | peak memory | x file |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+def picture(by_nodes: list[Point], by_size: list[Point]) -> str:
+    """Time and memory, each against the nodes and against the bytes."""
+    panels = ""
+    for top, points, xs, what in (
+        (40, by_nodes, [float(p.nodes) for p in by_nodes], "nodes"),
+        (340, by_size, [p.size / 2**20 for p in by_size], "MiB of weights"),
+    ):
+        for left, title, value in (
+            (50, "Seconds of CPU", lambda run: run.cpu),
+            (430, "Peak memory in MiB", lambda run: run.peak / 2**20),
+        ):
+            series = {"translate": [value(p.ours) for p in points], "load + save": [value(p.yardstick) for p in points]}
+            panels += plot(xs, series, f"{title}, against {what}", left, top)
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 300" role="img" aria-label="Time and memory against nodes">'
-        f'<style>{STYLE}</style><rect width="760" height="300" fill="#fff"/>'
-        f"{plot(counts, time, 'Seconds of CPU', 50)}{plot(counts, memory, 'Peak memory in MiB', 430)}</svg>\n"
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 600" role="img" aria-label="Time and memory against nodes '
+        f'and bytes"><style>{STYLE}</style><rect width="760" height="600" fill="#fff"/>{panels}</svg>\n'
     )
 
 
@@ -146,51 +181,61 @@ def replaced(text: str, mark: str, table: str) -> str:
     return made
 
 
+CONVS = 20
+"""Of the networks that grow in bytes."""
+
+
+def channels(mib: float) -> int:
+    """Of a chain of that many Convs, 3 x 3, with `mib` MiB of weights."""
+    return max(1, round(math.sqrt(mib * 2**20 / (CONVS * 9 * 4))))
+
+
+def measured(network: str, size: str, title: str, folder: Path, repeats: int) -> tuple[Path, Point]:
+    path = made(network, folder, size)
+    ours, yardstick = least([translate(path, folder / "out"), load_and_save(path, folder / "copy.onnx")], repeats)
+    return path, Point(title, nodes(path), path.stat().st_size, ours, yardstick)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000, 3000, 10000], help="numbers of Convs")
+    parser.add_argument("--mib", type=float, nargs="+", default=[10, 30, 100, 300, 1000], help="sizes of the weights")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     print(machine(), file=sys.stderr)
-    rows = "| network | nodes | file | CPU | load + save | ratio | peak memory | x file |\n"
-    rows += "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-    counts: list[int] = []
-    ours: list[Run] = []
-    yardstick: list[Run] = []
+    groups = (
+        [("chain", str(size), f"chain of {size:,} Convs") for size in options.sizes],
+        [("chain", f"{CONVS},{channels(mib)}", f"{CONVS} Convs of {channels(mib):,} channels") for mib in options.mib],
+        [("resnet50", "", "ResNet-50")],
+    )
+    tables, points = {}, []  # type: dict[str, str], list[list[Point]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        networks = [("chain", str(size), f"chain of {size:,} Convs") for size in options.sizes]
-        for network, size, title in [*networks, ("resnet50", "", "ResNet-50")]:
-            path = made(network, folder, size)
-            mine, theirs = least(
-                [translate(path, folder / "out"), load_and_save(path, folder / "copy.onnx")], options.repeats
-            )
-            number, length = nodes(path), path.stat().st_size
-            rows += (
-                f"| {title} | {number:,} | {length / 2**20:.1f} MiB | {mine.cpu:.2f} s | {theirs.cpu:.2f} s | "
-                f"{mine.cpu / theirs.cpu:.1f} | {mine.peak / 2**20:.0f} MiB | {mine.peak / length:.1f} |\n"
-            )
-            if size:
-                counts.append(number)
-                ours.append(mine)
-                yardstick.append(theirs)
-            if size in ("1000", ""):
-                parts = profile(path, folder / "out")
-                whole = sum(parts.values())
-                table = "| part | CPU | share |\n| --- | ---: | ---: |\n" + "".join(
-                    f"| {part} | {1000 * seconds:.0f} ms | {100 * seconds / whole:.0f}% |\n"
-                    for part, seconds in parts.items()
-                )
-                print(f"{title}\n{table}")
-                if options.write:
-                    mark = "profile of ResNet-50" if not size else "profile of 1,000 Convs"
-                    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), mark, table), encoding="utf-8")
-            path.unlink()
-    print(rows, end="")
+        for group in groups:
+            points.append([])
+            for network, size, title in group:
+                path, point = measured(network, size, title, folder, options.repeats)
+                points[-1].append(point)
+                print(point.row, end="", flush=True)
+                if size in ("1000", "10000", ""):
+                    parts = profile(path, folder / "out")
+                    whole = sum(parts.values())
+                    tables["profile of " + title.replace("chain of ", "")] = (
+                        "| part | CPU | share |\n| --- | ---: | ---: |\n"
+                        + "".join(
+                            f"| {part} | {1000 * seconds:.0f} ms | {100 * seconds / whole:.0f}% |\n"
+                            for part, seconds in parts.items()
+                        )
+                    )
+                path.unlink()
+    tables["growth"] = HEADER + "".join(point.row for group in points for point in group)
+    for mark, table in tables.items():
+        print(f"\n{mark}\n\n{table}", end="")
+        if options.write:
+            PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), mark, table), encoding="utf-8")
     if options.write:
-        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), "growth", rows), encoding="utf-8")
-        PLOT.write_text(picture(counts, ours, yardstick), encoding="utf-8")
+        PLOT.write_text(picture(points[0], points[1]), encoding="utf-8")
     return 0
 
 

@@ -51,17 +51,25 @@ def test_growth_is_a_slope_in_logarithms() -> None:
     sizes = [100.0, 300.0, 1000.0]
     assert growth.slope(sizes, [7 * x for x in sizes]) == pytest.approx(1)
     assert growth.slope(sizes, [x**2 / 9 for x in sizes]) == pytest.approx(2)
-    runs = [Run(1.0, int(2**20 * x), x / 50) for x in sizes]
-    drawn = ElementTree.fromstring(growth.picture([700, 2100, 7000], runs, runs))
+    points = [
+        growth.Point("a", int(7 * x), int(x**2 * 2**20), Run(1.0, int(2**20 * x), x / 50), Run(1.0, 2**20, 1.0))
+        for x in sizes
+    ]
+    drawn = ElementTree.fromstring(growth.picture(points, points))
     words = [e.text for e in drawn.iter() if e.tag.endswith("text")]
-    assert (
-        words.count("translate: slope 1.00") == 2 and len([e for e in drawn.iter() if e.tag.endswith("circle")]) == 12
-    )
+    assert words.count("translate: slope 1.00") == 2 and words.count("translate: slope 0.50") == 2
+    assert words.count("load + save: slope 0.00") == 4
+    assert len([e for e in drawn.iter() if e.tag.endswith("circle")]) == 24
+
+
+def test_weights_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
+    size = made("chain", tmp_path, f"{growth.CONVS},{growth.channels(3)}").stat().st_size
+    assert size == pytest.approx(3 * 2**20, rel=0.05)
 
 
 def test_the_page_has_a_place_for_every_table() -> None:
     text = growth.PAGE.read_text(encoding="utf-8")
-    for mark in ("growth", "others", "profile of 1,000 Convs", "profile of ResNet-50"):
+    for mark in ("growth", "others", "profile of 1,000 Convs", "profile of 10,000 Convs", "profile of ResNet-50"):
         once = growth.replaced(text, mark, "| HERE |\n")
         assert once.count("HERE") == 1 and growth.replaced(once, mark, "| HERE |\n") == once
     with pytest.raises(ValueError, match="no place"):
