@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import cached_property
-from typing import Callable, Iterable, Iterator, Optional, TypeVar, Union
+from typing import Callable, Iterable, Iterator, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 
 INT8_MAX = 127
 FLOAT32: np.dtype = np.dtype(np.float32)
 _AT_ONCE = 2**16
-"""Elements that are computed in one go."""
+"""Elements that are computed in one go: what becomes of them stays in the processor's cache."""
 _TOGETHER = 2**17
 _Whose = TypeVar("_Whose")
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}
@@ -88,17 +89,24 @@ def along(values: np.ndarray, axis: Optional[int], rank: int) -> np.ndarray:
     return values.reshape(shape)
 
 
+def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
+    """The rows of an array (its first axis), so many at a time as the processor's cache holds: what is computed from a whole weight
+    in several steps would lie in memory in between, which costs more than the steps."""
+    rows = shape[0]
+    step = max(1, rows * _AT_ONCE // max(1, math.prod(shape)))
+    for first in range(0, rows, step):
+        yield slice(first, min(rows, first + step))
+
+
 def in_blocks(
     compute: Callable[..., np.ndarray], dtype: Union[str, np.dtype], values: np.ndarray, *parameters: np.ndarray
 ) -> np.ndarray:
-    """`compute(values, *parameters)`, element by element and of type `dtype`, a part along the first axis at a time: what is
-    computed on the way stays in the processor's cache. `parameters` broadcast over `values`, with as many axes or none."""
+    """`compute(values, *parameters)`, element by element and of type `dtype`, a block of rows at a time. `parameters` broadcast
+    over `values`, with as many axes or none."""
     if values.size <= _AT_ONCE:
         return compute(values, *parameters)
     made, rows = np.empty(values.shape, dtype), len(values)
-    step = max(1, rows * _AT_ONCE // values.size)
-    for start in range(0, rows, step):
-        part = slice(start, start + step)
+    for part in row_blocks(values.shape):
         made[part] = compute(values[part], *(p[part] if p.ndim and len(p) == rows else p for p in parameters))
     return made
 
@@ -124,8 +132,7 @@ def largest(values: np.ndarray, axis: Optional[int]) -> np.ndarray:
 
     if axis != 0 or values.size <= _AT_ONCE:
         return of(values)
-    step = max(1, len(values) * _AT_ONCE // values.size)
-    return np.concatenate([of(values[first : first + step]) for first in range(0, len(values), step)])
+    return np.concatenate([of(values[rows]) for rows in row_blocks(values.shape)])
 
 
 def quantize(

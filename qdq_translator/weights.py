@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from qdq_translator.qparams import row_blocks
+
 ELEMENTS: dict[int, np.dtype] = {
     TensorProto.FLOAT: np.dtype("<f4"),
     TensorProto.DOUBLE: np.dtype("<f8"),
@@ -31,8 +33,6 @@ ELEMENTS: dict[int, np.dtype] = {
 """ONNX's element types whose raw data are NumPy's, byte for byte."""
 MADE_LATER = 2**14
 """Elements from which on an array is not worth its memory, if it can be made again."""
-_AT_ONCE = 2**16
-"""Elements that are made in one go: what becomes of them stays in the processor's cache."""
 ALL = slice(None)
 Maker = Callable[[slice], np.ndarray]
 """Makes some rows of an array anew, a slice of the first axis or `ALL`."""
@@ -73,15 +73,9 @@ class Weight:
 
     def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
         """Which rows, and they: a few at a time where they are made for whoever asks."""
-        step = rows = self.dims[0] if self.dims else 1
-        if callable(self.values) and self.by_rows:
-            step = max(1, rows * _AT_ONCE // max(1, math.prod(self.dims)))
-        if step >= rows:
-            yield ALL, self.array()
-            return
-        for first in range(0, rows, step):
-            some = slice(first, min(rows, first + step))
-            yield some, self.part(some)
+        in_blocks = callable(self.values) and self.by_rows and self.dims
+        for rows in row_blocks(self.dims) if in_blocks else (ALL,):
+            yield rows, self.part(rows)
 
     def seen_parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
         """The same; whoever takes all of them need not ask for the checksum again. A part must not be written to."""

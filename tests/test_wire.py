@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import Builder, chain
-from qdq_translator import translate, weight_check, weights
+from qdq_translator import qparams, translate, weight_check, weights
 from qdq_translator.errors import ModelError, UnsupportedQuantizer
 from qdq_translator.io import load_model, open_model
 from qdq_translator.passes import strip
@@ -214,7 +214,7 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
     monkeypatch.setattr(weights, "MADE_LATER", 0)
     monkeypatch.setattr(strip, "_KEPT_CODES", 0)
     assert files(external, tmp_path / "again") == usual
-    monkeypatch.setattr(weights, "_AT_ONCE", 1000)
+    monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
     assert files(external, tmp_path / "row by row") == usual
     translation = translate(external)
     made = [t for t in translation.graph.initializers.values() if isinstance(t, Weight) and callable(t.values)]

@@ -21,7 +21,7 @@ between Casts. Q/DQ per channel needs opset 13; older models are converted.
 
 from __future__ import annotations
 
-from typing import Iterator, Mapping, Optional
+from typing import Mapping, Optional
 
 import numpy as np
 import onnx
@@ -37,7 +37,7 @@ from qdq_translator.operators import OutputChannels, output_channels
 from qdq_translator.passes import cleanup, names
 from qdq_translator.placement import Placement, graph_tensors, is_before_bias, is_named_higher, place
 from qdq_translator.precision import float_ends
-from qdq_translator.qparams import INT8_MAX
+from qdq_translator.qparams import INT8_MAX, row_blocks
 from qdq_translator.records import record
 from qdq_translator.rules import inference_options
 from qdq_translator.scales import Origin, ScaleTable
@@ -46,9 +46,6 @@ from qdq_translator.types import TensorTypes
 PER_CHANNEL_OPSET = 13
 FLOAT16_OPSET = 19
 _SMALLEST_FLOAT16 = 2.0**-14
-_BLOCK = 2**16
-"""Values computed at a time."""
-
 
 # What became of an entry of the cache ...
 USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_float", "unary"
@@ -294,7 +291,7 @@ def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
     first[(amax == 0) | (first < np.finfo(dtype).tiny)] = 1
     tried = (first, np.nextafter(first, dtype.type(0)), np.nextafter(first, dtype.type(np.inf)))
     best = first.copy()
-    for block in blocks(rows):
+    for block in row_blocks(rows.shape):
         open_ = np.arange(len(rows))[block]
         for scale in tried:
             if not len(open_):
@@ -309,11 +306,3 @@ def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
             best[open_[same]] = scale[open_[same]]
             open_ = open_[~same]
     return best
-
-
-def blocks(rows: np.ndarray) -> Iterator[slice]:
-    """Of rows, so many as a processor's cache holds: what is computed from a whole weight in several steps would lie in memory in
-    between, which costs more than the steps."""
-    size = max(1, _BLOCK // max(1, rows.shape[1]))
-    for start in range(0, len(rows), size):
-        yield slice(start, start + size)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-from qdq_translator.explicit.restore import blocks, is_unary_marker, weight_scales
+from qdq_translator.explicit.restore import is_unary_marker, weight_scales
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model
@@ -35,7 +35,7 @@ from qdq_translator.operators import OutputChannels, has_one_scale, output_chann
 from qdq_translator.options import effective
 from qdq_translator.passes.cleanup import remove_unused_initializers
 from qdq_translator.placement import Placement, place
-from qdq_translator.qparams import INT8_MAX
+from qdq_translator.qparams import INT8_MAX, row_blocks
 from qdq_translator.rules import MARKERS
 from qdq_translator.translation import Translated
 from qdq_translator.types import TensorTypes
@@ -415,7 +415,7 @@ def rounded_weight(values: np.ndarray, channels: Optional[OutputChannels], round
     rows = values.reshape(1, -1) if channels is None else channels.rows(values)
     scale = weight_scales(rows, 0).astype(np.float32)[:, None]
     made = np.empty(rows.shape, values.dtype)
-    for block in blocks(rows):
+    for block in row_blocks(rows.shape):
         codes = rows[block].astype(np.float32)
         codes /= scale[block]
         if rounding == "away":
