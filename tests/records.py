@@ -1,6 +1,7 @@
 """Records of what the program makes of many small models: any change of it shows as a changed line of a text.
 
-    python -m tests.records --write [WORD ...]     write the records anew (of the cases whose name holds a word)
+    python -m tests.records --write                write the records anew, and those of networks by chance (half a minute)
+    python -m tests.records --write WORD ...       only those of the cases whose name holds a word
     python -m tests.records --show WORD            model, options and what is made of it, on the terminal
     python -m tests.records --add NAME MODEL.onnx [OPTION=VALUE ...]     one more case
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import importlib
 import json
 import re
 import sys
@@ -38,6 +40,8 @@ from tests.fuzz.seeds import seeds
 from tests.record_models import dialects
 
 FOLDER = DATA / "records"
+BY_CHANCE = ("test_networks_by_chance", "test_verdicts_by_chance", "dla.test_by_chance", "dla.test_chains")
+"""Tests of networks by chance, with records of their own, which are written only where each network's function is the same."""
 CASES = FOLDER / "cases.json"
 MODELS = FOLDER / "models.zip"
 _EVERY = {
@@ -367,6 +371,8 @@ def main() -> int:
         options.write = [name]
     if options.write is not None:
         print(f"{_write(options.write)} of {len(cases())} records changed")
+        for module in BY_CHANCE if not options.write else ():
+            importlib.import_module(f"tests.{module}").write_record()
     if options.show:
         for case in cases():
             if options.show in str(case):

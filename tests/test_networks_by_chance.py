@@ -1,7 +1,7 @@
 """Networks by chance, of what the passes fold, take out, write otherwise or lower: the same function as with bypassed quantizers,
 and the layers, attributes, scales and messages that came before (`tests/data/networks.txt`).
 
-    python -m tests.test_networks_by_chance        writes that file anew; read what has changed
+    python -m tests.records --write        writes that file anew; read what has changed
 """
 
 from __future__ import annotations
@@ -279,5 +279,5 @@ def test_the_same_function_and_the_same_layers(seed: int) -> None:
     assert outcome(seed) == RECORD.read_text(encoding="utf-8").splitlines()[seed]
 
 
-if __name__ == "__main__":
+def write_record() -> None:
     RECORD.write_text("".join(f"{outcome(seed)}\n" for seed in range(COUNT)), encoding="utf-8")

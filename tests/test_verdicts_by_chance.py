@@ -1,7 +1,7 @@
 """Layers by chance, near every limit of the DLA and with sizes that are not known: the verdicts that they had before
 (`tests/data/verdicts.txt`).
 
-    python -m tests.test_verdicts_by_chance        writes that file anew; read what has changed
+    python -m tests.records --write        writes that file anew; read what has changed
 """
 
 from __future__ import annotations
@@ -142,5 +142,5 @@ def test_the_same_verdicts(seed: int) -> None:
     assert described(seed) == RECORD.read_text(encoding="utf-8").splitlines()[seed]
 
 
-if __name__ == "__main__":
+def write_record() -> None:
     RECORD.write_text("".join(f"{described(seed)}\n" for seed in range(COUNT)), encoding="utf-8")

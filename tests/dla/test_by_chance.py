@@ -1,7 +1,7 @@
 """Small networks by chance, around one rewrite each: the same function (`check.same`), and the layers, their attributes and
 scales as they were before (`tests/data/by_chance.txt`).
 
-    python -m tests.dla.test_by_chance        writes that file anew; read what has changed
+    python -m tests.records --write        writes that file anew; read what has changed
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import zlib
 from typing import Any, Callable
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -317,9 +318,11 @@ def test_the_same_function_and_the_same_layers(kind: str, seed: int) -> None:
     assert described(outcome(kind, seed)) == recorded()[kind, seed]
 
 
-if __name__ == "__main__":
-    pipeline.PIPELINE = PLAIN_PIPELINE  # as conftest.py has it
-    found = [
-        f"{kind}\t{seed}\t{described(outcome(kind, seed))}\n" for kind, count in COUNTS.items() for seed in range(count)
-    ]
+def write_record() -> None:
+    with mock.patch.object(pipeline, "PIPELINE", PLAIN_PIPELINE):  # as conftest.py has it
+        found = [
+            f"{kind}\t{seed}\t{described(outcome(kind, seed))}\n"
+            for kind, count in COUNTS.items()
+            for seed in range(count)
+        ]
     RECORD.write_text("".join(found), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -365,7 +366,7 @@ def line_of(found: Pair) -> str:
 
 COUNT = 150
 MOVES = DATA / "moves.txt"
-"""What D17 makes of each of them: `python -m tests.dla.test_chains` writes it anew."""
+"""What D17 makes of each of them: `python -m tests.records --write` writes it anew."""
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
@@ -386,6 +387,7 @@ def test_chains_of_any_kind(seed: int) -> None:
     assert line_of(found) == MOVES.read_text(encoding="utf-8").splitlines()[seed]
 
 
-if __name__ == "__main__":
-    pipeline.PIPELINE = PLAIN_PIPELINE  # as conftest.py has it
-    MOVES.write_text("".join(f"{line_of(came_to(seed)[0])}\n" for seed in range(COUNT)))
+def write_record() -> None:
+    with mock.patch.object(pipeline, "PIPELINE", PLAIN_PIPELINE):  # as conftest.py has it
+        found = "".join(f"{line_of(came_to(seed)[0])}\n" for seed in range(COUNT))
+    MOVES.write_text(found, encoding="utf-8")
