@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import Counter
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Union
 
 import numpy as np
 import onnx
@@ -21,7 +21,11 @@ from qdq_translator.layer_names import legal_name
 from qdq_translator.weights import Initializer, Weight, to_array, to_message, weight_of
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
-_SUBGRAPH_TYPES = frozenset((AttributeProto.GRAPH, AttributeProto.GRAPHS))
+_PLAIN_TYPES = frozenset(
+    (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS, AttributeProto.STRING)
+)
+"""Types of attributes that nobody edits in their place, as constants and bodies are."""
+_NOTHING: Mapping[str, Any] = {}
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _MOST_CALLS = 100
 """Levels on which local functions may call each other; ONNX's inliner recurses."""
@@ -31,7 +35,8 @@ PRODUCER_NAME = "qdq-translator"
 
 
 class Node:
-    """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph."""
+    """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph, attributes
+    through `set` and `unset`: thousands of nodes may share one mapping of them."""
 
     __slots__ = (
         "attributes",
@@ -54,7 +59,7 @@ class Node:
         outputs: Iterable[str],
         name: str = "",
         domain: str = "",
-        attributes: Optional[dict[str, AttributeProto]] = None,
+        attributes: Mapping[str, AttributeProto] = _NOTHING,
         **values: Any,
     ) -> None:
         """`values`: attributes as plain Python values."""
@@ -63,11 +68,12 @@ class Node:
         self.name = name
         self.inputs = list(inputs)
         self.outputs = list(outputs)
-        self.attributes = attributes if attributes is not None else {}
-        for key, value in values.items():
-            self.set(key, value)
+        self.attributes = attributes
+        if values:
+            made = {key: onnx.helper.make_attribute(key, value) for key, value in values.items()}
+            self.attributes = {**attributes, **made}
         self.doc = ""
-        self.metadata: dict[str, str] = {}
+        self.metadata: Mapping[str, str] = _NOTHING
         self.captured: tuple[str, ...] = ()
         self.prev: Optional[Node] = None
         self.next: Optional[Node] = None
@@ -81,7 +87,7 @@ class Node:
             map(sys.intern, proto.output),
             proto.name,
             proto.domain,
-            {a.name: a for a in proto.attribute},
+            {a.name: a for a in proto.attribute} if proto.attribute else _NOTHING,
         )
         node.doc = proto.doc_string
         if _HAVE_METADATA and proto.metadata_props:
@@ -113,7 +119,14 @@ class Node:
         return list(value) if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value
 
     def set(self, key: str, value: Any) -> None:
-        self.attributes[key] = onnx.helper.make_attribute(key, value)
+        self.attributes = {**self.attributes, key: onnx.helper.make_attribute(key, value)}
+
+    def unset(self, key: str) -> bool:
+        """Whether there was such an attribute."""
+        there = key in self.attributes
+        if there:
+            self.attributes = {name: given for name, given in self.attributes.items() if name != key}
+        return there
 
     def input(self, index: int) -> str:
         """The name of input `index`, '' where it is omitted."""
@@ -149,6 +162,10 @@ class Node:
         return f"<{self.op_type} {self.name!r} {self.inputs} -> {self.outputs}>"
 
 
+_Readers = Union[None, Node, Dict[int, Node]]
+"""Who reads a tensor: the node itself where it is the only one, as nearly always, else all by id, oldest connection first."""
+
+
 class Graph:
     """See the module. Made with `Graph.from_model`, written with `to_model`."""
 
@@ -164,7 +181,7 @@ class Graph:
         self.model_metadata: dict[str, str] = {}
         self.tensor_metadata: dict[str, dict[str, str]] = {}
         self.producer: dict[str, Node] = {}
-        self._consumers: dict[str, dict[int, Node]] = {}
+        self._consumers: dict[str, _Readers] = {}
         self._first: Optional[Node] = None
         self._last: Optional[Node] = None
         self._size = 0
@@ -208,11 +225,7 @@ class Graph:
         graph.inputs = {sys.intern(v.name): v for v in proto.input if v.name not in graph.initializers}
         graph.outputs = {sys.intern(v.name): v for v in proto.output}
         graph.value_info = {sys.intern(v.name): v for v in proto.value_info}
-        nodes = [Node.from_proto(n) for n in proto.node]
-        for node in nodes:
-            if node.attributes and not _SUBGRAPH_TYPES.isdisjoint([a.type for a in node.attributes.values()]):
-                node.captured = _captured(node)
-        graph._link_all(_sorted(nodes, set(graph.inputs) | set(graph.initializers)))
+        graph._link_all(_taken_nodes(proto))
         for name in graph.outputs:
             if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
@@ -280,8 +293,7 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Takes a node out. Its outputs have no producer afterwards."""
         self.version += 1
-        for name in node.reads():
-            self._consumers[name].pop(id(node), None)
+        self._disconnect(node, node.reads())
         for name in node.outputs:
             if self.producer.get(name) is node:
                 del self.producer[name]
@@ -296,22 +308,64 @@ class Graph:
         self._size -= 1
 
     def _link_all(self, nodes: list[Node]) -> None:
-        """Appends the first nodes of a graph, in topological order."""
-        consumers, before = self._consumers, None
+        """Appends the first nodes of a graph, sorted where they are not."""
+        if not self._link_sorted(nodes):
+            self.producer, self._consumers = {}, {}
+            for node in _sorted(nodes, {*self.inputs, *self.initializers}):
+                self.append(node)
+            return
+        before = None
         for node in nodes:
-            self._announce(node)
-            key = id(node)
-            for name in node.inputs if not node.captured and "" not in node.inputs else node.reads():
-                if name in consumers:
-                    consumers[name][key] = node
-                else:
-                    consumers[name] = {key: node}
             node.prev = before
             if before is not None:
                 before.next = node
             before = node
         self._first, self._last, self._size = (nodes[0] if nodes else None), before, len(nodes)
         self.version += 1
+
+    def _link_sorted(self, nodes: list[Node]) -> bool:
+        """Connects nodes that stand in topological order; False where they do not, or where a tensor is made twice.
+
+        Every tensor that exists so far has an entry among the consumers, so one look says both."""
+        consumers: dict[str, _Readers] = dict.fromkeys((*self.inputs, *self.initializers))
+        producer = self.producer
+        for node in nodes:
+            for name in node.inputs if not node.captured else node.reads():
+                if name:
+                    readers = consumers.get(name, _UNKNOWN)
+                    if readers is None:
+                        consumers[name] = node
+                    elif readers is _UNKNOWN:
+                        return False
+                    elif readers is not node:
+                        _add_reader(consumers, name, node)
+            for name in node.outputs:
+                if name:
+                    if name in consumers:
+                        return False
+                    consumers[name] = None
+                    producer[name] = node
+        self._consumers = consumers
+        return True
+
+    def _connect(self, node: Node, names: Iterable[str]) -> None:
+        """`node` reads these tensors, of which it may read some already."""
+        consumers = self._consumers
+        for name in names:
+            if consumers.get(name) is None:
+                consumers[name] = node
+            else:
+                _add_reader(consumers, name, node)
+
+    def _disconnect(self, node: Node, names: Iterable[str]) -> None:
+        """`node` reads these tensors no more, if it did."""
+        consumers = self._consumers
+        for name in names:
+            readers = consumers.get(name)
+            if readers is node:
+                consumers[name] = None
+            elif isinstance(readers, dict):
+                readers.pop(id(node), None)
 
     def _announce(self, node: Node) -> None:
         """Says who makes the outputs. Raises ModelError where somebody else does."""
@@ -324,8 +378,7 @@ class Graph:
     def _link(self, node: Node, anchor: Optional[Node]) -> Node:
         self.version += 1
         self._announce(node)
-        for name in node.reads():
-            self._consumers.setdefault(name, {})[id(node)] = node
+        self._connect(node, node.reads())
         node.prev = anchor
         node.next = self._first if anchor is None else anchor.next
         if node.prev is not None:
@@ -343,17 +396,23 @@ class Graph:
 
     def consumers(self, name: str) -> list[Node]:
         """Nodes that read the tensor, each once, oldest connection first."""
-        return list(self._consumers.get(name, {}).values())
+        readers = self._consumers.get(name)
+        if readers is None:
+            return []
+        return list(readers.values()) if isinstance(readers, dict) else [readers]
 
     def consumer_count(self, name: str) -> int:
-        return len(self._consumers.get(name, {}))
+        readers = self._consumers.get(name)
+        if readers is None:
+            return 0
+        return len(readers) if isinstance(readers, dict) else 1
 
     def only_consumer(self, name: str) -> Optional[Node]:
         """The one node that reads the tensor, None where there are several or the graph itself reads it too."""
-        readers = self._consumers.get(name, {})
-        if len(readers) != 1 or name in self.outputs:
-            return None
-        return next(iter(readers.values()))
+        readers = self._consumers.get(name)
+        if isinstance(readers, dict):
+            readers = next(iter(readers.values())) if len(readers) == 1 else None
+        return None if readers is None or name in self.outputs else readers
 
     def set_input(self, node: Node, index: int, name: str) -> None:
         """Connects input `index` (which may lie behind the last one) to another tensor; '' omits it."""
@@ -362,19 +421,17 @@ class Graph:
             node.inputs.append("")
         old, node.inputs[index] = node.inputs[index], name
         if old and old not in node.inputs and old not in node.captured:
-            self._consumers[old].pop(id(node), None)
+            self._disconnect(node, (old,))
         if name:
-            self._consumers.setdefault(name, {})[id(node)] = node
+            self._connect(node, (name,))
         while node.inputs and not node.inputs[-1]:
             node.inputs.pop()
 
     def set_inputs(self, node: Node, names: Iterable[str]) -> None:
         self.version += 1
-        for name in node.reads():
-            self._consumers[name].pop(id(node), None)
+        self._disconnect(node, node.reads())
         node.inputs = list(names)
-        for name in node.reads():
-            self._consumers.setdefault(name, {})[id(node)] = node
+        self._connect(node, node.reads())
 
     def replace_uses(self, old: str, new: str) -> None:
         """Every node that read `old` reads `new` (in subgraphs too). Graph outputs are not touched."""
@@ -390,8 +447,8 @@ class Graph:
                 _rename_in_subgraph(subgraph, {old: new})
             node.captured = tuple(new if n == old else n for n in node.captured)
         node.inputs = [new if n == old else n for n in node.inputs]
-        del self._consumers[old][id(node)]
-        self._consumers.setdefault(new, {})[id(node)] = node
+        self._disconnect(node, (old,))
+        self._connect(node, (new,))
 
     def rename_output(self, node: Node, old: str, new: str) -> None:
         """Renames a tensor at its producer and at all its consumers. `new` must be free."""
@@ -529,6 +586,50 @@ class Graph:
         return self.opsets.get("", 1)
 
 
+_UNKNOWN: _Readers = {}
+"""Stands for the readers of a tensor that does not exist (yet)."""
+
+
+def _add_reader(consumers: dict[str, _Readers], name: str, node: Node) -> None:
+    """One reader more of a tensor that has some."""
+    readers = consumers[name]
+    if isinstance(readers, dict):
+        readers[id(node)] = node
+    elif readers is not None and readers is not node:
+        consumers[name] = {id(readers): readers, id(node): node}
+
+
+def _taken_nodes(graph: onnx.GraphProto) -> list[Node]:
+    """The nodes of a graph, of which nothing but attributes is left afterwards.
+
+    What a node is besides its names is read once for all nodes of which it is the same, as its bytes say without them.
+    """
+    nodes: list[Node] = []
+    kinds: dict[bytes, Node] = {}
+    intern = sys.intern  # one object a name: whoever looks a name up finds it without comparing letters
+    for proto in graph.node[:]:  # a slice comes at once, which an iterator asks for one by one
+        name, inputs, outputs = proto.name, map(intern, proto.input[:]), map(intern, proto.output[:])
+        proto.ClearField("name")
+        proto.ClearField("input")
+        proto.ClearField("output")
+        key = proto.SerializeToString()
+        kind = kinds.get(key)
+        if kind is None:
+            kind = Node.from_proto(proto)
+            if _PLAIN_TYPES.issuperset([attribute.type for attribute in kind.attributes.values()]):
+                kinds[key] = kind
+            else:
+                kind.name, kind.inputs, kind.outputs = name, list(inputs), list(outputs)
+                kind.captured = _captured(kind)
+                nodes.append(kind)
+                continue
+        node = Node(kind.op_type, inputs, outputs, name, kind.domain, kind.attributes)
+        if kind.doc or kind.metadata:
+            node.doc, node.metadata = kind.doc, kind.metadata
+        nodes.append(node)
+    return nodes
+
+
 def constant_value(node: Node) -> Optional[np.ndarray]:
     """What a `Constant` node makes; None for strings and sparse tensors."""
     for key in ("value", "value_float", "value_int", "value_floats", "value_ints"):
@@ -638,13 +739,6 @@ def _rename_in_subgraph(graph: onnx.GraphProto, mapping: dict[str, str]) -> None
 
 def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
     """Topological order; the given order wherever it allows. Raises ModelError for cycles and missing producers."""
-    seen = set(known)
-    for node in nodes:
-        if not seen.issuperset(node.reads()):
-            break
-        seen.update(node.outputs)
-    else:
-        return nodes
     maker: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in node.outputs:

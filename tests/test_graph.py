@@ -211,6 +211,34 @@ def test_damaged_models_are_named(what: str, words: list[str]) -> None:
     assert error.value.hint
 
 
+def test_nodes_of_one_kind_are_edited_one_by_one() -> None:
+    explicit = model("g (float[2] x) => (float[2] y) { a = Elu<alpha = 2.0>(x)  b = Elu<alpha = 2.0>(a)  y = Elu(b) }")
+    explicit.graph.node[1].doc_string = "second"
+    for node in explicit.graph.node[0], explicit.graph.node[2]:
+        node.doc_string = "doc"
+    g = Graph.from_model(explicit)
+    first, second, third = g.nodes
+    assert [n.doc for n in g.nodes] == ["doc", "second", "doc"] and not third.attributes
+    first.set("alpha", 3.0)
+    assert not third.unset("alpha")
+    assert [n.get("alpha") for n in g.nodes] == [3.0, 2.0, None]
+    assert second.unset("alpha") and not second.attributes and first.get("alpha") == 3.0
+
+
+def test_readers_stand_in_the_order_of_their_connections() -> None:
+    g = graph("g (float[2] x) => (float[2] y) { a = Exp(x)  b = Add(x, x)  c = Sin(x)  y = Sum(a, b, c) }")
+    a, b, c, _ = g.nodes
+    assert g.consumers("x") == [a, b, c]
+    g.set_input(a, 0, "b")
+    g.set_input(a, 0, "x")
+    assert g.consumers("x") == [b, c, a]
+    g.replace_use(b, "x", "c")
+    g.replace_use(c, "x", "a")
+    assert g.consumers("x") == [a] and g.only_consumer("x") is a
+    g.set_input(a, 0, "")
+    assert g.consumers("x") == [] and g.consumer_count("x") == 0
+
+
 def test_constants_of_every_kind() -> None:
     g = graph(
         """g (float[2] x) => (float[2] y) { f = Constant<value_float = 1.5>()  fs = Constant<value_floats = [1.0, 2.0]>()

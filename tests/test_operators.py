@@ -214,7 +214,11 @@ def test_no_second_reader() -> None:
         room = path.relative_to(package).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             key, owner = None, ""
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("get", "unset")
+            ):
                 key, owner = node.args[0] if node.args else None, ast.unparse(node.func.value)
             elif isinstance(node, ast.Subscript):
                 key, owner = node.slice, ast.unparse(node.value)

@@ -45,7 +45,7 @@ def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[La
             "reason": layer.reason,
             "cure": layer.cure,
         }
-        node.metadata.update({PREFIX + key: text for key, text in texts.items() if text})
+        node.metadata = {**node.metadata, **{PREFIX + key: text for key, text in texts.items() if text}}
     for name, texts in said.items():
         if not graph.is_graph_tensor(name) and name not in graph.value_info:
             graph.value_info[name] = onnx.helper.make_tensor_value_info(name, types.elem_type(name), types.shape(name))

@@ -67,7 +67,7 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
     new_bias = (old_bias - mean) * factor + beta
     if first.op_type == "Gemm":
         new_bias = (old_bias * coefficients(first)[1] - mean) * factor + beta
-        first.attributes.pop("beta", None)
+        first.unset("beta")
     old = first.inputs[1]
     new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")
 

@@ -10,7 +10,7 @@ A node may stay as it is where ONNX's own schemas say that the newer form it is 
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -82,11 +82,11 @@ def lower_opset(graph: Graph, types: TensorTypes, to: int = TENSORRT_8_OPSET) ->
     if graph.opset() <= to:
         return []
     rewritten = []
-    undo: list[tuple[Node, list[str], dict[str, onnx.AttributeProto]]] = []
+    undo: list[tuple[Node, list[str], Mapping[str, onnx.AttributeProto]]] = []
     for node in graph.nodes:
         if not node.is_standard:
             continue
-        undo.append((node, list(node.inputs), dict(node.attributes)))
+        undo.append((node, list(node.inputs), node.attributes))
         problem: Optional[str] = "its body"
         if not any(True for _ in node.subgraphs()):
             rewrite = _REWRITES.get(node.op_type)
@@ -130,7 +130,7 @@ def _why_not(node: Node, opset: int, to: int) -> Optional[str]:
             )
             if not at_default and not _means_nothing(key, node):
                 return f"its attribute {key}"
-            del node.attributes[key]
+            node.unset(key)
     if len(node.inputs) > old.max_input:
         return f"its input {old.max_input + 1}"
     return None
@@ -150,7 +150,7 @@ def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
     graph.set_inputs(node, node.inputs[:1])
     if axes:
         node.set("axes", axes)
-    node.attributes.pop("noop_with_empty_axes", None)
+    node.unset("noop_with_empty_axes")
     return given
 
 
@@ -166,7 +166,7 @@ def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
     if len(set(sizes)) > 1:
         name = graph.add_initializer(graph.unique_name(f"{node.name}_split"), np.array(sizes, np.int64))
         graph.set_inputs(node, [node.inputs[0], name])
-    del node.attributes["num_outputs"]
+    node.unset("num_outputs")
     return True
 
 

@@ -106,7 +106,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         rewriter.afford(node.name, *dims[:2], *(k + a + b for k, (a, b) in zip(kernel, added)))
         grow = ((0, 0), (0, 0), *added)
         graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow)))
-    node.attributes.pop("auto_pad", None)
+    node.unset("auto_pad")
     node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
     node.set("pads", padding * 2)
     rewriter.note(RULE, [before], [*copies, node], {}, [copy.outputs[0] for copy in copies])

@@ -205,7 +205,7 @@ def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[st
                         inputs[index] = names[old]
                     elif old in graph.initializers and node.is_op(*_BINARY):
                         inputs[index] = _cut(rewriter, old, start, end, channels, number)
-            part = Node(node.op_type, inputs, [names[node.outputs[0]]], name, attributes=dict(node.attributes))
+            part = Node(node.op_type, inputs, [names[node.outputs[0]]], name, attributes=node.attributes)
             graph.insert_after(part, last[id(node)])
             last[id(node)] = part
             made.append(part)

@@ -87,7 +87,7 @@ def _log_softmax(editor: Editor, node: Node) -> None:
         return
     axis = {key: value for key, value in node.attributes.items() if key == "axis"}
     soft = _step(editor, node, "Softmax", source, "softmax")
-    soft.attributes.update(axis)
+    soft.attributes = {**soft.attributes, **axis}
     editor.replace("F8", node, [soft, Node("Log", [soft.outputs[0]], [target], node.name)])
     _bounded(editor, soft, source, target)
 

@@ -28,7 +28,7 @@ def apply(editor: Editor) -> None:
         changed = _fold(editor, node, "alpha", coefficients(node)[0], 1)
         if node.input(2):
             changed |= _fold(editor, node, "beta", coefficients(node)[1], 2)
-        elif node.attributes.pop("beta", None) is not None:
+        elif node.unset("beta"):
             changed = True
         if not _split(editor, node) and changed:
             editor.note("F8", [node], [node])
@@ -41,7 +41,7 @@ def _fold(editor: Editor, node: Node, key: str, factor: float, index: int) -> bo
     if factor in (0.0, 1.0) or name not in editor.graph.initializers or editor.dtype(name) is None:
         return False
     editor.graph.set_input(node, index, editor.weight(node, index, "", lambda values: values, factor))
-    del node.attributes[key]
+    node.unset(key)
     return True
 
 

@@ -45,7 +45,7 @@ def _two_dimensional(editor: Editor, node: Node, source: str, target: str) -> No
     inputs = [source, *node.inputs[1:]]
     if node.is_op("Conv", "ConvTranspose"):
         inputs[1] = editor.weight(node, 1, "", lambda values: values[..., np.newaxis])
-    layer = Node(node.op_type, inputs, [target], node.name, attributes=dict(node.attributes))
+    layer = Node(node.op_type, inputs, [target], node.name, attributes=node.attributes)
     for key, neutral in _NEUTRAL.items():
         if key in node.attributes:
             values = node.get(key)
