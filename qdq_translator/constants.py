@@ -183,11 +183,15 @@ class Constants:
 
     def spent(self, node: Node, inputs: list[Optional[np.ndarray]], special: Optional[Special]) -> Optional[np.ndarray]:
         """What `special` makes of one node, and the node, are paid for. Raises ModelError where that costs too much."""
-        self.budget.spend(_CALL + sum(v.nbytes for v in inputs if v is not None), f"{node.op_type} {node.label}")
+        self.pay(node, sum(v.nbytes for v in inputs if v is not None))
         result = None if special is None else special(node, inputs)
         if result is not None:
             self.budget.spend(result.nbytes, f"{node.op_type} {node.label}")
         return result
+
+    def pay(self, node: Node, size: int) -> None:
+        """For a node that reads so many bytes. Raises ModelError where that costs too much."""
+        self.budget.spend(_CALL + size, f"{node.op_type} {node.label}")
 
     def type_name(self, name: str) -> Optional[str]:
         """The element type of a constant, as NumPy calls it ('int8', 'uint4', 'float8_e4m3fn'); None for what is none.

@@ -321,10 +321,17 @@ def _as_model_errors(location: str, who: str) -> Iterator[None]:
 
 
 def write_graph(
-    graph: Graph, path: Path, data_name: str, external: bool, metadata: Optional[Mapping[str, str]] = None
+    graph: Graph,
+    path: Path,
+    data_name: str,
+    external: bool,
+    metadata: Optional[Mapping[str, str]] = None,
+    seal: Optional[Callable[[], Mapping[str, str]]] = None,
 ) -> None:
     """Writes a graph to `path`; with `external`, or where protobuf's 2 GiB do not hold it, the weights to `data_name`
-    beside it. `metadata`: of the model, besides the graph's own; it stands in front of the graph. Deterministic: tensors in graph order, external ones each at a multiple of 4096 bytes.
+    beside it. `metadata`: of the model, besides the graph's own; it stands in front of the graph. `seal`: says it anew, with values of
+    the same lengths, when all else is written and every weight has its checksum. Deterministic: tensors in graph order,
+    external ones each at a multiple of 4096 bytes.
 
     Weights are written one after the other, so that no second copy of them is ever in memory.
     """
@@ -334,22 +341,29 @@ def write_graph(
     model = graph.to_model(initializers=())
     body = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
-    entries = {**{entry.key: entry.value for entry in model.metadata_props}, **(metadata or {})}
-    del model.metadata_props[:]
-    for key, value in entries.items():
-        model.metadata_props.add(key=key, value=value)
+    own = {entry.key: entry.value for entry in model.metadata_props}
+
+    def front(metadata: Mapping[str, str]) -> bytes:
+        del model.metadata_props[:]
+        for key, value in {**own, **metadata}.items():
+            model.metadata_props.add(key=key, value=value)
+        return model.SerializeToString(deterministic=True)
+
     heads = [_head(tensor) for tensor in tensors]
     sizes = [
         len(head) + (tensor.ByteSize() if isinstance(tensor, Weight) else 0) for tensor, head in zip(tensors, heads)
     ]
     total = len(body) + sum(len(_INITIALIZER_TAG) + len(varint(size)) + size for size in sizes)
     with open(path, "wb") as file:
-        file.write(model.SerializeToString(deterministic=True))
+        file.write(front(metadata or {}))
         file.write(_GRAPH_TAG + varint(total) + body)
         for tensor, head, size in zip(tensors, heads, sizes):
             file.write(_INITIALIZER_TAG + varint(size) + head)
             if isinstance(tensor, Weight):
                 file.writelines(tensor.raw())
+        if seal is not None:
+            file.seek(0)
+            file.write(front(seal()))
 
 
 def _head(tensor: Initializer) -> bytes:

@@ -92,8 +92,12 @@ def along(values: np.ndarray, axis: Optional[int], rank: int) -> np.ndarray:
 def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
     """The rows of an array (its first axis), so many at a time as the processor's cache holds: what is computed from a whole weight
     in several steps would lie in memory in between, which costs more than the steps."""
+    size = math.prod(shape)
+    if size <= _AT_ONCE:
+        yield slice(None)
+        return
     rows = shape[0]
-    step = max(1, rows * _AT_ONCE // max(1, math.prod(shape)))
+    step = max(1, rows * _AT_ONCE // size)
     for first in range(0, rows, step):
         yield slice(first, min(rows, first + step))
 

@@ -1,7 +1,8 @@
 """Rule W1: does TensorRT's own weight quantization reproduce the codes that the model was trained with?
 
 The final float weights (after folding) go through TensorRT's rule, per output channel `max|w| / 127` and rounding
-(fact 5.1 to 5.3), and the codes are compared one by one.
+(fact 5.1 to 5.3), and the codes are compared one by one; of a large weight that is made of its codes, each code that a channel may
+hold once.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import numpy as np
 from qdq_translator.graph import Graph
 from qdq_translator.network import TrainedWeight
 from qdq_translator.operators import OutputChannels, has_one_scale, output_channels
-from qdq_translator.qparams import INT8_MAX, alike, tensorrt_weight_codes
+from qdq_translator.qparams import INT8_MAX, alike, largest, row_blocks, tensorrt_weight_codes
 from qdq_translator.records import record
 from qdq_translator.types import TensorTypes
 from qdq_translator.weights import MADE_LATER, Initializer, Weight, to_array
 
+_EACH_CODE = np.arange(-INT8_MAX, INT8_MAX + 1, dtype=np.int8)
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
 
@@ -166,15 +168,47 @@ class _Tally:
 def _alone(case: _Case, tensor: Initializer, codes: Weight) -> _Tally:
     """A large weight; some channels at a time where they are its rows."""
     tally = _Tally()
-    if isinstance(tensor, Weight) and case.channels is not None and case.channels.axis == 0:
-        for rows, part in tensor.seen_parts():
-            tally.add(case.rows(part), case.rows(codes.part(rows)))
+    if not isinstance(tensor, Weight) or case.channels is None or case.channels.axis:
+        tally.add(case.rows(to_array(tensor)), case.rows(codes.array()))
         return tally
-    values = to_array(tensor)
-    if isinstance(tensor, Weight):  # which is asked for in a moment
-        tensor.checksum(values)
-    tally.add(case.rows(values), case.rows(codes.array()))
+    largest = _largest_codes(codes)
+    width = math.prod(case.dims[1:])
+    reproduced = _code_by_code(tensor, codes, largest) if width > _EACH_CODE.size else np.zeros(len(largest), bool)
+    for rows in row_blocks(case.dims):
+        if reproduced[rows].all():
+            full = largest[rows] == INT8_MAX
+            tally.reproduced += full.size * width
+            tally.add_full(int(np.count_nonzero(full)), width)
+        else:
+            tally.add(case.rows(tensor.part(rows)), case.rows(codes.part(rows)))
     return tally
+
+
+def _largest_codes(codes: Weight) -> np.ndarray:
+    """The largest magnitude of each row's codes, none of which is -128."""
+    if codes.largest is None:
+        codes.largest = np.concatenate([largest(part, 0) for _, part in codes.parts()])
+    return codes.largest
+
+
+def _code_by_code(tensor: Weight, codes: Weight, largest: np.ndarray) -> np.ndarray:
+    """For each row, whether TensorRT's rule reproduces all that it could hold: each code up to its largest.
+
+    The rule looks at a weight and at the largest magnitude of its channel, and a weight is made of its code, of the same code the
+    same weight. So each code is tried once and not as often as it occurs; what fails is looked at weight by weight.
+    """
+    made_of = tensor.made_of(codes)
+    found = np.zeros(len(largest), bool)
+    if made_of is None:
+        return found
+    for rows in row_blocks((len(largest), _EACH_CODE.size)):
+        tried = np.where(np.abs(_EACH_CODE) <= largest[rows, None], _EACH_CODE, np.int8(0))
+        shape = (*tried.shape, *[1] * (len(codes.dims) - 2))
+        values = made_of(tried.reshape(shape), rows).reshape(tried.shape)
+        made, _ = tensorrt_weight_codes(values, (0,))
+        # which of both signs is the largest, a row need not hold
+        found[rows] = ((made == tried) & (values == -values[:, ::-1])).all(axis=1)
+    return found
 
 
 def _check(group: list[tuple[_Case, np.ndarray]], found: list[Optional[WeightCheck]]) -> None:

@@ -6,7 +6,6 @@ are read, used and let go one tensor at a time.
 
 from __future__ import annotations
 
-import functools
 import math
 import zlib
 from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
@@ -36,14 +35,17 @@ MADE_LATER = 2**14
 ALL = slice(None)
 Maker = Callable[[slice], np.ndarray]
 """Makes some rows of an array anew, a slice of the first axis or `ALL`."""
+Change = Callable[[np.ndarray, slice], np.ndarray]
+"""Makes some rows of an array of the same rows of another, and is told which ones they are."""
 _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
 
 class Weight:
     """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which nobody may write to from
-    now on, or what makes it anew. by_rows: making some rows costs no more than their share."""
+    now on, or what makes it anew. by_rows: making some rows costs no more than their share. largest: the largest magnitude in
+    each row, where somebody knows it."""
 
-    __slots__ = ("_checksum", "by_rows", "data_type", "dims", "name", "values")
+    __slots__ = ("_checksum", "_made_of", "by_rows", "data_type", "dims", "largest", "name", "values")
 
     def __init__(
         self,
@@ -52,9 +54,11 @@ class Weight:
         dims: Sequence[int],
         values: Union[np.ndarray, Maker],
         by_rows: bool = True,
+        largest: Optional[np.ndarray] = None,
     ) -> None:
         self.name, self.data_type, self.dims, self.values = name, data_type, dims, values
-        self.by_rows = by_rows
+        self.by_rows, self.largest = by_rows, largest
+        self._made_of: Optional[Tuple[Weight, Change]] = None
         self._checksum: Optional[int] = None
         if isinstance(values, np.ndarray):
             values.flags.writeable = False
@@ -72,29 +76,26 @@ class Weight:
         return self.values(rows) if callable(self.values) else _some(self.values, rows)
 
     def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
-        """Which rows, and they: a few at a time where they are made for whoever asks."""
-        in_blocks = callable(self.values) and self.by_rows and self.dims
-        for rows in row_blocks(self.dims) if in_blocks else (ALL,):
+        """Which rows, and they: a few at a time, all of them where they are made together."""
+        for rows in row_blocks(self.dims) if self.by_rows else (ALL,):
             yield rows, self.part(rows)
 
-    def seen_parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
-        """The same; whoever takes all of them need not ask for the checksum again. A part must not be written to."""
-        checksum = 0
-        for rows, part in self.parts():
-            checksum = zlib.crc32(_raw(part, self.dtype), checksum)
-            yield rows, part
-        self._checksum = checksum
-
     def raw(self) -> Iterator[memoryview]:
-        """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian."""
-        return (_raw(part, self.dtype) for _, part in self.parts())
-
-    def checksum(self, values: Optional[np.ndarray] = None) -> int:
-        """CRC-32 of the raw data, computed once. `values`: what `array` gives, where it is at hand."""
-        if self._checksum is None and values is not None:
-            self._checksum = zlib.crc32(_raw(values, self.dtype))
+        """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Whoever takes all of them need not make
+        them again for the checksum."""
+        checksum = 0
+        for _, part in self.parts():
+            data = _raw(part, self.dtype)
+            if self._checksum is None:
+                checksum = zlib.crc32(data, checksum)
+            yield data
         if self._checksum is None:
-            for _ in self.seen_parts():
+            self._checksum = checksum
+
+    def checksum(self) -> int:
+        """CRC-32 of the raw data, computed once."""
+        if self._checksum is None:
+            for _ in self.raw():
                 pass
         assert self._checksum is not None
         return self._checksum
@@ -102,15 +103,41 @@ class Weight:
     def ByteSize(self) -> int:
         return math.prod(self.dims) * self.dtype.itemsize
 
-    def changed(self, name: str, change: Callable[[np.ndarray, slice], np.ndarray], by_rows: bool) -> Weight:
+    def changed(self, name: str, change: Change, by_rows: bool, each: bool = False) -> Weight:
         """What `change` makes of some rows, in the same type and shape; made when somebody asks where these are. by_rows: it can
-        do so with some, else it gets `ALL` of them."""
+        do so with some, else it gets `ALL` of them. each: as of `made_of`."""
         if not callable(self.values):
             return Weight(name, self.data_type, self.dims, change(self.values, ALL))
-        make: Maker = lambda rows: change(self.part(rows), rows)  # noqa: E731
-        if not by_rows:
-            make = lambda rows: _some(change(self.array(), ALL), rows)  # noqa: E731
-        return Weight(name, self.data_type, self.dims, make, by_rows and self.by_rows)
+        if by_rows:
+            return self.made_later(name, self.data_type, change, each)
+        return Weight(
+            name, self.data_type, self.dims, lambda rows: _some(change(self.array(), ALL), rows), by_rows=False
+        )
+
+    def made_later(self, name: str, data_type: int, change: Change, each: bool) -> Weight:
+        """What `change` makes of some rows, in the same shape, each time that somebody asks. each: as of `made_of`."""
+        made = Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
+        if each:
+            made._made_of = (self, change)
+        return made
+
+    def made_of(self, source: Weight) -> Optional[Change]:
+        """What makes these values of those of `source`, each of them on its own: equal values in a row, however many there are,
+        become equal ones. None where they are not made that way."""
+        changes: list[Change] = []
+        weight = self
+        while weight is not source:
+            if weight._made_of is None:
+                return None
+            weight, change = weight._made_of
+            changes.insert(0, change)
+
+        def made(values: np.ndarray, rows: slice) -> np.ndarray:
+            for change in changes:
+                values = change(values, rows)
+            return values
+
+        return made
 
     def header(self) -> TensorProto:
         """The tensor without its values."""
@@ -137,12 +164,13 @@ def weight_of(name: str, values: np.ndarray) -> Initializer:
     return Weight(name, data_type, values.shape, values)
 
 
-def made_weight(name: str, dtype: np.dtype, dims: Sequence[int], make: Maker) -> Initializer:
-    """What `make` makes, an array of that type and shape: now where it is small, else each time that somebody asks."""
+def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change, each: bool) -> Initializer:
+    """What `change` makes of some rows, of that type and in the same shape: now where they are small, else each time that
+    somebody asks. each: as of `Weight.made_of`."""
     data_type = _TYPES.get(dtype)
-    if data_type is None or math.prod(dims) < MADE_LATER:
-        return weight_of(name, make(ALL))
-    return Weight(name, data_type, dims, make)
+    if data_type is None or math.prod(source.dims) < MADE_LATER:
+        return weight_of(name, change(source.array(), ALL))
+    return source.made_later(name, data_type, change, each)
 
 
 def as_weight(tensor: Initializer) -> Optional[Weight]:
@@ -162,30 +190,17 @@ def stored_weight(tensor: TensorProto, values: memoryview) -> Optional[Weight]:
 
 
 class Keeper:
-    """Arrays that can be made again are kept as long as all of them have at most `most` bytes; of the others the one that was
-    made last, which is often asked for twice."""
+    """Arrays that can be made again are kept as long as all that are kept have at most `most` bytes."""
 
     def __init__(self, most: int) -> None:
         self._left = most
-        self._last: tuple[Optional[Weight], Optional[np.ndarray]] = (None, None)
 
-    def weight(self, name: str, values: np.ndarray, again: Optional[Callable[[], np.ndarray]]) -> Weight:
-        """`values`, of a type of NumPy's own, as a weight. again: makes them anew; None where nothing can."""
-        weight = Weight(name, _TYPES[values.dtype], values.shape, values)
-        if again is not None and values.nbytes > self._left:
-            weight.values = functools.partial(self._made, weight, again)
-        else:
-            self._left -= values.nbytes
-        return weight
-
-    def _made(self, weight: Weight, again: Callable[[], np.ndarray], rows: slice) -> np.ndarray:
-        if self._last[0] is not weight:
-            self._last = (None, None)  # goes before the next is there
-            values = again()
-            values.flags.writeable = False
-            self._last = (weight, values)
-        assert self._last[1] is not None
-        return _some(self._last[1], rows)
+    def keeps(self, size: int, again: bool) -> bool:
+        """Whether an array of `size` bytes stays. again: it can be made again."""
+        if again and size > self._left:
+            return False
+        self._left -= size
+        return True
 
 
 def message_of(values: np.ndarray, name: str) -> TensorProto:

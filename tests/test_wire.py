@@ -16,6 +16,7 @@ from qdq_translator import qparams, translate, weight_check, weights
 from qdq_translator.errors import ModelError, UnsupportedQuantizer
 from qdq_translator.io import load_model, open_model
 from qdq_translator.passes import strip
+from qdq_translator.quantizers import constants
 from qdq_translator.weights import ALL, Weight, to_message
 from qdq_translator.wire import LARGE, cut_weights
 from tests.small_models import model as from_text
@@ -219,6 +220,56 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
     translation = translate(external)
     made = [t for t in translation.graph.initializers.values() if isinstance(t, Weight) and callable(t.values)]
     assert len(made) == 3
+
+
+def wide_weights() -> onnx.ModelProto:
+    """Wide layers, whose scales are max|w| / 127, too small (codes saturate, some are -128) or too large, for each channel or for all;
+    one channel is zero, one has no positive weight, and a BatchNormalization turns some signs."""
+    b, x = Builder(), "input"
+    for place, factor in enumerate((1.0, 0.9, 1.3, 1.0, 0.8, 1.0)):
+        x = b.node("Relu", b.conv_bn(x, 64, 64, 3))
+        stored, scale, zero = (next(t for t in b.initializers if t.name == name) for name in b.nodes[-5].input)
+        values = numpy_helper.to_array(stored).copy()
+        values[3], values[5] = 0, -np.abs(values[5])
+        stored.CopyFrom(numpy_helper.from_array(values, stored.name))
+        scales = np.float32(factor) * numpy_helper.to_array(scale)
+        if place in (3, 4):
+            scales = scales.max()
+            zero.CopyFrom(numpy_helper.from_array(np.int8(0), zero.name))
+        scale.CopyFrom(numpy_helper.from_array(scales, scale.name))
+        if place == 5:
+            gamma = next(t for t in b.initializers if t.name == b.nodes[-2].input[1])
+            turned = numpy_helper.to_array(gamma) * np.where(np.arange(64) % 7 == 2, -1, 1).astype(np.float32)
+            gamma.CopyFrom(numpy_helper.from_array(turned, gamma.name))
+    return b.model(x, [1, 64, 8, 8])
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize("kept", [2**27, 0])
+def test_a_code_tried_once_says_what_every_weight_says(
+    external: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a large weight that is taken by rows becomes what one becomes that is taken as a whole."""
+    path = tmp_path / "m.onnx"
+    onnx.save_model(wide_weights(), path, save_as_external_data=external, location="m.data", size_threshold=1024)
+    monkeypatch.setattr(strip, "_KEPT_CODES", kept)
+    usual, rows = files(path, tmp_path / "usual"), translate(path).weights
+    assert {row.exact for row in rows} == {True, False} and any(row.saturated for row in rows)
+    assert any(0 < row.full_channels < row.channels for row in rows)
+    tried = []
+    code_by_code = weight_check._code_by_code
+
+    def counted(*arguments: Any) -> np.ndarray:
+        tried.append(code_by_code(*arguments))
+        return np.zeros_like(tried[-1])
+
+    monkeypatch.setattr(weight_check, "_code_by_code", counted)
+    assert files(path, tmp_path / "weight by weight") == usual
+    assert len(tried) == 6 and tried[0].all() and 0 < np.count_nonzero(np.concatenate(tried[1:])) < 5 * 64
+    monkeypatch.setattr(constants, "_large_plain", lambda *arguments: None)
+    assert files(path, tmp_path / "as a whole") == usual
+    monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
+    assert files(path, tmp_path / "row by row") == usual
 
 
 def small_weights() -> onnx.ModelProto:

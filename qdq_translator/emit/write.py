@@ -12,7 +12,7 @@ from qdq_translator.disk import appear_together
 from qdq_translator.emit import integrity
 from qdq_translator.formats.files import TranslationFiles
 from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
-from qdq_translator.formats.sets import MODEL_KEY, SET_KEY
+from qdq_translator.formats.sets import MODEL_KEY, SET_DIGITS, SET_KEY
 from qdq_translator.io import write_graph
 from qdq_translator.options import effective, preset_flags
 from qdq_translator.passes.annotate import annotated_copy
@@ -47,10 +47,16 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
         temporary = TranslationFiles(scratch, translation.name)
         config, cache = precision_config(translation), translation.cache.to_text()
         layer_argument = format_layer_precisions(fp16_layers(translation.fp16_nodes))
-        wrote = integrity.contents(translation.graph, cache, layer_argument, config)
-        config[SET_KEY] = wrote[SET_KEY]
-        graph, source, metadata = translation.graph, translation.source, {MODEL_KEY: wrote[SET_KEY]}
-        write_graph(graph, temporary.model, files.model_data.name, source.external_data, metadata)
+        wrote: dict[str, Any] = {}
+        graph, source, metadata = translation.graph, translation.source, {MODEL_KEY: "0" * SET_DIGITS}
+
+        def seal() -> dict[str, str]:
+            """When the model is written: the checksums of its weights are taken on the way."""
+            wrote.update(integrity.contents(graph, cache, layer_argument, config))
+            metadata[MODEL_KEY] = config[SET_KEY] = wrote[SET_KEY]
+            return metadata
+
+        write_graph(graph, temporary.model, files.model_data.name, source.external_data, metadata, seal)
         if translation.options.annotate:
             annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan)
             if annotated is not None:  # its external data are those of the other, byte for byte

@@ -74,7 +74,7 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
     def times(values: np.ndarray, rows: slice) -> np.ndarray:
         return layout.times(values, factor[rows] if layout.axis == 0 else factor, in_place=values.flags.writeable)
 
-    graph.set_initializer(new, weight.changed(new, times, by_rows=layout.groups == 1))
+    graph.set_initializer(new, weight.changed(new, times, by_rows=layout.groups == 1, each=layout.axis == 0))
     graph.set_input(first, 1, new)
     bias_name = first.input(2)
     if not bias_name or not _only_here(graph, bias_name):

@@ -63,7 +63,7 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     keeper = Keeper(_KEPT_CODES)
     baked: list[tuple[BakedConstant, str]] = []
     missing = policy.missing_zero_point
-    together = bake_together(graph, constants, weights, missing, keeper) if policy.weights == "baked" else {}
+    together = bake_together(graph, constants, weights, missing) if policy.weights == "baked" else {}
     for place, item in enumerate(weights):
         result = together.pop(place, None) or bake(graph, constants, item, policy.weights, missing, keeper)
         baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))

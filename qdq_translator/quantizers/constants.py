@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, Iterator, Optional, Sequence, Union
+from typing import Iterator, Optional, Sequence, Union
 
 import numpy as np
+from onnx import TensorProto
 
 from qdq_translator.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.operators import WEIGHT_INPUTS, from_front
-from qdq_translator.qparams import QuantParams, alike, along, dequantize, largest, quantize
+from qdq_translator.qparams import FLOAT32, INT8_MAX, QuantParams, alike, along, dequantize, largest, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.records import record
 from qdq_translator.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, weight_of
@@ -166,6 +167,9 @@ def bake(
 
     Raises UnsupportedQuantizer where the expression cannot be evaluated.
     """
+    source = _large_plain(graph, constants, item, missing) if weights == "baked" and item.kind == "weight" else None
+    if source is not None:
+        return _by_rows(constants, item, source, keeper)
     return _Bakery(graph, constants, item, missing).bake(weights, keeper)
 
 
@@ -221,18 +225,17 @@ class _Bakery:
         if codes is None:
             return None
         chain, source = self.item.chain, self.graph.initializers.get(self.item.chain[0].inputs[0])
-        again: Optional[Callable[[], np.ndarray]] = None
-        if isinstance(source, Weight) and callable(source.values) and codes is found and self._is_plain():
-            params, stored = self.met[0], source
-            quantized = is_quantize(chain[0])
+        stored = source if isinstance(source, Weight) and callable(source.values) else None
+        again = stored is not None and codes is found and self._is_plain()
+        if keeper.keeps(codes.nbytes, again):
+            return Weight(self.item.name, TensorProto.INT8, codes.shape, codes)
+        assert stored is not None
+        params, quantized = self.met[0], is_quantize(chain[0])
 
-            def again() -> np.ndarray:
-                made = np.empty(stored.dims, np.int8)
-                for rows, part in stored.parts():
-                    np.maximum(quantize(part, params.of(rows)) if quantized else part, -127, out=made[rows])
-                return made
+        def made(part: np.ndarray, rows: slice) -> np.ndarray:
+            return np.maximum(quantize(part, params.of(rows)) if quantized else part, -127)
 
-        return keeper.weight(self.item.name, codes, again)
+        return stored.made_later(self.item.name, TensorProto.INT8, made, each=params.axis in (None, 0))
 
     def _from_codes(self, found: np.ndarray, codes: Optional[Weight]) -> Optional[Initializer]:
         """The real values, where the codes of one plain `[Q ->] DQ` say them: cheaper than quantizing again."""
@@ -245,10 +248,7 @@ class _Bakery:
         dtype = self._real_type(node)
         if codes is None or found.dtype != np.int8:
             return weight_of(self.item.name, dequantize(found, plain, dtype))
-        int8 = codes
-        return made_weight(
-            self.item.name, dtype, found.shape, lambda rows: dequantize(int8.part(rows), plain.of(rows), dtype)
-        )
+        return _real_values(codes, plain, dtype)
 
     def _is_plain(self) -> bool:
         return len(self.item.chain) <= 2 and len(self.met) <= 2 and is_dequantize(self.item.chain[-1])
@@ -280,11 +280,7 @@ class _Bakery:
             )
         with np.errstate(invalid="ignore"):
             amax = largest(data, params.axis).astype(np.float64)
-        if not amax.max(initial=0) < np.inf:  # NaN neither
-            raise UnsupportedQuantizer(
-                f"Constant '{self.item.tensor}' holds NaN or infinity before its quantizer '{self.item.node}'.",
-                "Export a model whose training did not diverge.",
-            )
+        _check_finite(amax, self.item)
         self.amax = amax
         return quantize(data, params, amax=amax)
 
@@ -365,6 +361,26 @@ class _Bakery:
         return self._as_real(node, inputs)
 
 
+def _check_finite(amax: np.ndarray, item: QuantizedConstant) -> None:
+    """amax: of the float values."""
+    if not amax.max(initial=0) < np.inf:  # NaN neither
+        raise UnsupportedQuantizer(
+            f"Constant '{item.tensor}' holds NaN or infinity before its quantizer '{item.node}'.",
+            "Export a model whose training did not diverge.",
+        )
+
+
+def _real_values(codes: Weight, params: QuantParams, dtype: np.dtype) -> Initializer:
+    """What int8 codes stand for."""
+    return made_weight(
+        codes.name,
+        dtype,
+        codes,
+        lambda part, rows: dequantize(part, params.of(rows), dtype),
+        each=params.axis in (None, 0),
+    )
+
+
 def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
     """Codes as TensorRT's weights have them; None where they do not fit or are hidden."""
     if codes is None or codes.dtype == np.int8:
@@ -386,7 +402,7 @@ def _scale_errors(amax: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def bake_together(
-    graph: Graph, constants: Constants, items: Sequence[QuantizedConstant], missing: str, keeper: Keeper
+    graph: Graph, constants: Constants, items: Sequence[QuantizedConstant], missing: str
 ) -> dict[int, BakedConstant]:
     """What `bake` makes of small weights that are one `Q -> DQ` in float32, by the place in `items`; what it would refuse, or
     quantizes in another way, is left to it."""
@@ -422,7 +438,7 @@ def bake_together(
             shape = graph.initializers[item.chain[0].inputs[0]].dims
             baked[place] = BakedConstant(
                 weight_of(item.name, values[part].reshape(shape)),
-                keeper.weight(item.name, codes[part].reshape(shape), None),
+                Weight(item.name, TensorProto.INT8, tuple(shape), codes[part].reshape(shape)),
                 saturated,
                 error,
                 off,
@@ -431,7 +447,21 @@ def bake_together(
 
 
 def _plain_rows(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[np.ndarray]:
-    """The float values, a row for each scale; None for what is not small, plain and per tensor or along its first axis."""
+    """The float values, a row for each scale; None for what is not small and plain."""
+    tensor = _plain(graph, constants, item, missing)
+    if tensor is None or not 0 < math.prod(tensor.dims) < MADE_LATER:
+        return None
+    if isinstance(tensor, Weight) and callable(tensor.values):  # whose codes need not stay
+        return None
+    values = constants.value(item.chain[0].inputs[0])
+    if values is None or values.dtype != np.float32:
+        return None
+    constants.pay(item.chain[0], 2 * values.nbytes)  # as for the two nodes
+    return values.reshape(item.params.scale.size, -1)
+
+
+def _plain(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[Initializer]:
+    """What one `Q -> DQ` in float32 reads; None for what is anything else, or neither per tensor nor along its first axis."""
     params, chain = item.params, item.chain
     if len(chain) != 2 or not (is_quantize(chain[0]) and is_dequantize(chain[1])):
         return None
@@ -440,14 +470,52 @@ def _plain_rows(graph: Graph, constants: Constants, item: QuantizedConstant, mis
     if read_parameters(graph, constants, chain[0], missing) is not params:
         return None
     tensor = graph.initializers.get(chain[0].inputs[0])
-    if tensor is None or not 0 < math.prod(tensor.dims) < MADE_LATER:
+    if tensor is None or params.axis not in (None, 0):
         return None
-    if isinstance(tensor, Weight) and callable(tensor.values):  # whose codes need not stay
+    return tensor if [params.scale.size] == ([1] if params.axis is None else list(tensor.dims[:1])) else None
+
+
+def _large_plain(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[Weight]:
+    """The float values of a large weight, which `_by_rows` can take."""
+    tensor = _plain(graph, constants, item, missing)
+    if not isinstance(tensor, Weight) or math.prod(tensor.dims) < MADE_LATER or tensor.dtype != np.float32:
         return None
-    if params.axis not in (None, 0) or [params.scale.size] != ([1] if params.axis is None else list(tensor.dims[:1])):
-        return None
-    values = constants.value(chain[0].inputs[0])
-    if values is None or values.dtype != np.float32:
-        return None
-    constants.spent(chain[0], [values, values], None)  # as for the two nodes
-    return values.reshape(params.scale.size, -1)
+    return tensor
+
+
+def _by_rows(constants: Constants, item: QuantizedConstant, source: Weight, keeper: Keeper) -> BakedConstant:
+    """What `bake` makes of what `_large_plain` gives, in one go over its rows: range and codes of each block while the processor's
+    cache holds it. Codes that do not stay are not even made, unless some of them could be -128."""
+    params = item.params
+    size = math.prod(source.dims)
+    constants.pay(item.chain[0], 2 * source.ByteSize() + size)  # as for the two nodes
+    codes = np.empty(source.dims, np.int8) if keeper.keeps(size, again=callable(source.values)) else None
+    amax = np.empty(source.dims[0], np.float32)
+    saturated = 0
+
+    def quantized(part: np.ndarray, rows: slice) -> tuple[np.ndarray, int]:
+        """As TensorRT has them, and how many were -128."""
+        own = params.of(rows)
+        made = quantize(part, own, amax=amax[rows])
+        lowest = 0 if own.holds(amax[rows]) else int(np.count_nonzero(made == -128))
+        return (np.maximum(made, -127) if lowest else made), lowest
+
+    for rows, part in source.parts():
+        with np.errstate(invalid="ignore"):
+            amax[rows] = largest(part, 0)
+        _check_finite(amax[rows], item)
+        if codes is not None or not params.of(rows).holds(amax[rows]):
+            made, lowest = quantized(part, rows)
+            saturated += lowest
+            if codes is not None:
+                codes[rows] = made
+    most = quantize(amax, params, high=INT8_MAX)
+    if codes is None:
+        kept = source.made_later(item.name, TensorProto.INT8, lambda part, rows: quantized(part, rows)[0], each=True)
+        kept.largest = most
+    else:
+        kept = Weight(item.name, TensorProto.INT8, source.dims, codes, largest=most)
+    error = _scale_errors((amax if params.axis == 0 else amax.max()).astype(np.float64), params.scale)
+    weight = _real_values(kept, params, FLOAT32)
+    off = int(np.count_nonzero(error > _SCALE_OFF))
+    return BakedConstant(weight, kept, saturated, float(error.max(initial=0)), off)
