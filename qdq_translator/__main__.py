@@ -1,8 +1,7 @@
 """`python3 -m qdq_translator`: a command of `qdq-translator`, else NVIDIA's flags."""
 
-import sys
-
 from qdq_translator.cli import main_module
+from qdq_translator.ending import program
 
 if __name__ == "__main__":
-    sys.exit(main_module())
+    program(main_module)

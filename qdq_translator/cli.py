@@ -13,10 +13,11 @@ import gc
 import importlib
 import os
 import sys
-from typing import Optional, Sequence
+from typing import NoReturn, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.commands import COMMANDS
+from qdq_translator.ending import program
 from qdq_translator.errors import UsageError, UserError, unexpected
 
 
@@ -136,6 +137,11 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 1
     return 0 if wanted_help and argv else 2
+
+
+def main_program() -> NoReturn:
+    """The script `qdq-translator`, as pip makes it."""
+    program(main)
 
 
 def main_translate(argv: Optional[Sequence[str]] = None) -> int:

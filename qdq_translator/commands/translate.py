@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
+from qdq_translator import ending
 from qdq_translator.errors import UsageError, UserError, unexpected
 from qdq_translator.options import TranslateCommand
 
@@ -133,13 +134,13 @@ def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
     """The collector of cycles would walk a large graph again and again, a quarter of the time of 10,000 convolutions, and find
-    nothing: a graph is alive until its files are written."""
+    nothing: a graph is alive until its files are written. Nor is it looked for where the process ends then."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_on and not ending.is_alone():
             gc.enable()
 
 
@@ -175,6 +176,8 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
         if options.metric:
             summary["metric"], sentences = _measured(model, files, options)
             summary["failed"] = "; ".join(filter(None, [summary["failed"], *sentences]))
+        if not one_of_many and not options.calibrate:
+            ending.keep(translation)
         return summary, ""
     except Exception as error:
         if options.verbose:
