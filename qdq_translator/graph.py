@@ -7,18 +7,20 @@ Initializers are ONNX `TensorProto`s, or `Weight`s where they are large or were 
 from __future__ import annotations
 
 import heapq
+import math
 import sys
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from qdq_translator.budget import most_inlined
+from qdq_translator.budget import MOST_DIMENSIONS, most_inlined
 from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
-from qdq_translator.weights import Initializer, Weight, to_array, to_message, weight_of
+from qdq_translator.weights import ELEMENTS, Initializer, Weight, to_array, to_message, weight_of
+from qdq_translator.wire import LARGE
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
 _PLAIN_TYPES = frozenset(
@@ -215,12 +217,12 @@ class Graph:
         graph.model_metadata = {p.key: p.value for p in model.metadata_props}
         if len(proto.sparse_initializer):
             raise ModelError("The model has sparse initializers.", "Export it with dense weights.")
-        _check_tensors(proto)
+        _check_ends(proto)
         for value in (*proto.input, *proto.output, *proto.value_info):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_value < 0:  # some exporters' word for unknown; ONNX's inference aborts the process over it
                     dim.ClearField("dim_value")
-        graph.initializers = {sys.intern(t.name): t for t in proto.initializer}
+        graph.initializers = _taken_tensors(proto)
         # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (fact 4.8)
         graph.inputs = {sys.intern(v.name): v for v in proto.input if v.name not in graph.initializers}
         graph.outputs = {sys.intern(v.name): v for v in proto.output}
@@ -630,6 +632,55 @@ def _taken_nodes(graph: onnx.GraphProto) -> list[Node]:
     return nodes
 
 
+class _Form(NamedTuple):
+    """What small tensors have in common. length: of their raw data."""
+
+    data_type: int
+    dims: tuple[int, ...]
+    dtype: np.dtype
+    length: int
+
+
+def _form(tensor: TensorProto, data: bytes) -> Optional[_Form]:
+    """Of a tensor without its name and its values, and what it is written as; None where that is more than NumPy knows, or what
+    no tensor has."""
+    data_type, dims = tensor.data_type, tuple(tensor.dims)
+    dtype = ELEMENTS.get(data_type)
+    said = TensorProto(data_type=data_type, dims=dims).SerializeToString()
+    if dtype is None or len(dims) > MOST_DIMENSIONS or data != said:
+        return None
+    return _Form(data_type, dims, dtype, math.prod(dims) * dtype.itemsize if min(dims, default=0) >= 0 else -1)
+
+
+def _taken_tensors(graph: onnx.GraphProto) -> dict[str, Initializer]:
+    """The initializers of a graph, which are not left in it as they were. Raises ModelError where two share a name.
+
+    Small ones are read here, once and for all: asking a message for a field costs as much as their values. What they are
+    besides those and their names is read once for all of which it is the same.
+    """
+    tensors: dict[str, Initializer] = {}
+    forms: dict[bytes, Optional[_Form]] = {}
+    for tensor in graph.initializer[:]:
+        name = sys.intern(tensor.name)
+        if name in tensors:
+            raise ModelError(f"Two initializers are called '{name}'.", "Export the model again.")
+        tensors[name] = tensor
+        raw = tensor.raw_data
+        if not name or not 0 < len(raw) < LARGE:
+            continue
+        tensor.ClearField("name")
+        tensor.ClearField("raw_data")
+        key = tensor.SerializeToString()
+        if key not in forms:
+            forms[key] = _form(tensor, key)
+        form = forms[key]
+        if form is not None and form.length == len(raw):
+            tensors[name] = Weight(name, form.data_type, form.dims, np.ndarray(form.dims, form.dtype, raw))
+        else:
+            tensor.name, tensor.raw_data = name, raw
+    return tensors
+
+
 def constant_value(node: Node) -> Optional[np.ndarray]:
     """What a `Constant` node makes; None for strings and sparse tensors."""
     for key in ("value", "value_float", "value_int", "value_floats", "value_ints"):
@@ -677,18 +728,13 @@ def _check_functions(model: onnx.ModelProto) -> None:
         )
 
 
-def _check_tensors(graph: onnx.GraphProto) -> None:
-    """Raises ModelError where initializers, inputs or outputs share a name."""
+def _check_ends(graph: onnx.GraphProto) -> None:
+    """Raises ModelError where inputs or outputs share a name."""
     for values, what in ((graph.input, "inputs"), (graph.output, "outputs")):
         names = [v.name for v in values]
         if len(set(names)) < len(names):
             twice = next(n for n, count in Counter(names).items() if count > 1)
             raise ModelError(f"Two graph {what} are called '{twice}'.", "Export the model again.")
-    seen: set[str] = set()
-    for tensor in graph.initializer:
-        if tensor.name in seen:
-            raise ModelError(f"Two initializers are called '{tensor.name}'.", "Export the model again.")
-        seen.add(tensor.name)
 
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:

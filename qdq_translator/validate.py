@@ -49,22 +49,26 @@ def validate(graph: Graph) -> None:
         if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
             raise ModelError(f"Tensor '{name}' has more than {MOST_DIMENSIONS} dimensions.", _MEND)
     known: _Known = {}
-    for tensor in graph.initializers.values():
-        if isinstance(tensor, Weight):  # whose bytes fit its shape
-            _check_shape(tensor.dims, f"Initializer '{tensor.name}'")
-        else:
-            _check_tensor(tensor, f"Initializer '{tensor.name}'", known)
     good: set[Hashable] = set()
+    for tensor in graph.initializers.values():
+        if not isinstance(tensor, Weight):
+            _check_tensor(tensor, f"Initializer '{tensor.name}'", known)
+            continue
+        dims = tuple(tensor.dims)
+        if dims not in good:  # its bytes fit its shape
+            _check_shape(dims, f"Initializer '{tensor.name}'")
+            good.add(dims)
+    good.clear()
     for node in graph.nodes:
         if not any(node.outputs):
             raise ModelError(f"Node {node.label} ({node.op_type}) has no output.", _MEND)
-        if node.is_standard or (node.domain, node.op_type) in _AS_IN_ONNX:
-            kinds = [(key, attribute.type) for key, attribute in node.attributes.items()] if node.attributes else ()
-            like = (node.op_type, tuple(map(bool, node.inputs)), *kinds)
+        if not node.domain or (node.domain, node.op_type) in _AS_IN_ONNX:
+            inputs = node.inputs
+            # nodes that are alike share their attributes
+            like = (node.op_type, id(node.attributes), tuple(map(bool, inputs)) if "" in inputs else len(inputs))
             if like not in good:
                 _check_node(node, _schema(node.op_type, graph.opset()))
-                if not any(kind == AttributeProto.TENSOR for _, kind in kinds):  # each is another
-                    good.add(like)
+                good.add(like)
 
 
 @functools.lru_cache(maxsize=None)

@@ -61,7 +61,7 @@ class Weight:
         self._made_of: Optional[Tuple[Weight, Change]] = None
         self._checksum: Optional[int] = None
         if isinstance(values, np.ndarray):
-            values.flags.writeable = False
+            values.setflags(write=False)
 
     @property
     def dtype(self) -> np.dtype:
