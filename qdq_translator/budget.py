@@ -8,7 +8,7 @@ size pass. Sizes are looked at before anything is allocated.
 from __future__ import annotations
 
 import math
-from typing import Iterable
+from typing import Any, Iterable
 
 from qdq_translator.errors import ModelError
 
@@ -26,15 +26,20 @@ _FOLD = "Export with constant folding on, so that the file holds its constants i
 
 
 class Budget:
-    """What is left to spend on one model. `stored`: bytes of the tensors in its file; `hint`: what a refusal advises."""
+    """What is left to spend on one model. `stored`: the tensors in its file; `hint`: what a refusal advises."""
 
-    def __init__(self, stored: int, hint: str = _FOLD) -> None:
-        self.left = _FREE + _PER_STORED_BYTE * stored
+    def __init__(self, stored: Iterable[Any], hint: str = _FOLD) -> None:
+        self.left = _FREE
         self.hint = hint
+        self._uncounted = [*stored]
+        """Counted when what is free is spent: ONNX writes a tensor to say how long it is."""
 
     def spend(self, cost: int, who: str) -> None:
         """Raises ModelError, naming `who`, where less than `cost` is left."""
         self.left -= cost
+        if self.left < 0:
+            self.left += _PER_STORED_BYTE * sum([tensor.ByteSize() for tensor in self._uncounted])
+            self._uncounted = []
         if self.left < 0:
             raise ModelError(f"This model takes too much work; {who} is one node too many.", self.hint)
 

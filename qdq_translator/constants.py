@@ -87,26 +87,42 @@ class Constants:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._constant = set(graph.initializers)
+        self.varying: list[Node] = []
+        """The nodes that compute from the network's inputs, in the order of the graph as it was."""
+        self.quantizers: list[Node] = []
+        """Every Q and DQ, in that order."""
         self.dequantized: set[str] = set()
         """Constant tensors whose expression runs through a DequantizeLinear."""
         self._small: dict[str, np.ndarray] = {}
+        self.read: dict[Node, QuantParams] = {}
+        """Parameters of the quantizers that `read_together` could read."""
         self.parameters: dict[Hashable, QuantParams] = {}
         """What `read_parameters` has read so far: the Q and the DQ of a pair, and whoever asks again, share it."""
-        stored = sum(tensor.ByteSize() for tensor in graph.initializers.values())
+        stored: list[Any] = [*graph.initializers.values()]
         for node in graph.nodes:
-            reads = node.reads()
-            if node.captured or not (reads or node.is_op("Constant")):
-                continue
-            if not ((node.op_type in FOLDABLE and node.is_standard) or is_quantize(node) or is_dequantize(node)):
-                continue
-            if not self._constant.issuperset(reads):
-                continue
-            self._constant.update(node.outputs)
-            if "value" in node.attributes:
-                stored += node.attributes["value"].ByteSize()
-            if is_dequantize(node) or not self.dequantized.isdisjoint(reads):
-                self.dequantized.update(node.outputs)
+            inputs = node.inputs
+            if node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS:
+                self.quantizers.append(node)
+            varies = (
+                inputs and inputs[0] and inputs[0] not in self._constant
+            )  # most: no need to look at the other inputs
+            if varies or not self._makes_constants(node):
+                self.varying.append(node)
+            else:
+                self._constant.update(node.outputs)
+                if "value" in node.attributes:
+                    stored.append(node.attributes["value"])
+                if is_dequantize(node) or not self.dequantized.isdisjoint(node.reads()):
+                    self.dequantized.update(node.outputs)
         self.budget = Budget(stored)
+
+    def _makes_constants(self, node: Node) -> bool:
+        reads = node.reads()
+        if node.captured or not node.outputs or not (reads or node.is_op("Constant")):
+            return False
+        if not ((node.op_type in FOLDABLE and node.is_standard) or is_quantize(node) or is_dequantize(node)):
+            return False
+        return self._constant.issuperset(reads)
 
     def is_constant(self, name: str) -> bool:
         return name in self._constant

@@ -397,6 +397,10 @@ class OutputChannels:
         """Each output channel multiplied by its factor, in float32 or wider; in the type of `values`. in_place: `values` are the
         caller's own and are written over, where their type allows it."""
         wide = np.float64 if values.dtype == np.float64 else np.float32
+        if self.axis == 0:
+            rows = factors.astype(wide).reshape(-1, *[1] * (values.ndim - 1))
+            out = values if in_place and values.dtype == wide else None
+            return np.multiply(values, rows, out=out, dtype=wide).astype(values.dtype, copy=False)
         blocks = self._blocks(values)
         sizes = [1] * blocks.ndim
         sizes[0], sizes[self.axis + 1] = self.groups, values.shape[self.axis]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from functools import cached_property
 from typing import Callable, Iterable, Iterator, Optional, Sequence, TypeVar, Union
 
 import numpy as np
+
+from qdq_translator.records import record
 
 INT8_MAX = 127
 FLOAT32: np.dtype = np.dtype(np.float32)
@@ -19,7 +20,7 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)
 """Codes that a storage type can hold. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@record(frozen=True)
 class QuantParams:
     """What a QuantizeLinear or DequantizeLinear does: `real = (code - zero_point) * scale`.
 
@@ -32,6 +33,9 @@ class QuantParams:
     dtype: str
     axis: Optional[int] = None
     real: np.dtype = FLOAT32
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @cached_property
     def centred(self) -> bool:

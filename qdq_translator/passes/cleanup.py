@@ -47,7 +47,7 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
         elif any(name in trained for name in reads):
             continue
         else:
-            budget = budget or Budget(sum(tensor.ByteSize() for tensor in graph.initializers.values()))
+            budget = budget or Budget(graph.initializers.values())
             values = _computed(graph, node, budget)
             if any(array is None for array in values.values()):
                 continue

@@ -13,7 +13,10 @@ BN in training mode. Shared weights are copied.
 
 from __future__ import annotations
 
+from typing import NamedTuple, Sequence
+
 import numpy as np
+from onnx import TensorProto
 
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
@@ -24,36 +27,75 @@ from qdq_translator.weights import as_weight
 def fold_batchnorm(network: Network) -> None:
     """Folds every BatchNormalization that rule F1 allows. The codes of a weight that was copied hold for the copy too."""
     graph = network.graph
-    for node in graph.nodes:
-        if node.is_op("BatchNormalization"):
-            first = graph.producer.get(node.inputs[0])
-            if first is not None and first.is_op(*WEIGHTED):
-                _fold(network, first, node)
+    norms = [node for node in graph.nodes if node.is_op("BatchNormalization")]
+    read = _read(graph, norms)
+    for norm in norms:
+        first = graph.producer.get(norm.inputs[0])
+        if norm in read and first is not None and first.is_op(*WEIGHTED):
+            _fold(network, first, norm, read[norm])
 
 
-def _fold(network: Network, first: Node, norm: Node) -> None:
+class _Affine(NamedTuple):
+    """What a BatchNormalization does: `(x - mean) * factor + beta`, float64, a value for each channel. of_zero: to x = 0."""
+
+    factor: np.ndarray
+    mean: np.ndarray
+    beta: np.ndarray
+    of_zero: np.ndarray
+
+
+def _read(graph: Graph, norms: Sequence[Node]) -> dict[Node, _Affine]:
+    """Those whose statistics are constant and can be used. All channels of the usual ones, float32 values in the file, are
+    computed together: NumPy takes longer for a call than for the channels of one layer."""
+    usual: dict[Node, list[bytes]] = {}
+    found: dict[Node, _Affine] = {}
+    for norm in norms:
+        tensors = [graph.initializers.get(name) for name in norm.inputs[1:5]]
+        stored = [t.raw_data for t in tensors if isinstance(t, TensorProto) and t.data_type == TensorProto.FLOAT]
+        if len(stored) == 4 and stored[0] and len({len(raw) for raw in stored}) == 1:
+            usual[norm] = stored
+        else:
+            arrays = [graph.array(name) for name in norm.inputs[1:5]]
+            statistics = [np.asarray(array, np.float64).reshape(-1) for array in arrays if array is not None]
+            if len(statistics) == 4 and len({values.size for values in statistics}) == 1:
+                _add(found, [norm], [statistics[0].size], statistics)
+    joined = [np.frombuffer(b"".join(raws), "<f4").astype(np.float64) for raws in zip(*usual.values())]
+    if joined:
+        _add(found, [*usual], [len(stored[0]) // 4 for stored in usual.values()], joined)
+    return found
+
+
+def _add(
+    found: dict[Node, _Affine], norms: Sequence[Node], channels: Sequence[int], statistics: Sequence[np.ndarray]
+) -> None:
+    """channels: how many values of each statistic (gamma, beta, mean, variance) are a node's."""
+    gamma, beta, mean, variance = statistics
+    spread = variance + np.repeat([epsilon(norm) for norm in norms], channels)
+    usable = spread > 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        factor = gamma / np.sqrt(spread)
+    of_zero = (0 - mean) * factor + beta
+    all_usable, first = bool(usable.all()), 0
+    for norm, count in zip(norms, channels):
+        part = slice(first, first + count)
+        first += count
+        if all_usable or usable[part].all():
+            found[norm] = _Affine(factor[part], mean[part], beta[part], of_zero[part])
+
+
+def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     graph, between = network.graph, first.outputs[0]
     if graph.only_consumer(between) is not norm or network.scales.observed(between):
         return
     if norm.get("training_mode", 0) or len([o for o in norm.outputs if o]) > 1 or not norm.get("spatial", 1):
         return
-    statistics = [graph.array(name) for name in norm.inputs[1:5]]
     weight = as_weight(graph.initializers[first.input(1)]) if first.input(1) in graph.initializers else None
-    if weight is None or weight.dtype.kind != "f" or any(s is None for s in statistics):
+    if weight is None or weight.dtype.kind != "f":
         return
     layout = output_channels(first, 1, len(weight.dims))
-    gamma, beta, mean, variance = (np.asarray(s, np.float64).reshape(-1) for s in statistics)
-    channels = gamma.size
-    if (
-        {s.size for s in (beta, mean, variance)} != {channels}
-        or layout is None
-        or layout.count(tuple(weight.dims)) != channels
-    ):
+    factor, channels = does.factor, does.factor.size
+    if layout is None or layout.count(tuple(weight.dims)) != channels:
         return
-    spread = variance + epsilon(norm)
-    if not (spread > 0).all():
-        return
-    factor = gamma / np.sqrt(spread)
     bias = None
     if first.input(2):
         bias = graph.array(first.input(2))
@@ -61,13 +103,14 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
             return
     if first.op_type == "MatMul" and network.types.rank(first.inputs[0]) != 2:
         return
-    old_bias = (
-        np.zeros(channels) if bias is None else np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), channels)
-    )
-    new_bias = (old_bias - mean) * factor + beta
-    if first.op_type == "Gemm":
-        new_bias = (old_bias * coefficients(first)[1] - mean) * factor + beta
-        first.unset("beta")
+    if first.op_type == "Gemm" or bias is not None:
+        old_bias = np.broadcast_to(np.asarray(0 if bias is None else bias, np.float64).reshape(-1), channels)
+        if first.op_type == "Gemm":
+            old_bias = old_bias * coefficients(first)[1]
+            first.unset("beta")
+        new_bias = (old_bias - does.mean) * factor + does.beta
+    else:
+        new_bias = does.of_zero
     old = first.inputs[1]
     new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")
 

@@ -22,6 +22,7 @@ from qdq_translator.quantizers.constants import (
     bake_together,
     find_constant_quantizers,
 )
+from qdq_translator.quantizers.parameters import read_together
 from qdq_translator.quantizers.refused import other_quantized_operators, quantizers_in_bodies, refusal
 from qdq_translator.quantizers.series import Link, in_series
 from qdq_translator.quantizers.steps import Dequantize, Quantize
@@ -40,6 +41,7 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     """
     graph, diagnostics = network.graph, network.diagnostics
     constants = Constants(graph)
+    read_together(graph, constants)
     found = find_activation_quantizers(
         graph,
         constants,

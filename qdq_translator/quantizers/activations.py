@@ -72,17 +72,18 @@ class _Finder:
                 self._graph_input(name)
             if elem_type and elem_type not in FLOAT_TYPES:
                 self.integers.add(name)
-        for node in self.graph.nodes:
-            if node.outputs and self.constants.is_constant(node.outputs[0]):
-                continue
-            if _makes_integers(node, self.integers):
-                self.integers.update(node.outputs)
+        as_codes = self.codes.keys()
+        for node in self.constants.varying:
             if is_quantize(node):
                 self._quantize(node)
+                self.integers.update(node.outputs)
             elif is_dequantize(node):
                 self._dequantize(node)
-            elif any(name in self.codes for name in node.reads()):
-                self._between(node)
+            else:
+                if _makes_integers(node, self.integers):
+                    self.integers.update(node.outputs)
+                if not as_codes.isdisjoint(node.reads()):
+                    self._between(node)
         for name in self.graph.outputs:
             codes = self.codes.get(name)
             if codes is not None:
@@ -225,13 +226,13 @@ class _Finder:
 
 
 def _makes_integers(node: Node, integers: set[str]) -> bool:
-    """Whether outputs are integers or booleans: by the operator, or because the data input is."""
+    """Whether what an operator other than Q and DQ makes are integers or booleans: by itself, or because its data input is."""
+    if node.op_type in MAKE_INTEGERS:
+        return True
     if node.is_op("Cast"):
         return cast_type(node) not in FLOAT_TYPES
-    if is_quantize(node) or node.op_type in MAKE_INTEGERS:
-        return True
     data = node.input(1 if node.is_op("Where") else 0)
-    return data in integers and not is_dequantize(node) and not node.is_op("OneHot", "ConstantOfShape", "CastLike")
+    return data in integers and not node.is_op("OneHot", "ConstantOfShape", "CastLike")
 
 
 def _first(params: QuantParams) -> str:

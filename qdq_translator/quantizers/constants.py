@@ -60,9 +60,9 @@ class BakedConstant:
 def kind_of(graph: Graph, tensor: str) -> str:
     """'weight' where some consumer takes the tensor as such, else 'constant' (a bias too)."""
     for node in graph.consumers(tensor):
-        taken = WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard else ()
-        if any(node.input(index) == tensor for index in taken):
-            return "weight"
+        for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.domain == "" else ():
+            if node.input(index) == tensor:
+                return "weight"
     return "constant"
 
 
@@ -73,14 +73,10 @@ def find_constant_quantizers(
     found: list[QuantizedConstant] = []
     rejected: list[Rejected] = []
     seen: set[str] = set()
-    reads = [
-        name
-        for node in graph.nodes
-        if not constants.is_constant(node.outputs[0] if node.outputs else "")
-        for name in node.reads()
-    ]
+    dequantized = constants.dequantized
+    reads = [name for node in constants.varying for name in node.reads() if name in dequantized]
     codes = [n for n in graph.outputs if constants.is_constant(n) and any(map(is_quantize, _chain(graph, n)))]
-    for tensor in [*(n for n in (*reads, *graph.outputs) if n in constants.dequantized), *codes]:
+    for tensor in [*reads, *(n for n in graph.outputs if n in dequantized), *codes]:
         if tensor in seen:
             continue
         seen.add(tensor)
@@ -96,14 +92,7 @@ def _constant_at(
     quantizers = [n for n in chain if is_quantize(n) or is_dequantize(n)]
     params: Optional[QuantParams] = None
     for node in quantizers:
-        stored = None
-        if is_dequantize(node):
-            stored = constants.type_name(node.inputs[0]) if graph.is_constant(node.inputs[0]) else None
-            if stored is None:
-                makers = [n for n in chain if is_quantize(n)]
-                if makers:
-                    own = read_parameters(graph, constants, makers[0], missing)
-                    stored = own.dtype if isinstance(own, QuantParams) else None
+        stored = None if node in constants.read else _stored_type(graph, constants, node, chain, missing)
         read = read_parameters(graph, constants, node, missing, stored)
         if isinstance(read, Rejected):
             return read
@@ -126,12 +115,30 @@ def _constant_at(
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
 
 
+def _stored_type(graph: Graph, constants: Constants, node: Node, chain: list[Node], missing: str) -> Optional[str]:
+    """The type of the codes that a DQ reads, where it is known; None for a Q."""
+    if is_quantize(node):
+        return None
+    stored = constants.type_name(node.inputs[0]) if graph.is_constant(node.inputs[0]) else None
+    makers = [n for n in chain if is_quantize(n)] if stored is None else []
+    if makers:
+        own = read_parameters(graph, constants, makers[0], missing)
+        stored = own.dtype if isinstance(own, QuantParams) else None
+    return stored
+
+
 def _chain(graph: Graph, tensor: str) -> list[Node]:
     """The nodes of the constant expression behind `tensor` that carry its data, in graph order of first need."""
     chain: list[Node] = []
-    stack, seen = [tensor], set()
+    producer = graph.producer
+    node = producer.get(tensor)
+    while node is not None and (is_dequantize(node) or is_quantize(node)):  # of most constants that is all
+        chain.append(node)
+        tensor = node.inputs[0]
+        node = producer.get(tensor)
+    stack, seen = [tensor] if node is not None else [], set(map(id, chain))
     while stack:
-        node = graph.producer.get(stack.pop())
+        node = producer.get(stack.pop())
         if node is None or id(node) in seen or node.is_op("Constant"):
             continue
         seen.add(id(node))

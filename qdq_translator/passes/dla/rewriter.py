@@ -32,9 +32,7 @@ class Rewriter(Editor):
     def __init__(self, network: Network, settings: Settings, generation: str) -> None:
         """generation: of the DLA whose limits decide, 'orin' or 'xavier'."""
         super().__init__(network, settings)
-        self.budget = Budget(
-            sum(t.ByteSize() for t in network.graph.initializers.values()), "Translate without --dla_rewrites."
-        )
+        self.budget = Budget(network.graph.initializers.values(), "Translate without --dla_rewrites.")
         self._limits = limits_by_op(generation)
         self._refuted: frozenset[str] = frozenset()
 
