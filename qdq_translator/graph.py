@@ -637,7 +637,6 @@ class _Form(NamedTuple):
 
     data_type: int
     dims: tuple[int, ...]
-    dtype: np.dtype
     length: int
 
 
@@ -649,7 +648,7 @@ def _form(tensor: TensorProto, data: bytes) -> Optional[_Form]:
     said = TensorProto(data_type=data_type, dims=dims).SerializeToString()
     if dtype is None or len(dims) > MOST_DIMENSIONS or data != said:
         return None
-    return _Form(data_type, dims, dtype, math.prod(dims) * dtype.itemsize if min(dims, default=0) >= 0 else -1)
+    return _Form(data_type, dims, math.prod(dims) * dtype.itemsize if min(dims, default=0) >= 0 else -1)
 
 
 def _taken_tensors(graph: onnx.GraphProto) -> dict[str, Initializer]:
@@ -675,7 +674,7 @@ def _taken_tensors(graph: onnx.GraphProto) -> dict[str, Initializer]:
             forms[key] = _form(tensor, key)
         form = forms[key]
         if form is not None and form.length == len(raw):
-            tensors[name] = Weight(name, form.data_type, form.dims, np.ndarray(form.dims, form.dtype, raw))
+            tensors[name] = Weight(name, form.data_type, form.dims, raw)
         else:
             tensor.name, tensor.raw_data = name, raw
     return tensors

@@ -22,7 +22,8 @@ from qdq_translator import operators
 from qdq_translator.graph import Graph, Node
 from qdq_translator.weights import to_message
 
-_HIDDEN = "qdq_translator.hidden"
+HIDDEN = "qdq_translator.hidden"
+"""A domain without operators."""
 _MOST = 64
 """Elements of the largest value that counts as shape arithmetic."""
 
@@ -37,14 +38,12 @@ class _Named:
         self.name = name
 
 
-def hide_slices(model: onnx.ModelProto) -> None:
-    """Takes every Slice out of the sight of ONNX's inference of a whole model, which aborts the process where the size to
-    be cut has come out negative. `complete_shapes` infers them one by one, once their sizes are looked at."""
-    hidden = [node for node in model.graph.node if node.op_type == "Slice" and not node.domain]
-    for node in hidden:
-        node.domain = _HIDDEN
-    if hidden:
-        model.opset_import.add(domain=_HIDDEN, version=1)
+def shown_domain(node: Node) -> str:
+    """The domain by which ONNX's inference of a whole model is to know a node.
+
+    A Slice is hidden from it, because it aborts the process where the size to be cut has come out negative. `complete_shapes`
+    infers them one by one, once their sizes are looked at."""
+    return HIDDEN if node.is_op("Slice") else node.domain
 
 
 def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:

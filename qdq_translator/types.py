@@ -7,7 +7,8 @@ whose claims contradict its network would decide rewrites otherwise.
 from __future__ import annotations
 
 import math
-from typing import Mapping, Optional, Sequence, Union
+import sys
+from typing import Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import onnx
@@ -16,8 +17,9 @@ from onnx import TensorProto, ValueInfoProto
 from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import UserError
 from qdq_translator.graph import Graph
-from qdq_translator.operators import COMPARISONS
-from qdq_translator.shape_arithmetic import complete_shapes, computed_integers, hide_slices
+from qdq_translator.operators import COMPARISONS, WEIGHTED
+from qdq_translator.shape_arithmetic import HIDDEN, complete_shapes, computed_integers, shown_domain
+from qdq_translator.weights import to_message
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 MAKE_INTEGERS = frozenset((*COMPARISONS, "Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Not", "And", "Or"))
@@ -27,44 +29,65 @@ _KEPT_VALUES = 64
 Dim = Union[int, str, None]
 
 
+class _Form(NamedTuple):
+    """What many tensors have in common. static: the shape, where every dimension is a number."""
+
+    elem_type: int
+    shape: Optional[Tuple[Dim, ...]]
+    static: Optional[Tuple[int, ...]]
+
+
 class TensorTypes:
     """What is known of every tensor. Unknown element types count as float unless their operator makes integers."""
 
     def __init__(self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None) -> None:
         """`input_shapes`: sizes for dynamic dimensions of graph inputs. Raises UserError where they do not fit."""
         self._graph = graph
-        self._weights = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
-        small = {name for name, (_, dims) in self._weights.items() if math.prod(dims) <= _KEPT_VALUES}
-        model = graph.to_model(initializers=(graph.initializers[name] for name in graph.initializers if name in small))
-        hide_slices(model)
-        for name, (data_type, dims) in self._weights.items():
-            if name not in small:
-                model.graph.input.append(onnx.helper.make_tensor_value_info(name, data_type, list(dims)))
         self._declared: dict[str, ValueInfoProto] = {}
-        if input_shapes:  # for which the file's claims may not hold
-            _fix_inputs(model, input_shapes)
-        else:
+        if not input_shapes:  # for which the file's claims may not hold
             self._declared = {**graph.value_info, **graph.outputs}
-        del model.graph.value_info[:]
-        for output in model.graph.output:
-            output.type.tensor_type.ClearField("shape")
-        try:
-            inferred = onnx.shape_inference.infer_shapes(model)
-        except Exception:  # unknown operators or contradictory shapes: what the file says must do
-            inferred = model
-        self._values: dict[str, ValueInfoProto] = {
-            v.name: v for v in (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
-        }
-        complete_shapes(graph, self._values, self._declared)
-        self._kinds = {name: data_type for name, (data_type, _) in self._weights.items()}
-        self._shapes: dict[str, Optional[tuple[Dim, ...]]] = {}
+        inferred = _inferred(graph, input_shapes or {}).graph
+        values = (*inferred.value_info[:], *inferred.output[:], *inferred.input[:])
+        self._values = {sys.intern(value.name): value for value in values}
+        self._forms: dict[bytes, _Form] = {}
+        self._known = self._read()
+        if not self._is_complete():
+            complete_shapes(graph, self._values, self._declared)
+            self._known = self._read()
+        weights: dict[tuple[int, tuple[int, ...]], _Form] = {}
+        for name, tensor in graph.initializers.items():
+            kind = tensor.data_type, tuple(tensor.dims)
+            if kind not in weights:
+                weights[kind] = _Form(*kind, kind[1])
+            self._known[name] = weights[kind]
+
+    def _read(self) -> dict[str, _Form]:
+        return {name: self._form(value) for name, value in self._values.items()}
+
+    def _form(self, value: ValueInfoProto) -> _Form:
+        """Most tensors have the type and shape of another one, and then the same bytes say so."""
+        data = value.type.SerializeToString()
+        form = self._forms.get(data)
+        if form is None:
+            shape = _sizes(value)
+            static = None if shape is None else tuple(size for size in shape if isinstance(size, int))
+            known = static is not None and shape is not None and len(static) == len(shape)
+            form = _Form(int(value.type.tensor_type.elem_type), shape, static if known else None)
+            self._forms[data] = form
+        return form
+
+    def _is_complete(self) -> bool:
+        """Everything follows from the inputs, as ONNX infers it."""
+        if any(form.static is None for form in self._forms.values()):
+            return False
+        return self._known.keys() >= self._graph.producer.keys()
 
     def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
         """Tensors of which the file says another rank or other sizes than follow from the inputs: what it says, and what
         follows."""
         found = {}
         for name, value in self._declared.items():
-            declared, shape = _sizes(value), self.shape(name)
+            declared, shape = self._form(value).shape, self.shape(name)
             if declared is None or shape is None:
                 continue
             pairs = zip(declared, shape)
@@ -80,11 +103,8 @@ class TensorTypes:
 
     def elem_type(self, name: str) -> int:
         """ONNX element type, 0 where unknown."""
-        kind = self._kinds.get(name)
-        if kind is None:
-            value = self._values.get(name)
-            kind = self._kinds[name] = int(value.type.tensor_type.elem_type) if value is not None else 0
-        return kind
+        form = self._known.get(name)
+        return 0 if form is None else form.elem_type
 
     def is_float(self, name: str) -> bool:
         elem = self.elem_type(name)
@@ -95,15 +115,8 @@ class TensorTypes:
 
     def shape(self, name: str) -> Optional[tuple[Dim, ...]]:
         """Sizes; a dynamic dimension is its name or None. None where not even the rank is known."""
-        if name not in self._shapes:
-            self._shapes[name] = self._read_shape(name)
-        return self._shapes[name]
-
-    def _read_shape(self, name: str) -> Optional[tuple[Dim, ...]]:
-        if name in self._weights:
-            return self._weights[name][1]
-        value = self._values.get(name)
-        return None if value is None else _sizes(value)
+        form = self._known.get(name)
+        return None if form is None else form.shape
 
     def rank(self, name: str) -> Optional[int]:
         shape = self.shape(name)
@@ -111,10 +124,8 @@ class TensorTypes:
 
     def static_shape(self, name: str) -> Optional[tuple[int, ...]]:
         """The shape where every dimension is a number."""
-        shape = self.shape(name)
-        if shape is None or not all(isinstance(d, int) for d in shape):
-            return None
-        return tuple(int(d) for d in shape if isinstance(d, int))
+        form = self._known.get(name)
+        return None if form is None else form.static
 
 
 def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
@@ -125,6 +136,60 @@ def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
     return tuple(
         d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None) for d in tensor.shape.dim
     )
+
+
+def _inferred(graph: Graph, input_shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """The graph's inputs and outputs, and what ONNX infers of all that its nodes make."""
+    model = onnx.ModelProto(ir_version=graph.ir_version)
+    model.graph.input.extend(graph.inputs.values())
+    _fix_inputs(model, input_shapes)
+    model.graph.output.extend(graph.outputs.values())
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    domains = _add_nodes(graph, model)
+    for domain, version in {**graph.opsets, HIDDEN: 1}.items():
+        if domain in domains:
+            model.opset_import.add(domain=domain, version=version)
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except Exception:  # unknown operators or contradictory shapes: what the file says must do
+        return model
+
+
+def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
+    """Adds what ONNX's inference has to know of nodes and initializers, and nothing else; returns the nodes' domains.
+
+    All weights of one type and shape go by the name of the first, without values. Whatever another operator reads may decide
+    a shape (sizes, axes, scales of a Resize): it keeps its name, and its values where they are few.
+    """
+    initializers, nodes = graph.initializers, model.graph.node
+    stand_ins: dict[tuple[int, tuple[int, ...]], str] = {}
+    kinds: dict[tuple[str, str, int], bytes] = {}
+    own_name, domains = dict.fromkeys(graph.outputs), {""}
+    for node in graph.nodes:
+        inputs = node.inputs
+        if node.op_type in WEIGHTED and not node.domain:
+            inputs = inputs[:]
+            for index, name in enumerate(inputs):
+                tensor = initializers.get(name) if name else None
+                if tensor is not None:
+                    inputs[index] = stand_ins.setdefault((tensor.data_type, tuple(tensor.dims)), name)
+        else:
+            own_name.update(dict.fromkeys(node.reads()))
+        kind = (node.op_type, node.domain, id(node.attributes))
+        if kind not in kinds:
+            domain = shown_domain(node)
+            proto = onnx.NodeProto(op_type=node.op_type, domain=domain, attribute=node.attributes.values())
+            kinds[kind] = proto.SerializeToString()
+            domains.add(domain)
+        nodes.add(input=inputs, output=node.outputs).MergeFromString(kinds[kind])
+    for name in dict.fromkeys((*own_name, *stand_ins.values())):
+        tensor = initializers.get(name)
+        if tensor is not None and name in own_name and math.prod(tensor.dims) <= _KEPT_VALUES:
+            model.graph.initializer.append(to_message(tensor))
+        elif tensor is not None:
+            model.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
+    return domains
 
 
 def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:

@@ -42,21 +42,21 @@ _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
 class Weight:
     """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which nobody may write to from
-    now on, or what makes it anew. by_rows: making some rows costs no more than their share. largest: the largest magnitude in
+    now on, or its bytes as ONNX has them, or what makes it anew. by_rows: making some rows costs no more than their share. largest: the largest magnitude in
     each row, where somebody knows it."""
 
-    __slots__ = ("_checksum", "_made_of", "by_rows", "data_type", "dims", "largest", "name", "values")
+    __slots__ = ("_checksum", "_made_of", "_values", "by_rows", "data_type", "dims", "largest", "name")
 
     def __init__(
         self,
         name: str,
         data_type: int,
         dims: Sequence[int],
-        values: Union[np.ndarray, Maker],
+        values: Union[np.ndarray, bytes, Maker],
         by_rows: bool = True,
         largest: Optional[np.ndarray] = None,
     ) -> None:
-        self.name, self.data_type, self.dims, self.values = name, data_type, dims, values
+        self.name, self.data_type, self.dims, self._values = name, data_type, dims, values
         self.by_rows, self.largest = by_rows, largest
         self._made_of: Optional[Tuple[Weight, Change]] = None
         self._checksum: Optional[int] = None
@@ -67,18 +67,34 @@ class Weight:
     def dtype(self) -> np.dtype:
         return ELEMENTS[self.data_type]
 
+    @property
+    def values(self) -> Union[np.ndarray, Maker]:
+        values = self._values
+        if isinstance(values, bytes):
+            self._values = values = np.ndarray(self.dims, self.dtype, values)
+        return values
+
     def array(self) -> np.ndarray:
         """The values; they may be written to where their `flags` say so, because they were made for the caller."""
-        return self.values(ALL) if callable(self.values) else self.values
+        values = self.values
+        return values(ALL) if callable(values) else values
 
     def part(self, rows: slice) -> np.ndarray:
         """The same for some rows of the first axis."""
-        return self.values(rows) if callable(self.values) else _some(self.values, rows)
+        values = self.values
+        return values(rows) if callable(values) else _some(values, rows)
 
     def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
         """Which rows, and they: a few at a time, all of them where they are made together."""
         for rows in row_blocks(self.dims) if self.by_rows else (ALL,):
             yield rows, self.part(rows)
+
+    def stored(self) -> bytes:
+        """The values as ONNX's `raw_data`, in one piece; b'' where they are made each time that somebody asks."""
+        values = self._values
+        if callable(values):
+            return b""
+        return values if isinstance(values, bytes) else np.ascontiguousarray(values, self.dtype).tobytes()
 
     def raw(self) -> Iterator[memoryview]:
         """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Whoever takes all of them need not make
@@ -106,8 +122,9 @@ class Weight:
     def changed(self, name: str, change: Change, by_rows: bool, each: bool = False) -> Weight:
         """What `change` makes of some rows, in the same type and shape; made when somebody asks where these are. by_rows: it can
         do so with some, else it gets `ALL` of them. each: as of `made_of`."""
-        if not callable(self.values):
-            return Weight(name, self.data_type, self.dims, change(self.values, ALL))
+        values = self.values
+        if not callable(values):
+            return Weight(name, self.data_type, self.dims, change(values, ALL))
         if by_rows:
             return self.made_later(name, self.data_type, change, each)
         return Weight(

@@ -21,7 +21,7 @@ from onnx import TensorProto
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network
 from qdq_translator.operators import WEIGHTED, coefficients, epsilon, output_channels
-from qdq_translator.weights import as_weight
+from qdq_translator.weights import Weight, as_weight
 
 
 def fold_batchnorm(network: Network) -> None:
@@ -51,7 +51,7 @@ def _read(graph: Graph, norms: Sequence[Node]) -> dict[Node, _Affine]:
     found: dict[Node, _Affine] = {}
     for norm in norms:
         tensors = [graph.initializers.get(name) for name in norm.inputs[1:5]]
-        stored = [t.raw_data for t in tensors if isinstance(t, TensorProto) and t.data_type == TensorProto.FLOAT]
+        stored = [t.stored() for t in tensors if isinstance(t, Weight) and t.data_type == TensorProto.FLOAT]
         if len(stored) == 4 and stored[0] and len({len(raw) for raw in stored}) == 1:
             usual[norm] = stored
         else:

@@ -11,6 +11,7 @@ from qdq_translator.constants import Constants, element_name, is_dequantize
 from qdq_translator.graph import Graph, Node
 from qdq_translator.qparams import FLOAT32, RANGES, QuantParams
 from qdq_translator.records import record
+from qdq_translator.weights import Weight
 
 
 @record(frozen=True)
@@ -68,8 +69,8 @@ def read_together(graph: Graph, constants: Constants) -> None:
     found: dict[int, list[_Stored]] = {data_type: [] for data_type in _USUAL}
     for (of_scale, of_zero, axis), nodes in alike.items():
         scale, zero = initializers.get(of_scale), initializers.get(of_zero)
-        if isinstance(scale, TensorProto) and isinstance(zero, TensorProto) and scale.data_type == TensorProto.FLOAT:
-            values, codes = scale.raw_data, zero.raw_data
+        if isinstance(scale, Weight) and isinstance(zero, Weight) and scale.data_type == TensorProto.FLOAT:
+            values, codes = scale.stored(), zero.stored()
             if len(values) == 4 * len(codes) > 0 and len(scale.dims) <= 1 and zero.data_type in found:
                 found[zero.data_type].append((values, codes, axis, nodes))
     for data_type, stored in found.items():
