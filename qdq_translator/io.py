@@ -103,6 +103,7 @@ def open_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, dict[str, Weigh
         else:
             weights[tensor.name] = weight
     if source.external_data:
+        np.empty(2**21, np.uint8)  # of smaller blocks than one that was freed, glibc keeps the memory for the next
         files = _DataFiles(path.parent)
         for tensor in model.graph.initializer:
             later = files.open(tensor) if tensor.data_location == TensorProto.EXTERNAL else None

@@ -148,15 +148,15 @@ def quantize(
     params: QuantParams,
     low: Optional[int] = None,
     high: Optional[int] = None,
-    amax: Optional[np.ndarray] = None,
+    fits: bool = False,
 ) -> np.ndarray:
     """Real -> codes as ONNX QuantizeLinear: divide in float32, round half to even, add zero point, saturate.
 
-    `low`/`high` tighten the saturation. `amax`: what is `largest` along the params' axis, if it is known: what cannot saturate
-    is not clipped. Result: the params' dtype, the shape of `real`.
+    `low`/`high` tighten the saturation. `fits`: what `holds` says, where somebody has asked: what cannot saturate is not
+    clipped. Result: the params' dtype, the shape of `real`.
     """
     code_low, code_high = params.code_range
-    saturates = low is not None or high is not None or amax is None or not params.holds(amax)
+    saturates = low is not None or high is not None or not fits
 
     def codes(part: np.ndarray, scale: np.ndarray, zero_point: Optional[np.ndarray] = None) -> np.ndarray:
         scaled = np.asarray(np.divide(part, scale, dtype=np.float32))

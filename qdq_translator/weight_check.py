@@ -202,7 +202,7 @@ def _code_by_code(tensor: Weight, codes: Weight, largest: np.ndarray) -> np.ndar
     if made_of is None:
         return found
     for rows in row_blocks((len(largest), _EACH_CODE.size)):
-        tried = np.where(np.abs(_EACH_CODE) <= largest[rows, None], _EACH_CODE, np.int8(0))
+        tried = np.clip(_EACH_CODE, -largest[rows, None], largest[rows, None])
         shape = (*tried.shape, *[1] * (len(codes.dims) - 2))
         values = made_of(tried.reshape(shape), rows).reshape(tried.shape)
         made, _ = tensorrt_weight_codes(values, (0,))

@@ -42,8 +42,8 @@ _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
 class Weight:
     """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which nobody may write to from
-    now on, or its bytes as ONNX has them, or what makes it anew. by_rows: making some rows costs no more than their share. largest: the largest magnitude in
-    each row, where somebody knows it."""
+    now on, or its bytes as ONNX has them, or what makes it anew. by_rows: making some rows costs no more than their share.
+    largest: the largest magnitude in each row, where somebody knows it."""
 
     __slots__ = ("_checksum", "_made_of", "_values", "by_rows", "data_type", "dims", "largest", "name")
 
@@ -54,10 +54,10 @@ class Weight:
         dims: Sequence[int],
         values: Union[np.ndarray, bytes, Maker],
         by_rows: bool = True,
-        largest: Optional[np.ndarray] = None,
     ) -> None:
         self.name, self.data_type, self.dims, self._values = name, data_type, dims, values
-        self.by_rows, self.largest = by_rows, largest
+        self.by_rows = by_rows
+        self.largest: Optional[np.ndarray] = None
         self._made_of: Optional[Tuple[Weight, Change]] = None
         self._checksum: Optional[int] = None
         if isinstance(values, np.ndarray):

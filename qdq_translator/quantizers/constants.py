@@ -289,7 +289,7 @@ class _Bakery:
             amax = largest(data, params.axis).astype(np.float64)
         _check_finite(amax, self.item)
         self.amax = amax
-        return quantize(data, params, amax=amax)
+        return quantize(data, params, fits=params.holds(amax))
 
     def _as_codes(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q and DQ on the way to codes: Q quantizes, DQ passes codes (less their zero point) on."""
@@ -429,7 +429,7 @@ def bake_together(
             continue
         scale = np.concatenate([items[place].params.scale.reshape(-1) for place, _ in group])
         params = QuantParams(scale, np.zeros((), np.int64), "int8", 0)
-        codes = quantize(rows, params, amax=amax)
+        codes = quantize(rows, params, fits=params.holds(amax))
         lowest = np.count_nonzero(codes == -128, axis=1)
         if lowest.any():
             np.maximum(codes, -127, out=codes)
@@ -499,29 +499,31 @@ def _by_rows(constants: Constants, item: QuantizedConstant, source: Weight, keep
     codes = np.empty(source.dims, np.int8) if keeper.keeps(size, again=callable(source.values)) else None
     amax = np.empty(source.dims[0], np.float32)
     saturated = 0
-
-    def quantized(part: np.ndarray, rows: slice) -> tuple[np.ndarray, int]:
-        """As TensorRT has them, and how many were -128."""
-        own = params.of(rows)
-        made = quantize(part, own, amax=amax[rows])
-        lowest = 0 if own.holds(amax[rows]) else int(np.count_nonzero(made == -128))
-        return (np.maximum(made, -127) if lowest else made), lowest
-
-    for rows, part in source.parts():
-        with np.errstate(invalid="ignore"):
-            amax[rows] = largest(part, 0)
-        _check_finite(amax[rows], item)
-        if codes is not None or not params.of(rows).holds(amax[rows]):
-            made, lowest = quantized(part, rows)
-            saturated += lowest
-            if codes is not None:
-                codes[rows] = made
-    most = quantize(amax, params, high=INT8_MAX)
-    if codes is None:
-        kept = source.made_later(item.name, TensorProto.INT8, lambda part, rows: quantized(part, rows)[0], each=True)
-        kept.largest = most
+    with np.errstate(invalid="ignore"):
+        for rows, part in source.parts():
+            own, most = params.of(rows), largest(part, 0)
+            amax[rows] = most
+            fits = own.holds(most)
+            if codes is not None or not fits:
+                made = quantize(part, own, fits=fits)
+                if not fits:
+                    saturated += int(np.count_nonzero(made == -128))
+                    np.maximum(made, -INT8_MAX, out=made)
+                if codes is not None:
+                    codes[rows] = made
+    _check_finite(amax, item)
+    low = -INT8_MAX
+    fits = params.holds(amax)
+    if codes is not None:
+        kept = Weight(item.name, TensorProto.INT8, source.dims, codes)
     else:
-        kept = Weight(item.name, TensorProto.INT8, source.dims, codes, largest=most)
+        kept = source.made_later(
+            item.name,
+            TensorProto.INT8,
+            lambda part, rows: quantize(part, params.of(rows), None if fits else low, fits=fits),
+            each=True,
+        )
+    kept.largest = quantize(amax, params, low)
     error = _scale_errors((amax if params.axis == 0 else amax.max()).astype(np.float64), params.scale)
     weight = _real_values(kept, params, FLOAT32)
     off = int(np.count_nonzero(error > _SCALE_OFF))
