@@ -20,7 +20,7 @@ from qdq_translator.budget import MOST_DIMENSIONS, most_inlined
 from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
 from qdq_translator.weights import ELEMENTS, Initializer, Weight, to_array, to_message, weight_of
-from qdq_translator.wire import LARGE, tag_of, text_field, varint
+from qdq_translator.wire import LARGE
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
 _PLAIN_TYPES = frozenset(
@@ -233,11 +233,9 @@ class Graph:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
         return graph
 
-    def to_model(
-        self, initializers: Optional[Iterable[Initializer]] = None, nodes: Optional[Iterable[Node]] = None
-    ) -> onnx.ModelProto:
-        """A new ModelProto with copies of everything. `initializers`, `nodes`: what stands in for the graph's own, to save the
-        copies where nobody needs them."""
+    def to_model(self, initializers: Optional[Iterable[Initializer]] = None) -> onnx.ModelProto:
+        """A new ModelProto with copies of everything. `initializers`: what stands in for the graph's own, to save the
+        copy of the weights where nobody needs them."""
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
         used = {n.domain for n in self.nodes} | {""}
         for domain, version in self.opsets.items():
@@ -247,7 +245,7 @@ class Graph:
             model.metadata_props.add(key=key, value=value)
         proto = model.graph
         proto.name, proto.doc_string = self.name or "graph", self.doc
-        proto.MergeFromString(serialized(self.nodes if nodes is None else nodes))
+        proto.node.extend(n.to_proto() for n in self.nodes)
         proto.input.extend(self.inputs.values())
         proto.output.extend(self.outputs.values())
         proto.value_info.extend(
@@ -441,16 +439,13 @@ class Graph:
         """Every node that read `old` reads `new` (in subgraphs too). Graph outputs are not touched."""
         self.version += 1
         for node in self.consumers(old):
-            self.replace_use(node, old, new)
+            _read_instead(node, old, new)
+            self._connect(node, (new,))
         self._consumers.pop(old, None)
 
     def replace_use(self, node: Node, old: str, new: str) -> None:
         """`node`, which reads `old`, reads `new` (in its subgraphs too)."""
-        if old in node.captured:
-            for subgraph in node.subgraphs():
-                _rename_in_subgraph(subgraph, {old: new})
-            node.captured = tuple(new if n == old else n for n in node.captured)
-        node.inputs = [new if n == old else n for n in node.inputs]
+        _read_instead(node, old, new)
         self._disconnect(node, (old,))
         self._connect(node, (new,))
 
@@ -503,8 +498,8 @@ class Graph:
     def unique_name(self, wanted: str) -> str:
         """`wanted`, or `wanted_1`, `wanted_2` ...: free as a tensor and as a node name. Stable and amortised constant."""
         if self._taken is None:
-            self._taken = set(self.inputs) | set(self.outputs) | set(self.initializers) | set(self.producer)
-            self._taken.update(node.name for node in self.nodes)
+            self._taken = set(self.initializers)
+            self._taken.update(self.inputs, self.outputs, self.producer, [node.name for node in self.nodes])
             self._taken.update(self.body_names())
         name = wanted
         while not name or name in self._taken:
@@ -594,6 +589,14 @@ _UNKNOWN: _Readers = {}
 """Stands for the readers of a tensor that does not exist (yet)."""
 
 
+def _read_instead(node: Node, old: str, new: str) -> None:
+    if old in node.captured:
+        for subgraph in node.subgraphs():
+            _rename_in_subgraph(subgraph, {old: new})
+        node.captured = tuple(new if n == old else n for n in node.captured)
+    node.inputs = [new if n == old else n for n in node.inputs]
+
+
 def _add_reader(consumers: dict[str, _Readers], name: str, node: Node) -> None:
     """One reader more of a tensor that has some."""
     readers = consumers[name]
@@ -680,32 +683,6 @@ def _taken_tensors(graph: onnx.GraphProto) -> dict[str, Initializer]:
         else:
             tensor.name, tensor.raw_data = name, raw
     return tensors
-
-
-_NODE = tag_of(onnx.GraphProto, "node")
-_INPUT, _OUTPUT, _NAME = (tag_of(onnx.NodeProto, field) for field in ("input", "output", "name"))
-
-
-def serialized(nodes: Iterable[Node]) -> bytes:
-    """Nodes as fields of a `GraphProto` on disk. Of each the names are written here, which NodeProto has first; what stands behind
-    them thousands of nodes have in common."""
-    shared: dict[tuple[str, str, str, int], bytes] = {}
-    fields: list[bytes] = []
-    for node in nodes:
-        kind = (node.op_type, node.domain, node.doc, id(node.attributes))
-        rest = shared.get(kind)
-        if rest is None or node.metadata:
-            proto = node.to_proto()
-            for field in ("input", "output", "name"):
-                proto.ClearField(field)
-            rest = proto.SerializeToString(deterministic=True)
-            if not node.metadata:
-                shared[kind] = rest
-        names = [text_field(_INPUT, name) for name in node.inputs]
-        names += [text_field(_OUTPUT, name) for name in node.outputs]
-        content = b"".join((*names, text_field(_NAME, node.name), rest))
-        fields += (_NODE, varint(len(content)), content)
-    return b"".join(fields)
 
 
 def constant_value(node: Node) -> Optional[np.ndarray]:

@@ -79,7 +79,10 @@ def _computed(graph: Graph, node: Node, budget: Budget) -> dict[str, Optional[np
 def remove_dead_nodes(graph: Graph) -> None:
     """Nodes whose outputs nothing reads; one reverse sweep finds them all."""
     for node in graph.nodes_reversed:
-        if not any(name in graph.outputs or graph.consumer_count(name) for name in node.outputs if name):
+        for name in node.outputs:
+            if name and (graph.consumer_count(name) or name in graph.outputs):
+                break
+        else:
             graph.remove(node)
             for name in node.outputs:
                 graph.value_info.pop(name, None)

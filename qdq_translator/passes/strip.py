@@ -130,15 +130,20 @@ def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
     """Rule C2: tensors that some consumers read quantized and others, whose names are given, as float."""
     dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, Dequantize)}
     sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, Quantize))
-    mixed = {s: [n.name for n in graph.consumers(s) if not is_quantize(n)] for s in sources if s not in dequantized}
-    return {source: readers for source, readers in mixed.items() if readers}
+    mixed = {}
+    for source in sources:
+        readers = [n.name for n in graph.consumers(source) if not is_quantize(n)] if source not in dequantized else []
+        if readers:
+            mixed[source] = readers
+    return mixed
 
 
 def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
     """True for the float weights of one `Q -> DQ`, which take their own place, where no other constant is made of them."""
-    readers = graph.consumers(item.tensor)
-    made = (output for node in readers for output in node.outputs)
-    return item.name != item.tensor and item.tensor not in graph.outputs and not any(map(constants.is_constant, made))
+    if item.name == item.tensor or item.tensor in graph.outputs:
+        return False
+    made = [name for node in graph.consumers(item.tensor) for name in node.outputs]
+    return not any(map(constants.is_constant, made))
 
 
 def _replace_constant(graph: Graph, item: QuantizedConstant, weight: Initializer) -> str:

@@ -7,6 +7,7 @@ from typing import Optional
 import numpy as np
 from onnx import TensorProto, helper
 
+from qdq_translator.constants import is_dequantize
 from qdq_translator.graph import Node
 from qdq_translator.network import Network
 from qdq_translator.passes.clamps import is_non_negative, make_clamp
@@ -148,11 +149,13 @@ class Stripper:
         self._replace(node, source, step.scale)
 
     def _replace(self, node: Node, source: str, scale: float) -> None:
-        """`node` is gone; the readers of what it made get `source`."""
+        """`node` is gone; the readers of what it made get `source`. A DQ, nearly always the only one, is about to go as well."""
         graph, gone = self.graph, node.outputs[0]
         graph.value_info.pop(gone, None)
         self.real[gone] = source
-        graph.replace_uses(gone, source)
+        reader = graph.only_consumer(gone)
+        if reader is None or not is_dequantize(reader):
+            graph.replace_uses(gone, source)
         if gone in graph.outputs:
             self.ends[gone] = node, scale
 

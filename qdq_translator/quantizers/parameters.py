@@ -57,10 +57,13 @@ def read_together(graph: Graph, constants: Constants) -> None:
     """Reads the usual quantizers, whose float32 scales and 8-bit zero points are in the file, and leaves the others, and what
     must be rejected, to `read_parameters`. What a value costs in an array of all of them is little beside a call of NumPy's."""
     alike: dict[tuple[str, str, int], list[Node]] = {}
+    axes: dict[int, int] = {}  # of attributes, which many nodes share
     for node in constants.quantizers:
         inputs, attributes = node.inputs, node.attributes
         if len(inputs) == 3 and "block_size" not in attributes:
-            key = (inputs[1], inputs[2], node.get("axis", 1) if attributes else 1)
+            if id(attributes) not in axes:
+                axes[id(attributes)] = int(node.get("axis", 1))
+            key = (inputs[1], inputs[2], axes[id(attributes)])
             if key in alike:
                 alike[key].append(node)
             else:
@@ -85,14 +88,16 @@ def _share(read: dict[Node, QuantParams], stored: list[_Stored], dtype: str) -> 
     scales = np.frombuffer(b"".join([scale for scale, _, _, _ in stored]), FLOAT32)
     zeros = np.frombuffer(b"".join([zero for _, zero, _, _ in stored]), dtype).astype(np.int64)
     usable = (scales > 0) & (scales < np.inf)
-    all_usable, first = bool(usable.all()), 0
+    all_usable, all_centred = bool(usable.all()), not zeros.any()
+    behind = 0
     for _, codes, axis, nodes in stored:
-        part = slice(first, first + len(codes))
-        first = part.stop
-        if all_usable or usable[part].all():
+        first, behind = behind, behind + len(codes)
+        if all_usable or usable[first:behind].all():
             one = len(codes) == 1
-            scale, zero = (scales[part].reshape(()), zeros[part].reshape(())) if one else (scales[part], zeros[part])
-            params = QuantParams(scale, zero, dtype, None if one else axis)
+            place = (first, ...) if one else slice(first, behind)
+            params = QuantParams(scales[place], zeros[place], dtype, None if one else axis)
+            if all_centred:  # which everybody asks, and looking costs as much as all of this
+                vars(params)["centred"] = True
             for node in nodes:
                 read[node] = params
 

@@ -31,6 +31,9 @@ class Link:
 
 def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
     """The steps with the scales that hold, and the links whose scale is another than that of the quantizer before."""
+    real = {step.node.outputs[0] for step in steps if isinstance(step, Dequantize)}
+    if real.isdisjoint([step.source for step in steps if isinstance(step, Quantize)]):
+        return steps, []
     links: list[Link] = []
     codes: dict[str, Link] = {}
     reals: dict[str, Link] = {}
