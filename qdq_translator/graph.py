@@ -20,7 +20,7 @@ from qdq_translator.budget import MOST_DIMENSIONS, most_inlined
 from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
 from qdq_translator.weights import ELEMENTS, Initializer, Weight, to_array, to_message, weight_of
-from qdq_translator.wire import LARGE
+from qdq_translator.wire import LARGE, tag_of, text_field, varint
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
 _PLAIN_TYPES = frozenset(
@@ -233,9 +233,11 @@ class Graph:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
         return graph
 
-    def to_model(self, initializers: Optional[Iterable[Initializer]] = None) -> onnx.ModelProto:
-        """A new ModelProto with copies of everything. `initializers`: what stands in for the graph's own, to save the
-        copy of the weights where nobody needs them."""
+    def to_model(
+        self, initializers: Optional[Iterable[Initializer]] = None, nodes: Optional[Iterable[Node]] = None
+    ) -> onnx.ModelProto:
+        """A new ModelProto with copies of everything. `initializers`, `nodes`: what stands in for the graph's own, to save the
+        copies where nobody needs them."""
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
         used = {n.domain for n in self.nodes} | {""}
         for domain, version in self.opsets.items():
@@ -245,7 +247,7 @@ class Graph:
             model.metadata_props.add(key=key, value=value)
         proto = model.graph
         proto.name, proto.doc_string = self.name or "graph", self.doc
-        proto.node.extend(n.to_proto() for n in self.nodes)
+        proto.MergeFromString(serialized(self.nodes if nodes is None else nodes))
         proto.input.extend(self.inputs.values())
         proto.output.extend(self.outputs.values())
         proto.value_info.extend(
@@ -683,6 +685,32 @@ def _taken_tensors(graph: onnx.GraphProto) -> dict[str, Initializer]:
         else:
             tensor.name, tensor.raw_data = name, raw
     return tensors
+
+
+_NODE = tag_of(onnx.GraphProto, "node")
+_INPUT, _OUTPUT, _NAME = (tag_of(onnx.NodeProto, field) for field in ("input", "output", "name"))
+
+
+def serialized(nodes: Iterable[Node]) -> bytes:
+    """Nodes as fields of a `GraphProto` on disk. Of each the names are written here, which NodeProto has first; what stands behind
+    them thousands of nodes have in common."""
+    shared: dict[tuple[str, str, str, int], bytes] = {}
+    fields: list[bytes] = []
+    for node in nodes:
+        kind = (node.op_type, node.domain, node.doc, id(node.attributes))
+        rest = shared.get(kind)
+        if rest is None or node.metadata:
+            proto = node.to_proto()
+            for field in ("input", "output", "name"):
+                proto.ClearField(field)
+            rest = proto.SerializeToString(deterministic=True)
+            if not node.metadata:
+                shared[kind] = rest
+        names = [text_field(_INPUT, name) for name in node.inputs]
+        names += [text_field(_OUTPUT, name) for name in node.outputs]
+        content = b"".join((*names, text_field(_NAME, node.name), rest))
+        fields += (_NODE, varint(len(content)), content)
+    return b"".join(fields)
 
 
 def constant_value(node: Node) -> Optional[np.ndarray]:

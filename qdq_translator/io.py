@@ -18,15 +18,17 @@ from onnx import TensorProto, external_data_helper
 
 from qdq_translator.disk import FilePart, fill, opened
 from qdq_translator.errors import ModelError
-from qdq_translator.graph import Graph
+from qdq_translator.graph import Graph, serialized
 from qdq_translator.records import record
 from qdq_translator.validate import stored_bytes
 from qdq_translator.weights import ELEMENTS, Initializer, Weight, stored_weight
-from qdq_translator.wire import LARGE, cut_weights, tag_of, varint
+from qdq_translator.wire import LARGE, cut_weights, tag_of, text_field, varint
 
 PROTOBUF_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
 _ALIGNMENT = 4096
+_BUFFER = 2**18
+"""Bytes that are written at once: a system call for each of thousands of small weights costs more than their copy."""
 _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
 _HASHED_BESIDE = 2**22
@@ -339,8 +341,8 @@ def write_graph(
     tensors = list(graph.initializers.values())
     if external or sum(tensor.ByteSize() for tensor in tensors) >= PROTOBUF_LIMIT:
         tensors = _write_data(tensors, path.parent / data_name, data_name)
-    model = graph.to_model(initializers=())
-    body = model.graph.SerializeToString(deterministic=True)
+    model = graph.to_model(initializers=(), nodes=())
+    body = serialized(graph.nodes) + model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
     own = {entry.key: entry.value for entry in model.metadata_props}
 
@@ -350,16 +352,14 @@ def write_graph(
             model.metadata_props.add(key=key, value=value)
         return model.SerializeToString(deterministic=True)
 
-    heads = [_head(tensor) for tensor in tensors]
-    sizes = [
-        len(head) + (tensor.ByteSize() if isinstance(tensor, Weight) else 0) for tensor, head in zip(tensors, heads)
-    ]
-    total = len(body) + sum(len(_INITIALIZER_TAG) + len(varint(size)) + size for size in sizes)
-    with open(path, "wb") as file:
+    heads = _heads(tensors)
+    values = [tensor for tensor in tensors if isinstance(tensor, Weight)]
+    total = len(body) + sum(map(len, heads)) + sum([weight.ByteSize() for weight in values])
+    with open(path, "wb", _BUFFER) as file:
         file.write(front(metadata or {}))
         file.write(_GRAPH_TAG + varint(total) + body)
-        for tensor, head, size in zip(tensors, heads, sizes):
-            file.write(_INITIALIZER_TAG + varint(size) + head)
+        for tensor, head in zip(tensors, heads):
+            file.write(head)
             if isinstance(tensor, Weight):
                 file.writelines(tensor.raw())
         if seal is not None:
@@ -367,11 +367,24 @@ def write_graph(
             file.write(front(seal()))
 
 
-def _head(tensor: Initializer) -> bytes:
-    """A serialized tensor; of a weight all but its values, which are to follow."""
-    if not isinstance(tensor, Weight):
-        return tensor.SerializeToString(deterministic=True)
-    return tensor.header().SerializeToString(deterministic=True) + _RAW_DATA_TAG + varint(tensor.ByteSize())
+def _heads(tensors: Iterable[Initializer]) -> list[bytes]:
+    """Tensors as fields of a graph; of a weight all but its values, which are to follow."""
+    kinds: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes, int]] = {}
+    """Type and shape -> what stands in front of a weight's name, what behind it, and the length of its values."""
+    heads = []
+    for tensor in tensors:
+        if isinstance(tensor, Weight):
+            kind = (tensor.data_type, tuple(tensor.dims))
+            if kind not in kinds:
+                size = tensor.ByteSize()
+                shape = TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+                kinds[kind] = (shape.SerializeToString(deterministic=True), _RAW_DATA_TAG + varint(size), size)
+            shaped, raw, size = kinds[kind]
+            head = shaped + text_field(_NAME_TAG, tensor.name) + raw
+        else:
+            head, size = tensor.SerializeToString(deterministic=True), 0
+        heads.append(_INITIALIZER_TAG + varint(len(head) + size) + head)
+    return heads
 
 
 def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bool) -> None:
@@ -381,6 +394,7 @@ def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bo
 
 _GRAPH_TAG = tag_of(onnx.ModelProto, "graph")
 _INITIALIZER_TAG = tag_of(onnx.GraphProto, "initializer")
+_NAME_TAG = tag_of(onnx.TensorProto, "name")
 _RAW_DATA_TAG = tag_of(onnx.TensorProto, "raw_data")
 
 

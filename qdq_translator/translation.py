@@ -56,9 +56,9 @@ class Translated:
     @cached_property
     def tensor_scales(self) -> dict[str, float]:
         """Every float tensor of the stripped model that has a scale, in graph order: inputs, then node outputs."""
-        ordered = self.graph.tensors()
-        stated = (n for n in ordered if n in self.scales and self.scales[n].origin.rule != ASSUMED)
-        return {n: self.scales[n].value for n in stated if self.types.is_float(n)}
+        given = [(name, self.scales.get(name)) for name in self.graph.tensors()]
+        is_float = self.types.is_float
+        return {n: s.value for n, s in given if s is not None and s.origin.rule != ASSUMED and is_float(n)}
 
     @property
     def assumed(self) -> bool:
@@ -69,7 +69,7 @@ class Translated:
     def fp16_nodes(self) -> list[str]:
         return fp16_nodes(self.plan)
 
-    @property
+    @cached_property
     def cache(self) -> CalibrationCache:
         """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
         entries = {**self.tensor_scales, **self.automatic}

@@ -147,6 +147,9 @@ def _read_varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     raise _NotUnderstood
 
 
+_ONE_BYTE = [bytes([value]) for value in range(128)]
+
+
 def varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:
@@ -154,6 +157,12 @@ def varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def text_field(tag: bytes, text: str) -> bytes:
+    data = text.encode()
+    length = len(data)
+    return tag + (_ONE_BYTE[length] if length < 128 else varint(length)) + data
 
 
 def tag_of(message: type, field: str) -> bytes:

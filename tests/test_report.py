@@ -108,6 +108,14 @@ def test_report_has_a_line_for_every_row(dla_report: dict[str, Any]) -> None:
     assert len(lines) > len(dla_report["plan"]) + len(dla_report["scales"])
 
 
+def test_names_that_look_like_borders_of_rows_are_names() -> None:
+    hostile = {"rows": [{"name": f"a, {10**39}, b"}, {"name": "}, {"}, ["x", 1.5], None, "text"]}
+    lines = [f"    {json.dumps(row)}" for row in hostile["rows"]]
+    expected = '{\n  "rows": [\n' + ",\n".join(lines) + "\n  ]\n}\n"
+    assert format_report(hostile) == expected
+    assert format_report({"rows": hostile["rows"][1:]}) == expected.replace(lines[0] + ",\n", "")
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("everything", [False, True])
 def test_drawing_fits_80_columns(
@@ -260,6 +268,10 @@ def test_numbers() -> None:
         {"a": [], "b": {"c": None, "d": [1, 2.5, "é\ud800"]}, "e": [[], {"f": [{"g": True}]}]},
         [1, [2, [3]], (4, 5)],
         {'quote " , : {': {"n\n": "x, y: z"}},
+        {"a": {"b": 1}, 'like": {"this': {"c": '},\n  "'}},
+        {"a": {"b": 'x": {"'}, "c": {"d": "}"}, "e": {"f": {}}},
+        {"a": {"b": 1}, "c": {}},
+        {"a": {"b": 1}, "c": {"d": [1, {}]}},
         "text",
         float("nan"),
     ],

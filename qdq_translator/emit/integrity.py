@@ -12,8 +12,9 @@ an attacker.
 
 from __future__ import annotations
 
+import functools
 import zlib
-from typing import Any, Mapping, Optional
+from typing import Any, Iterable, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -29,6 +30,11 @@ from qdq_translator.weights import Initializer, Weight
 _MODEL_PARTS = {"ends": "graph input, output or opset", "nodes": "node", "initializers": "initializer"}
 
 
+@functools.lru_cache(maxsize=None)
+def _of_kind(data_type: int, dims: tuple[int, ...]) -> bytes:
+    return repr((data_type, *dims)).encode()
+
+
 def _of_tensor(tensor: Initializer) -> str:
     """Type, shape and values, however they are stored."""
     if isinstance(tensor, Weight):
@@ -37,14 +43,21 @@ def _of_tensor(tensor: Initializer) -> str:
         checksum = zlib.crc32(b"\0".join(tensor.string_data))
     else:
         checksum = zlib.crc32(tensor.raw_data or np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes())
-    return digest([repr((tensor.data_type, *tensor.dims)).encode(), checksum.to_bytes(4, "little")])
+    return digest([_of_kind(tensor.data_type, tuple(tensor.dims)), checksum.to_bytes(4, "little")])
 
 
-def _of_node(node: Node) -> str:
-    """Two digests: what the node is and what it reads and makes; its attributes."""
-    wiring = [node.domain, node.op_type, *node.inputs, "", *node.outputs]
-    attributes = (node.attributes[key].SerializeToString(deterministic=True) for key in sorted(node.attributes))
-    return f"{digest(text.encode('utf-8', 'surrogateescape') for text in wiring)} {digest(attributes)}"
+def _of_nodes(nodes: Iterable[Node]) -> dict[str, str]:
+    """Node -> two digests: what it is and what it reads and makes; its attributes, which nodes share."""
+    shared: dict[int, str] = {}
+    found = {}
+    for node in nodes:
+        given = node.attributes
+        if id(given) not in shared:
+            shared[id(given)] = digest(given[key].SerializeToString(deterministic=True) for key in sorted(given))
+        wiring = [node.domain, node.op_type, *node.inputs, "", *node.outputs]
+        own = digest([text.encode("utf-8", "surrogateescape") for text in wiring])
+        found[node.name] = f"{own} {shared[id(given)]}"
+    return found
 
 
 def model_contents(graph: Graph) -> dict[str, dict[str, str]]:
@@ -58,7 +71,7 @@ def model_contents(graph: Graph) -> dict[str, dict[str, str]]:
     ends.update({f"opset '{name}'": str(version) for name, version in graph.opsets.items() if name in used})
     return {
         "ends": ends,
-        "nodes": {node.name: _of_node(node) for node in graph.nodes},
+        "nodes": _of_nodes(graph.nodes),
         "initializers": {name: _of_tensor(tensor) for name, tensor in graph.initializers.items()},
     }
 

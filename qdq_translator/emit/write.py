@@ -78,9 +78,27 @@ def indented(value: Any, margin: str = "\n") -> str:
         text = json.dumps(value, separators=("," + inner, ": "))
         return text[0] + inner + text[1:-1] + margin + text[-1]
     if isinstance(value, dict):
+        if all(type(part) is dict and part and _FLAT.issuperset(map(type, part.values())) for part in parts):
+            text = _table(value, margin)
+            if text:
+                return text
         rows = [f"{json.dumps(key)}: {indented(part, inner)}" for key, part in value.items()]
         return "{" + inner + ("," + inner).join(rows) + margin + "}"
     return "[" + inner + ("," + inner).join([indented(part, inner) for part in value]) + margin + "]"
+
+
+_FLAT = frozenset((str, float, int, bool, type(None)))
+
+
+def _table(value: dict[str, dict[str, Any]], margin: str) -> str:
+    """An object of objects of plain values, in one call. Line breaks are between values only, so they tell where an inner object
+    ends; '' where a name reads as if one began."""
+    inner, deep = margin + "    ", margin + "        "
+    text = json.dumps(value, separators=("," + deep, ": "))
+    if text.count('": {"') != len(value):
+        return ""
+    text = text.replace('": {"', '": {' + deep + '"').replace("}," + deep, inner + "}," + inner)
+    return "{" + inner + text[1:-2] + inner + "}" + margin + "}"
 
 
 def _write(path: Path, text: str) -> None:
