@@ -15,7 +15,7 @@ def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
 
     A first dimension that is dynamic counts as 1, so that shares are known for any batch size.
     """
-    if not node.is_op(*WEIGHTED):
+    if node.op_type not in WEIGHTED or node.domain:
         return 0
     a, b = _sizes(node.inputs[0], types), _sizes(node.input(1), types)
     out = _sizes(node.outputs[0], types)
@@ -29,6 +29,9 @@ def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
 
 
 def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:
+    known = types.static_shape(name)
+    if known is not None:
+        return known
     shape = types.shape(name)
     if shape is None:
         return None
@@ -38,6 +41,7 @@ def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:
 
 def layer_weights(node: Node, graph: Graph) -> int:
     """Number of weights (bias left out) that the layer holds."""
-    if not node.is_op(*WEIGHTED):
+    if node.op_type not in WEIGHTED or node.domain:
         return 0
-    return sum(math.prod(graph.initializers[n].dims) for n in node.inputs[:2] if n in graph.initializers)
+    constants = [graph.initializers.get(name) for name in node.inputs[:2]]
+    return sum([math.prod(tensor.dims) for tensor in constants if tensor is not None])

@@ -110,7 +110,26 @@ def float_ends(node: Node, graph: Graph, types: TensorTypes) -> tuple[tuple[str,
     constants only)."""
     inputs = float_activations(node.reads(), graph, types)
     outputs = float_activations(node.outputs, graph, types)
-    return (inputs, outputs) if inputs and outputs and node.op_type not in _SHAPE_OPS else ((), ())
+    return (inputs, outputs) if _has_precision(node, inputs, outputs) else ((), ())
+
+
+def _has_precision(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
+    return bool(inputs and outputs and node.op_type not in _SHAPE_OPS)
+
+
+class _Activations:
+    """The float activations of a whole graph: whether a tensor is one is asked for every end of every layer."""
+
+    def __init__(self, graph: Graph, types: TensorTypes, scales: ScaleTable) -> None:
+        made = [n for node in graph.nodes if node.op_type != "Constant" or node.domain for n in node.outputs if n]
+        self.all = set(filter(types.is_float, (*graph.inputs, *made)))
+        self.lacking = self.all.difference(scales)
+
+    def among(self, names: list[str]) -> tuple[str, ...]:
+        """As `float_activations`."""
+        known = self.all
+        found = [name for name in names if name in known]
+        return tuple(found) if len(found) < 2 else tuple(dict.fromkeys(found))
 
 
 def make_plan(
@@ -122,8 +141,9 @@ def make_plan(
 ) -> list[LayerPlan]:
     """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
     user did not keep the layer in FP16 (`kept`). floats: tensors that are not meant to have a scale, and why."""
-    tails = _tails(graph, types, scales)
-    rows = (_plan_layer(node, graph, types, scales, tails, floats or {}) for node in graph.nodes)
+    activations = _Activations(graph, types, scales)
+    tails = _tails(graph, activations)
+    rows = [_plan_layer(node, graph, types, activations, tails, floats or {}) for node in graph.nodes]
     return [_keep(row) if row.name in kept and row.precision != NO_PRECISION else row for row in rows]
 
 
@@ -131,7 +151,7 @@ def _keep(row: LayerPlan) -> LayerPlan:
     return dataclasses.replace(row, precision=FP16, reason="kept in FP16 (--keep_fp16)", listed=True, by_design=True)
 
 
-def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, str]:
+def _tails(graph: Graph, activations: _Activations) -> dict[str, str]:
     """Tensors without scale that lead to graph outputs and nowhere else -> the first such output.
 
     Only through data movement, a bias and final activations: TensorRT gives the last multiplying layer in front of them a
@@ -140,14 +160,14 @@ def _tails(graph: Graph, types: TensorTypes, scales: ScaleTable) -> dict[str, st
     tails: dict[str, str] = {}
     for node in graph.nodes_reversed:
         for name in node.outputs:
-            if not name or name in scales or not types.is_float(name):
+            if name not in activations.lacking:
                 continue
             ends = [name] if name in graph.outputs else []
             for reader in graph.consumers(name):
                 is_bias = reader.is_op("Add") and any(map(graph.is_constant, reader.inputs))
                 if not is_bias and not reader.is_op(*_TAIL_OPS):
                     break
-                following = [tails.get(n, "") for n in float_activations(reader.outputs, graph, types)]
+                following = [tails.get(n, "") for n in activations.among(reader.outputs)]
                 if not all(following):
                     break
                 ends += following
@@ -161,21 +181,21 @@ def _plan_layer(
     node: Node,
     graph: Graph,
     types: TensorTypes,
-    scales: ScaleTable,
+    activations: _Activations,
     tails: Mapping[str, str],
     floats: Mapping[str, str],
 ) -> LayerPlan:
-    inputs, outputs = float_ends(node, graph, types)
+    inputs, outputs = activations.among(node.reads() if node.captured else node.inputs), activations.among(node.outputs)
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
-    if not inputs:
+    if not _has_precision(node, inputs, outputs):
         reason = "works on shapes, integers or booleans, or on constants only"
-        reads, makes = (float_activations(names, graph, types) for names in (node.reads(), node.outputs))
-        return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, reads, makes, macs=macs, weights=weights)
-    missing_in = tuple(n for n in inputs if n not in scales)
-    missing = missing_in + tuple(n for n in outputs if n not in scales)
-    if not missing:
+        return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, inputs, outputs, macs=macs, weights=weights)
+    lacking = activations.lacking
+    if lacking.isdisjoint(inputs) and lacking.isdisjoint(outputs):
         reason = "every input and output has a scale"
         return LayerPlan(node.name, node.op_type, INT8, reason, inputs, outputs, macs=macs, weights=weights)
+    missing_in = tuple(n for n in inputs if n in lacking)
+    missing = missing_in + tuple(n for n in outputs if n in lacking)
     by_design = all(n in tails or n in floats for n in missing)
     wide = next((n for n in missing if n in floats), "") if by_design else ""
     if wide:
@@ -204,6 +224,8 @@ def _plan_layer(
 
 def stay_higher(plan: list[LayerPlan], reasons: Mapping[str, str], cure: str) -> list[LayerPlan]:
     """The plan with the INT8 layers that `reasons` names (and says why) in FP16, and in the lists of layers that are."""
+    if not reasons:
+        return plan
     return [
         dataclasses.replace(layer, precision=FP16, listed=True, reason=reasons[layer.name], cure=cure)
         if layer.precision == INT8 and layer.name in reasons

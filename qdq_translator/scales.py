@@ -27,7 +27,8 @@ class Origin:
     note: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        return {k: v for k, v in vars(self).items() if v or k == "rule"}
+        given = {"rule": self.rule, "node": self.node, "source": self.source, "note": self.note}
+        return {key: text for key, text in given.items() if text or key == "rule"}
 
 
 @record(frozen=True)

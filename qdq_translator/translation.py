@@ -60,6 +60,11 @@ class Translated:
         is_float = self.types.is_float
         return {n: s.value for n, s in given if s is not None and s.origin.rule != ASSUMED and is_float(n)}
 
+    @cached_property
+    def scale_origins(self) -> dict[str, dict[str, str]]:
+        """Where those scales come from, as the files say it."""
+        return {name: self.scales[name].origin.as_dict() for name in self.tensor_scales}
+
     @property
     def assumed(self) -> bool:
         """Nothing but a plan: its scales were assumed."""

@@ -31,7 +31,7 @@ def precision_config(translation: Translated) -> dict[str, Any]:
         "fp16_nodes": translation.fp16_nodes,
         "schema_version": CONFIG_SCHEMA_VERSION,
         "generator": f"qdq-translator {__version__}",
-        "scale_origins": {name: translation.scales[name].origin.as_dict() for name in scales},
+        "scale_origins": translation.scale_origins,
         "automatic_tensor_scales": translation.automatic,
         "diagnostics": [d.as_dict() for d in translation.diagnostics],
         "options": effective(translation.options),

@@ -11,6 +11,7 @@ from qdq_translator.inference.context import Context
 from qdq_translator.inference.phases import ScaleRule, all_rules, phases, rules_by_op
 from qdq_translator.inference.policy import Policy
 from qdq_translator.inference.report import report_inferred
+from qdq_translator.scales import ScaleTable
 
 __all__ = ["Context", "Observe", "Policy", "all_rules", "infer_scales", "rules_by_op"]
 
@@ -56,3 +57,10 @@ def _to_rest(rules: tuple[ScaleRule, ...], context: Context) -> None:
         for node, own in reversed(work):
             for rule in own:
                 changed |= rule.backward is not None and rule.backward(node, context)
+        # a node gives scales to what it reads and makes
+        work = [pair for pair in work if changed and not _is_complete(pair[0], context.scales)]
+
+
+def _is_complete(node: Node, scales: ScaleTable) -> bool:
+    """Everything around the node has a scale, which no rule changes (rule S1)."""
+    return not [name for name in (*node.inputs, *node.outputs) if name not in scales]

@@ -17,16 +17,19 @@ WHOLE_OPS = ("Unsqueeze", "Identity", "Dropout", "Expand", "DepthToSpace", "Spac
 PART_OPS = PARTS
 RESIZE_OPS = RESIZES
 OPS = (*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS, *RESIZE_OPS)
+_ALWAYS = frozenset((*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS)) - {"Dropout", "Pad"}
 
 
 def applies(node: Node, context: Context) -> bool:
+    if node.op_type in _ALWAYS and node.is_standard:
+        return True
     if node.is_op(*RESIZE_OPS):
         return takes_nearest(node)
     if node.is_op("Dropout"):
         return not in_training(node, context.graph.array)
     if node.is_op("Pad"):
         return _pads_within(node, context)
-    return node.is_op(*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS) or node.op_type in context.policy.passed
+    return node.op_type in context.policy.passed
 
 
 def _pads_within(node: Node, context: Context) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Iterable, List, Tuple
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.inference import self_gated
 from qdq_translator.inference.context import LOWER_BOUND, Context
 from qdq_translator.parsing import did_you_mean
+from qdq_translator.scales import TensorScale
 from qdq_translator.words import counted, others
 
 TOLD_SHARE = 0.1
@@ -18,8 +19,9 @@ def report_inferred(context: Context, unary: list[str], diagnostics: Diagnostics
     """unary: tensors that got the unary scale of rule S9."""
     _report_unknown_operators(context, diagnostics)
     _report_unary(unary, context, diagnostics)
-    _report_clipped(context, diagnostics)
-    _report_lifted(context, diagnostics)
+    noted = [(name, s) for name, s in context.scales.items() if s.origin.note or s.origin.rule == "S5"]
+    _report_clipped(noted, context, diagnostics)
+    _report_lifted(noted, context, diagnostics)
     _report_swallowed(context, diagnostics)
 
 
@@ -31,6 +33,8 @@ def _named(tensors: Iterable[str]) -> str:
 
 def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
     """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
+    if not context.policy.passed:
+        return
     present = dict.fromkeys(node.op_type for node in context.graph.nodes)
     absent = [op for op in context.policy.passed if op not in present]
     if absent:
@@ -57,10 +61,14 @@ def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) 
     )
 
 
-def _report_clipped(context: Context, diagnostics: Diagnostics) -> None:
+_Noted = List[Tuple[str, TensorScale]]
+"""Scales about which there is something to say, by tensor."""
+
+
+def _report_clipped(noted: _Noted, context: Context, diagnostics: Diagnostics) -> None:
     """Scales that are lower bounds, rule by rule."""
     clipped: dict[str, list[str]] = {}
-    for name, scale in context.scales.items():
+    for name, scale in noted:
         if scale.origin.note == LOWER_BOUND or (scale.origin.rule == "S5" and scale.origin.source):
             clipped.setdefault(scale.origin.rule, []).append(name)
     for rule, tensors in clipped.items():
@@ -75,13 +83,9 @@ def _report_clipped(context: Context, diagnostics: Diagnostics) -> None:
         )
 
 
-def _report_lifted(context: Context, diagnostics: Diagnostics) -> None:
+def _report_lifted(noted: _Noted, context: Context, diagnostics: Diagnostics) -> None:
     """Inputs of a SiLU or HardSwish whose saturation below shows in the output (rule S8)."""
-    given = {
-        scale.origin.node: (name, scale)
-        for name, scale in context.scales.items()
-        if scale.origin.note.startswith(self_gated.NOTE)
-    }
+    given = {s.origin.node: (name, s) for name, s in noted if s.origin.note.startswith(self_gated.NOTE)}
     shares: dict[str, float] = {}
     for node in context.graph.nodes if given else ():
         found = self_gated.parts(node, context) if node.name in given else None

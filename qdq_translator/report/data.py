@@ -15,7 +15,7 @@ from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.options import effective
 from qdq_translator.precision import FP16, INT8, NO_PRECISION, LayerPlan
 from qdq_translator.root_causes import RootCauses, add_macs
-from qdq_translator.scales import TensorScale
+from qdq_translator.rules import STATED
 from qdq_translator.translation import Translated
 
 REPORT_SCHEMA_VERSION = 2
@@ -43,7 +43,7 @@ def make_report(translation: Translated) -> dict[str, Any]:
         "cost": None if translation.costs is None else translation.costs.as_dict(),
         "dla_rewrites": translation.rewrites.as_dict(dla),
         "shared_ranges": [shared.as_dict() for shared in translation.shared_ranges],
-        "scales": [_scale(name, translation.scales[name]) for name in translation.tensor_scales],
+        "scales": _scales(translation),
         "automatic_scales": translation.automatic,
         "conflicts": [d.as_dict() for d in translation.diagnostics.of_rule("C1")],
         "weights": [row.as_dict() for row in translation.weights],
@@ -51,14 +51,18 @@ def make_report(translation: Translated) -> dict[str, Any]:
     }
 
 
-def _scale(tensor: str, scale: TensorScale) -> dict[str, Any]:
-    return {
-        "tensor": tensor,
-        "scale": scale.value,
-        "hex": scale_to_hex(scale.value),
-        "explicit": scale.explicit,
-        **scale.origin.as_dict(),
-    }
+def _scales(translation: Translated) -> list[dict[str, Any]]:
+    origins = translation.scale_origins
+    return [
+        {
+            "tensor": name,
+            "scale": scale,
+            "hex": scale_to_hex(scale),
+            "explicit": origins[name]["rule"] in STATED,
+            **origins[name],
+        }
+        for name, scale in translation.tensor_scales.items()
+    ]
 
 
 def _dla(translation: Translated) -> Optional[dict[str, Any]]:
