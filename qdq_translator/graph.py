@@ -190,6 +190,7 @@ class Graph:
         self._arrays: dict[str, np.ndarray] = {}
         self.version = 0
         """Counts the edits of nodes, connections, names and constants (not those of attributes)."""
+        self._of: tuple[int, dict[str, list[Node]]] = (-1, {})
         self._taken: Optional[set[str]] = None
         self._suffix: dict[str, int] = {}
 
@@ -279,6 +280,31 @@ class Graph:
             following = node.prev
             yield node
             node = following
+
+    def of(self, *op_types: str) -> list[Node]:
+        """Nodes of these operators of ONNX itself, in graph order; they stay listed, whatever becomes of them meanwhile.
+
+        Most passes ask for a few operators that the network does not have, so who is what is kept until the next edit."""
+        if self._of[0] != self.version:
+            found: dict[str, list[Node]] = {}
+            for node in self.nodes:
+                if not node.domain:
+                    found.setdefault(node.op_type, []).append(node)
+            self._of = (self.version, found)
+        there = [op_type for op_type in op_types if op_type in self._of[1]]
+        if len(there) > 1:
+            return [node for node in self.nodes if node.is_op(*there)]
+        return self._of[1][there[0]][:] if there else []
+
+    def set_operator(self, node: Node, op_type: str) -> None:
+        self.version += 1
+        node.op_type = op_type
+
+    def with_bodies(self) -> list[Node]:
+        """Nodes that have subgraphs. Those that share their attributes are looked at once."""
+        attributes = {id(node.attributes): node for node in self.nodes if node.attributes}
+        found = {key for key, node in attributes.items() if any(True for _ in node.subgraphs())}
+        return [node for node in self.nodes if id(node.attributes) in found] if found else []
 
     def tensors(self) -> list[str]:
         """Graph inputs, then the outputs of nodes in graph order."""
@@ -411,6 +437,10 @@ class Graph:
             return 0
         return len(readers) if isinstance(readers, dict) else 1
 
+    def is_used(self, name: str) -> bool:
+        """A node reads the tensor, or it is a graph output."""
+        return bool(self._consumers.get(name)) or name in self.outputs
+
     def only_consumer(self, name: str) -> Optional[Node]:
         """The one node that reads the tensor, None where there are several or the graph itself reads it too."""
         readers = self._consumers.get(name)
@@ -516,7 +546,7 @@ class Graph:
 
     def body_names(self) -> set[str]:
         """Names of nodes and tensors inside the bodies of If, Loop and Scan."""
-        return {name for node in self.nodes for subgraph in node.subgraphs() for name in _names_in(subgraph)}
+        return {name for node in self.with_bodies() for subgraph in node.subgraphs() for name in _names_in(subgraph)}
 
     # ---------------------------------------------------------------- constants
 
@@ -559,10 +589,11 @@ class Graph:
             self._taken.add(name)
         return name
 
-    def drop_initializer(self, name: str) -> None:
+    def drop_initializer(self, *names: str) -> None:
         self.version += 1
-        self.initializers.pop(name, None)
-        self._arrays.pop(name, None)
+        for name in names:
+            self.initializers.pop(name, None)
+            self._arrays.pop(name, None)
 
     def rename_initializer(self, old: str, new: str) -> None:
         """Everything that reads `old` reads `new`, which must be free; where `old` is a graph output, an Identity

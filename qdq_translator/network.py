@@ -201,6 +201,8 @@ class Network:
             for node, op in one.after:
                 known[node.name] = given.get(node.name) or of_op.get(op) or next(iter(given.values()))
         called = {new: old for old, renamed in self.diagnostics.renamed_nodes.items() for new in renamed}
+        if not known and not called:
+            return {}
         found = {}
         for node in self.graph.nodes:
             name, op = known.get(node.name, (node.name, node.op_type))

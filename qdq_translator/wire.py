@@ -7,7 +7,7 @@ whether the file is a model: bytes that the walk does not understand are all lef
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import onnx
 
@@ -25,6 +25,7 @@ _OTHER_VALUES = frozenset(
 )
 """A tensor that has one of these says in more than one way, or elsewhere, what its values are."""
 
+_USUAL_TAGS = (_NODE << 3 | _LENGTH, _INITIALIZER << 3 | _LENGTH)
 _TYPE_TAG = bytes([20 << 3 & 127 | 128, 1])
 """Of AttributeProto.type, the one tag in a usual node that is not ASCII. No text has these two bytes."""
 
@@ -50,7 +51,7 @@ def cut_weights(data: memoryview) -> Cut:
     """Bytes that are not understood come back whole, without weights."""
     try:
         return _Cutter(data).cut()
-    except _NotUnderstood:
+    except (_NotUnderstood, IndexError):
         return Cut(bytes(data), {}, None)
 
 
@@ -62,17 +63,52 @@ class _Cutter:
         self.initializers = self.nodes = 0
 
     def cut(self) -> Cut:
-        pieces = self._without(0, len(self.data), _GRAPH, self._graph)
-        return Cut(b"".join(pieces) if self.weights else bytes(self.data), self.weights, self.texts)
+        data, pieces, copied = self.data, [], 0  # type: memoryview, List[memoryview], int
+        for number, at, (first, behind) in fields(data, 0, len(data)):
+            if number == _GRAPH:
+                pieces += [data[copied:at], *_field(_GRAPH, self._graph(first, behind))]
+                copied = behind
+        rest = b"".join([*pieces, data[copied:]]) if self.weights else bytes(data)
+        return Cut(rest, self.weights, self.texts)
 
-    def _graph(self, start: int, end: int) -> Optional[List[memoryview]]:
-        return self._without(start, end, _INITIALIZER, self._initializer, _NODE)
+    def _graph(self, start: int, end: int) -> List[memoryview]:
+        """The bytes of a graph, with each large initializer as `_initializer` leaves it."""
+        data, pieces, nodes = self.data, [], []  # type: memoryview, List[memoryview], List[memoryview]
+        at = copied = start
+        while at < end:
+            tag = data[at]
+            if tag in _USUAL_TAGS:  # as `fields` does it, in line: these are nearly all fields of a file
+                number, length, first = tag >> 3, data[at + 1], at + 2
+                if length > 127:
+                    if data[first] > 127:
+                        length, first = _read_varint(data, at + 1, end)
+                    else:
+                        length, first = length & 127 | data[first] << 7, first + 1
+                behind = first + length
+                if behind > end:
+                    raise _NotUnderstood
+            else:
+                number, _, (first, behind) = next(fields(data, at, end))
+            if number == _NODE:
+                nodes.append(data[first:behind])
+            elif number == _INITIALIZER:
+                left = self._initializer(first, behind) if behind - first >= LARGE else None
+                if left is not None:
+                    pieces += [data[copied:at], *_field(_INITIALIZER, left)]
+                    copied = behind
+                self.initializers += 1
+            at = behind
+        self._look_at_texts(nodes)
+        return [*pieces, data[copied:end]]
+
+    def _look_at_texts(self, nodes: List[memoryview]) -> None:
+        small = [node for node in nodes if len(node) < LARGE]  # others are not copied together
+        if len(small) < len(nodes) or not _is_ascii(b"\n".join(small)):
+            self.texts += [place for place, node in enumerate(nodes, self.nodes) if not _is_ascii(bytes(node))]
+        self.nodes += len(nodes)
 
     def _initializer(self, start: int, end: int) -> Optional[List[memoryview]]:
         """Nothing where the tensor stays as it is."""
-        place, self.initializers = self.initializers, self.initializers + 1
-        if end - start < LARGE:
-            return None
         raw: List[Tuple[int, Span]] = []
         for number, at, span in fields(self.data, start, end):
             if number in _OTHER_VALUES:
@@ -82,32 +118,18 @@ class _Cutter:
         if len(raw) != 1 or raw[0][1][1] - raw[0][1][0] < LARGE:
             return None
         at, (first, behind) = raw[0]
-        self.weights[place] = self.data[first:behind]
+        self.weights[self.initializers] = self.data[first:behind]
         return [self.data[start:at], self.data[behind:end]]
 
-    def _without(
-        self,
-        start: int,
-        end: int,
-        wanted: int,
-        cut: Callable[[int, int], Optional[List[memoryview]]],
-        node: int = 0,
-    ) -> List[memoryview]:
-        """The bytes of a message, with each field `wanted` as `cut` leaves it. node: the field that holds nodes."""
-        pieces: List[memoryview] = []
-        copied = start
-        for number, at, (first, behind) in fields(self.data, start, end):
-            if number == wanted:
-                left = cut(first, behind)
-                if left is not None:
-                    length = varint(sum(map(len, left)))
-                    pieces += [self.data[copied:at], memoryview(varint(number << 3 | _LENGTH) + length), *left]
-                    copied = behind
-            elif number == node:
-                if not bytes(self.data[first:behind]).replace(_TYPE_TAG, b"").isascii():
-                    self.texts.append(self.nodes)
-                self.nodes += 1
-        return [*pieces, self.data[copied:end]]
+
+def _is_ascii(nodes: bytes) -> bool:
+    return nodes.replace(_TYPE_TAG, b"").isascii()
+
+
+def _field(number: int, content: List[memoryview]) -> List[memoryview]:
+    """A length-delimited field."""
+    length = varint(sum(map(len, content)))
+    return [memoryview(varint(number << 3 | _LENGTH) + length), *content]
 
 
 def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, Span]]:
@@ -123,7 +145,7 @@ def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, S
                 length, content = _read_varint(data, content, end)
             behind = content + length
         elif kind == _VARINT:
-            behind = _read_varint(data, content, end)[1]
+            behind = content + 1 if content < end and data[content] < 128 else _read_varint(data, content, end)[1]
         elif kind in (_FIXED64, _FIXED32):
             behind = content + (8 if kind == _FIXED64 else 4)
         else:

@@ -146,11 +146,11 @@ def test_an_outlier_channel_and_asymmetric_data_are_named(tmp_path: Path) -> Non
 def output_noise(explicit: onnx.ModelProto, data: Path, **options: object) -> float:
     """Of the network with the translation's scales applied, against the network in float."""
     from qdq_translator.graph import Graph
-    from qdq_translator.simulate.implicit import hold
+    from qdq_translator.simulate.implicit import copy_model, hold
     from qdq_translator.types import TensorTypes
 
     translation = translate(explicit, TranslateOptions(**options))  # type: ignore[arg-type]
-    graph = Graph.from_model(translation.model)
+    graph = Graph.from_model(copy_model(translation.model))
     hold(graph, TensorTypes(graph), translation.tensor_scales)
     feed = {"x": np.load(data)}
     comparison = Comparison()

@@ -17,6 +17,7 @@ from qdq_translator.constants import is_dequantize, is_quantize
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph
 from qdq_translator.passes.names import name_nodes
+from qdq_translator.simulate.implicit import copy_model
 from tests.conftest import need_shared, zoo_paths
 from tests.small_models import model, pair
 from tests.test_zoo_function import REFUSED, options_for
@@ -105,7 +106,7 @@ def assert_names_exist(made: Translation, explicit: onnx.ModelProto, folder: Pat
         | {o for n in stripped.node for o in n.output},
     }
     assert all(exists["node"]) and len(exists["node"]) == len(stripped.node)
-    given = Graph.from_model(explicit)
+    given = Graph.from_model(copy_model(explicit))
     own = {"node": {node.name for node in given.nodes}, "tensor": {*given.inputs, *given.producer}}
     name_nodes(given, Diagnostics())
     report, config = (json.loads(path.read_text(encoding="utf-8")) for path in (files.report, files.config))

@@ -18,8 +18,8 @@ from qdq_translator.words import others
 
 def constants_to_initializers(graph: Graph) -> None:
     """Every `Constant` node (but strings and sparse tensors) becomes an initializer of its output's name."""
-    for node in graph.nodes:
-        if node.is_op("Constant") and node.outputs[0] not in graph.outputs:
+    for node in graph.of("Constant"):
+        if node.outputs[0] not in graph.outputs:
             values = constant_value(node)
             if values is not None:
                 graph.remove(node)
@@ -36,8 +36,12 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
     folded: list[Node] = []
     budget: Optional[Budget] = None
     for node in graph.nodes:
+        if node.op_type not in FOLDABLE or not node.is_standard:
+            continue
+        if node.inputs and node.inputs[0] and node.inputs[0] not in graph.initializers:  # most, so asked first
+            continue
         reads = node.reads()
-        if not reads or node.captured or node.op_type not in FOLDABLE or not node.is_standard:
+        if not reads or node.captured:
             continue
         if any(name not in graph.initializers for name in reads):
             continue
@@ -80,7 +84,7 @@ def remove_dead_nodes(graph: Graph) -> None:
     """Nodes whose outputs nothing reads; one reverse sweep finds them all."""
     for node in graph.nodes_reversed:
         for name in node.outputs:
-            if name and (graph.consumer_count(name) or name in graph.outputs):
+            if name and graph.is_used(name):
                 break
         else:
             graph.remove(node)
@@ -89,8 +93,9 @@ def remove_dead_nodes(graph: Graph) -> None:
 
 
 def remove_unused_initializers(graph: Graph) -> None:
-    for name in [n for n in graph.initializers if not graph.consumer_count(n) and n not in graph.outputs]:
-        graph.drop_initializer(name)
+    unused = [name for name in graph.initializers if not graph.is_used(name)]
+    if unused:
+        graph.drop_initializer(*unused)
 
 
 def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnostics) -> None:

@@ -45,7 +45,7 @@ class Editor:
 
     def nodes(self, *op_types: str) -> list[Node]:
         """Nodes of these operators that still stand, whatever a rule does to others meanwhile."""
-        return [node for node in self.graph.nodes if node.is_op(*op_types)]
+        return self.graph.of(*op_types)
 
     def dtype(self, tensor: str) -> Optional[Any]:
         """NumPy's type of a float tensor; None for what NumPy does not have."""

@@ -27,7 +27,7 @@ from qdq_translator.weights import Weight, as_weight
 def fold_batchnorm(network: Network) -> None:
     """Folds every BatchNormalization that rule F1 allows. The codes of a weight that was copied hold for the copy too."""
     graph = network.graph
-    norms = [node for node in graph.nodes if node.is_op("BatchNormalization")]
+    norms = graph.of("BatchNormalization")
     read = _read(graph, norms)
     for norm in norms:
         first = graph.producer.get(norm.inputs[0])
@@ -125,7 +125,7 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     graph.add_initializer(bias_name, new_bias.astype(weight.dtype))
     graph.set_input(first, 2, bias_name)
     if first.op_type == "MatMul":
-        first.op_type = "Gemm"
+        graph.set_operator(first, "Gemm")
     output = norm.outputs[0]
     graph.remove(norm)
     graph.value_info.pop(between, None)

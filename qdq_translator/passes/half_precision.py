@@ -151,7 +151,10 @@ def _has_other(graph: Graph) -> bool:
     """Whether anything in the network is of another float type."""
     if not _OTHERS.isdisjoint([tensor.data_type for tensor in graph.initializers.values()]):
         return True
-    return any(map(_other, _ends(graph))) or any(_in_attributes(node.attributes.values()) for node in graph.nodes)
+    if any(map(_other, _ends(graph))):
+        return True
+    attributes = {id(node.attributes): node.attributes for node in graph.nodes}  # which nodes that are alike share
+    return any(_in_attributes(some.values()) for some in attributes.values())
 
 
 def _in_attributes(attributes: Iterable[AttributeProto]) -> bool:

@@ -7,9 +7,7 @@ from qdq_translator.graph import Graph
 
 
 def complete_convolutions(graph: Graph, diagnostics: Diagnostics) -> None:
-    for node in graph.nodes:
-        if not node.is_op("Conv", "ConvTranspose"):
-            continue
+    for node in graph.of("Conv", "ConvTranspose"):
         weight = graph.initializers.get(node.input(1))
         if weight is None:
             diagnostics.warning(

@@ -14,7 +14,7 @@ import re
 from qdq_translator.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
-from qdq_translator.layer_names import legal_name
+from qdq_translator.layer_names import all_expressible, legal_name
 from qdq_translator.network import Network
 from qdq_translator.parser_network import MULTI_LAYER, PARSER_PREFIX, Version, misnamed, supports
 from qdq_translator.words import counted
@@ -25,8 +25,11 @@ _TRIES = 10
 
 def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
     """Rule 1. The first of several equal names keeps it; others become `name_1`, `name_2` ... in graph order."""
+    given = [node.name for node in graph.nodes]
+    names = set(given)
+    if len(names) == len(given) and all_expressible(given):
+        return
     taken: set[str] = set()
-    names = {n.name for n in graph.nodes}
     changed: dict[str, str] = {}
     unnamed = 0
     count: dict[str, int] = {}
@@ -56,7 +59,11 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
 
 def clean_tensor_names(graph: Graph) -> None:
     """Rule 2. Raises UnsupportedQuantizer where a graph input or output has such a name."""
-    for name in [n for n in (*graph.producer, *graph.inputs, *graph.initializers) if "\n" in n or "\r" in n]:
+    names = [*graph.producer, *graph.inputs, *graph.initializers]
+    together = " ".join(names)
+    if "\n" not in together and "\r" not in together:
+        return
+    for name in [name for name in names if "\n" in name or "\r" in name]:
         if graph.is_graph_tensor(name):
             raise UnsupportedQuantizer(
                 f"The graph input or output {name!r} has a line break in its name, which no calibration cache can hold.",
@@ -116,7 +123,7 @@ def avoid_automatic_names(network: Network) -> None:
 
 def avoid_helper_names(network: Network, version: Version) -> None:
     """Rule 4, for the version whose parser reads the model."""
-    if not supports(version) or not any(node.is_op(*MULTI_LAYER) for node in network.graph.nodes):
+    if not supports(version) or not network.graph.of(*MULTI_LAYER):
         return
     renamed: dict[str, str] = {}
     for _ in range(_TRIES):

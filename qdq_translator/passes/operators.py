@@ -17,7 +17,9 @@ from qdq_translator.words import counted
 def check_operators(network: Network, settings: Settings) -> None:
     """Raises UserError for the first node that cannot be read; a warning where nobody named the platform."""
     version = settings.hardware.tensorrt
-    found = [(node, why) for node in _every_node(network.graph) for why in [refusal(node, version)] if why is not None]
+    graph = network.graph
+    nodes = [*_every_node(graph)] if graph.with_bodies() else graph.nodes
+    found = [(node, why) for node in nodes for why in [refusal(node, version)] if why is not None]
     if not found:
         return
     node, (what, hint) = found[0]

@@ -6,6 +6,7 @@ The lists are those of the open-source parser (github.com/onnx/onnx-tensorrt, br
 
 from __future__ import annotations
 
+import functools
 from typing import Optional, Tuple
 
 import onnx
@@ -42,6 +43,7 @@ SINCE: dict[str, tuple[int, int]] = {
 """ONNX operator -> the first TensorRT version (major, minor) whose parser has it."""
 
 
+@functools.lru_cache(maxsize=None)
 def has_operator(op_type: str, version: Version) -> bool:
     return op_type in SINCE and version[:2] >= SINCE[op_type]
 
@@ -53,8 +55,8 @@ def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
     """
     if not node.is_standard:
         return None
-    text = ".".join(map(str, version[:2]))
     if not has_operator(node.op_type, version) and onnx.defs.has(node.op_type):
+        text = ".".join(map(str, version[:2]))
         since = SINCE.get(node.op_type)
         export = f"Choose a platform with TensorRT {since[0]}.{since[1]} or later, or export" if since else "Export"
         what = f"The ONNX parser of TensorRT {text} has no {node.op_type} (node {node.label})."

@@ -141,8 +141,9 @@ def test_a_rule_that_does_not_ask_is_left_out_as_a_whole(monkeypatch: pytest.Mon
 
     def apply(rewriter: Rewriter) -> None:
         original(rewriter)
-        values = rewriter.graph.initializers["w"]
-        rewriter.graph.add_initializer("w", onnx.numpy_helper.to_array(values)[::-1].copy())
+        values = rewriter.graph.array("w")
+        assert values is not None
+        rewriter.graph.add_initializer("w", values[::-1].copy())
 
     monkeypatch.setattr(shapes, "apply", apply)
     body = pair("x", "q") + (

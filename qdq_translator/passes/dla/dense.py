@@ -306,7 +306,7 @@ def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: Kernel = 
                 rewriter.weight(node, 2, "", lambda c: np.broadcast_to(c.reshape(-1), (width,)).copy(), beta)
             )
         graph.set_inputs(node, converted)
-        node.op_type = "Conv"
+        graph.set_operator(node, "Conv")
         node.attributes = {}
         node.set("kernel_shape", list(kernel))
         return
