@@ -13,7 +13,7 @@ from qdq_translator.inference import Context, Observe, infer_scales
 from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.kept import kept_layers
 from qdq_translator.network import Network
-from qdq_translator.passes.dla import Rewrites
+from qdq_translator.passes.rewrites import Rewrites
 from qdq_translator.precision import LayerPlan, make_plan, stay_higher
 from qdq_translator.records import record
 from qdq_translator.scales import ScaleTable

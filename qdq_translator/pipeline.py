@@ -14,7 +14,6 @@ from qdq_translator.constants import is_dequantize, is_quantize
 from qdq_translator.layer_names import is_expressible
 from qdq_translator.network import Network
 from qdq_translator.passes import cleanup, names
-from qdq_translator.passes.dla import rewrite_for_dla
 from qdq_translator.passes.fold_batchnorm import fold_batchnorm
 from qdq_translator.passes.fold_pad import fold_pads
 from qdq_translator.passes.half_precision import to_float32
@@ -24,6 +23,7 @@ from qdq_translator.passes.no_ops import remove_no_ops
 from qdq_translator.passes.normal_forms import apply_normal_forms
 from qdq_translator.passes.operators import check_operators
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
+from qdq_translator.passes.rewrites import rewrite_for_dla
 from qdq_translator.passes.strip import strip
 from qdq_translator.records import record
 from qdq_translator.rules import RULES

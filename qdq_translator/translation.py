@@ -14,7 +14,7 @@ from qdq_translator.graph import Graph
 from qdq_translator.inference.unify import SharedRange
 from qdq_translator.io import Source
 from qdq_translator.options import TranslateOptions
-from qdq_translator.passes.dla import Rewrites
+from qdq_translator.passes.rewrites import Rewrites
 from qdq_translator.precision import LayerPlan, fp16_nodes
 from qdq_translator.records import record
 from qdq_translator.root_causes import RootCauses

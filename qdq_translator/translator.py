@@ -24,7 +24,7 @@ from qdq_translator.network import Network
 from qdq_translator.options import TranslateOptions
 from qdq_translator.parser_network import supports
 from qdq_translator.passes.annotate import annotate, has_place
-from qdq_translator.passes.dla import report_left
+from qdq_translator.passes.rewrites import report_left
 from qdq_translator.pipeline import run_passes
 from qdq_translator.progress import Progress, silent
 from qdq_translator.report.data import make_report

@@ -10,13 +10,12 @@ where it follows from the model's own scales, else while scales are inferred, as
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any, Mapping, Optional, Sequence
+from typing import Mapping, Sequence
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.graph import Graph
-from qdq_translator.network import Applied, Network, Picture, Stage, report_applied
+from qdq_translator.network import Network, Picture, Stage, report_applied
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.dla import (
     average_pool,
@@ -43,11 +42,8 @@ from qdq_translator.passes.dla import (
     tails,
 )
 from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.records import record
 from qdq_translator.rules import RULES as REGISTRY
 from qdq_translator.settings import Settings
-from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict
-from qdq_translator.words import others
 
 RULES = (
     shapes,
@@ -156,80 +152,14 @@ _SMALL = 2**16
 """Weights that nobody minds, whatever they were before."""
 
 
-@record(frozen=True)
-class Rewrites:
-    """What was rewritten, of the finished network. applied: in order. reasons: node -> why it was left. tried: the rules were
-    asked."""
-
-    applied: tuple[Applied, ...] = ()
-    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    tried: bool = False
-
-    @property
-    def nodes(self) -> dict[str, list[str]]:
-        """Node that is gone, or is another operator now -> the nodes that do its work."""
-        return _followed({old: [node.name for node, _ in a.after] for a in self.applied for old, _ in a.before})
-
-    @property
-    def tensors(self) -> dict[str, list[str]]:
-        """Tensor that is gone -> the tensors that hold its values."""
-        return _followed({old: new for a in self.applied for old, new in a.tensors.items()})
-
-    def left(self, dla: Optional[DlaPlan]) -> list[dict[str, str]]:
-        """Layers that still go to the GPU: name, operator, the limit, and why no rule applied ('' where there is none)."""
-        return [
-            {
-                "node": layer.name,
-                "op": layer.op,
-                "limit": "; ".join(f"{f.limit.id} {f.limit.text}" for f in layer.findings if f.limit.effect == "gpu"),
-                "why": self.reasons.get(layer.name) or NO_REWRITE.get(layer.op) or self._by_limit(layer),
-            }
-            for layer in (dla.fallbacks if dla is not None else [])
-        ]
-
-    def _by_limit(self, layer: Verdict) -> str:
-        kept = [f.limit.id for f in layer.findings if f.limit.effect == "gpu" and f.limit.id in BY_LIMIT]
-        return BY_LIMIT[kept[0]] if kept and self.tried else ""
-
-    def as_dict(self, dla: Optional[DlaPlan]) -> dict[str, Any]:
-        return {
-            "applied": [a.as_dict() for a in self.applied],
-            "nodes": self.nodes,
-            "tensors": self.tensors,
-            "left": self.left(dla),
-        }
-
-
-def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
-    """old -> new through several steps. A name that stands on both sides was kept."""
-
-    def ends(name: str, seen: tuple[str, ...]) -> list[str]:
-        if name not in steps or name in seen:
-            return [name]
-        return list(dict.fromkeys(end for new in steps[name] for end in ends(new, (*seen, name))))
-
-    return {old: list(dict.fromkeys(e for n in new for e in ends(n, (old,)))) for old, new in steps.items()}
-
-
 def rules_text() -> str:
     """What `--dla_rewrites list` prints: every rule with its cases and where it does not apply."""
     return "\n".join((module.__doc__ or "").strip() + "\n" for module in RULES)
 
 
-def rewrite_for_dla(network: Network, settings: Settings) -> None:
-    """Applies every rule once, in place. With `force` on a GPU target the rules of Orin's DLA decide."""
-    mode = settings.rewrites
-    if mode == "off":
-        return
-    generation = settings.hardware.generation
-    if not generation and mode != "force":
-        network.diagnostics.info(
-            "D0",
-            "--dla_rewrites does nothing for the target gpu.",
-            hint="Name the DLA with --target orin-dla or xavier-dla, or say --dla_rewrites force.",
-        )
-        return
-    rewriter = Rewriter(network, settings, generation or "orin")
+def apply_rules(network: Network, settings: Settings, generation: str) -> None:
+    """Every rule once, in place."""
+    rewriter = Rewriter(network, settings, generation)
     before = _weights(network.graph)
     seen = _picture(network.graph) if settings.prove else None
     for module in RULES:
@@ -272,24 +202,6 @@ def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
             hint="'qdq-translator report' names what they replace; a network without it is faster.",
             data={"before": before, "after": after},
         )
-
-
-def report_left(
-    rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics, would: Optional[Sequence[str]] = None
-) -> None:
-    """Says what is left for the GPU: after rewriting, or (would) where nothing was rewritten, and the rules that would apply."""
-    left = rewrites.left(dla)
-    if dla is None or not left:
-        return
-    first = left[0]
-    what = f"{first['op']} '{first['node']}'{others(left, ' and {} more layers')}"
-    if would is None:
-        message = f"After rewriting, {what} still go{'' if len(left) > 1 else 'es'} to the GPU: {first['why'] or first['limit']}."
-        hint = "'qdq-translator split' cuts a part for the DLA out that has none of them."
-    else:
-        message = f"{what} go{'' if len(left) > 1 else 'es'} to the GPU: {first['limit']}."
-        hint = f"--dla_rewrites would apply {', '.join(would)}." if would else ""
-    diagnostics.info("D0", message, node=first["node"], hint=hint, data={"left": left})
 
 
 def _fix_shapes(graph: Graph, input_shapes: Mapping[str, Sequence[int]]) -> None:
