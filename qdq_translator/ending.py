@@ -54,12 +54,16 @@ def _nobody_waits() -> bool:
     return others == ["<module>"] and not sys.flags.inspect
 
 
-def _leave(status: int) -> NoReturn:
+def _leave(status: int) -> None:
+    """Comes back only in a Python that does not have these functions any more: the process then ends as every other."""
     import threading  # which --help does without
 
-    threading._shutdown()  # type: ignore[attr-defined]
+    await_threads, run_exit_functions = getattr(threading, "_shutdown", None), getattr(atexit, "_run_exitfuncs", None)
+    if await_threads is None or run_exit_functions is None:
+        return
+    await_threads()
     with contextlib.suppress(Exception):  # of a function that is not ours; Python tells it
-        atexit._run_exitfuncs()
+        run_exit_functions()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()

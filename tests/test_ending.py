@@ -97,3 +97,12 @@ def test_a_call_keeps_nothing(tmp_path: Path) -> None:
     assert main(["translate", str(EXAMPLE_MODEL), "-o", str(tmp_path / "o")]) == 0
     assert not ending.is_alone() and not ending.keep(gc) and not ending._kept
     assert gc.isenabled()
+
+
+def test_a_python_without_these_functions_ends_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", lambda status: pytest.fail("left"))
+    monkeypatch.delattr("atexit._run_exitfuncs")
+    monkeypatch.setattr(ending, "_kept", [gc])
+    with pytest.raises(SystemExit) as left:
+        ending.program(lambda: 3)
+    assert left.value.code == 3
