@@ -100,6 +100,8 @@ def report_without(
     plan: list[LayerPlan], automatic: Automatic, version: Version, diagnostics: Diagnostics
 ) -> list[LayerPlan]:
     """The plan, with a word in the reason of every INT8 layer that lacks the scale of a tensor of TensorRT's own."""
+    if not automatic.without:
+        return plan
     text = ".".join(map(str, version[:2]))
     told: dict[str, str] = {}
     result = []

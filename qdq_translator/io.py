@@ -360,9 +360,8 @@ def write_graph(
             model.metadata_props.add(key=key, value=value)
         return model.SerializeToString(deterministic=True)
 
-    heads = _heads(tensors)
-    values = [tensor for tensor in tensors if isinstance(tensor, Weight)]
-    total = len(body) + sum(map(len, heads)) + sum([weight.ByteSize() for weight in values])
+    heads, length = _heads(tensors)
+    total = len(body) + length
     with open(path, "wb", _BUFFER) as file:
         file.write(front(metadata or {}))
         file.write(_GRAPH_TAG + varint(total) + body)
@@ -375,11 +374,11 @@ def write_graph(
             file.write(front(seal()))
 
 
-def _heads(tensors: Iterable[Initializer]) -> list[bytes]:
-    """Tensors as fields of a graph; of a weight all but its values, which are to follow."""
+def _heads(tensors: Iterable[Initializer]) -> tuple[list[bytes], int]:
+    """Tensors as fields of a graph, of a weight all but its values, which are to follow; and their length with these."""
     kinds: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes, int]] = {}
     """Type and shape -> what stands in front of a weight's name, what behind it, and the length of its values."""
-    heads = []
+    heads, length = [], 0
     for tensor in tensors:
         if isinstance(tensor, Weight):
             kind = (tensor.data_type, tuple(tensor.dims))
@@ -392,7 +391,8 @@ def _heads(tensors: Iterable[Initializer]) -> list[bytes]:
         else:
             head, size = tensor.SerializeToString(deterministic=True), 0
         heads.append(_INITIALIZER_TAG + varint(len(head) + size) + head)
-    return heads
+        length += len(heads[-1]) + size
+    return heads, length
 
 
 def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bool) -> None:

@@ -254,19 +254,14 @@ class Network:
             self.changed()
 
 
-class _Names(Mapping[str, str]):
+class _Names(Dict[str, str]):
     """Old name -> the name now, through several renamings; every other name is itself."""
 
     def __init__(self, renamed: dict[str, str]) -> None:
-        self._renamed = renamed
+        for old, new in renamed.items():
+            while new in renamed:
+                new = renamed[new]
+            self[old] = new
 
-    def __getitem__(self, name: str) -> str:
-        while name in self._renamed:
-            name = self._renamed[name]
+    def __missing__(self, name: str) -> str:
         return name
-
-    def __iter__(self) -> Any:
-        return iter(self._renamed)
-
-    def __len__(self) -> int:
-        return len(self._renamed)

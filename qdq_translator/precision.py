@@ -144,6 +144,8 @@ def make_plan(
     activations = _Activations(graph, types, scales)
     tails = _tails(graph, activations)
     rows = [_plan_layer(node, graph, types, activations, tails, floats or {}) for node in graph.nodes]
+    if not kept:
+        return rows
     return [_keep(row) if row.name in kept and row.precision != NO_PRECISION else row for row in rows]
 
 

@@ -70,17 +70,20 @@ class ScaleTable:
             self._scales.setdefault(new, settled)
 
     def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
-        """Origins say what nodes and tensors are called now; each mapping has an answer for any name."""
+        """Origins say what nodes and tensors are called now."""
 
         def now(scale: TensorScale) -> TensorScale:
             origin = scale.origin
-            node, source = nodes[origin.node], tensors[origin.source]
+            node, source = nodes.get(origin.node, origin.node), tensors.get(origin.source, origin.source)
             if (node, source) == (origin.node, origin.source):
                 return scale
             return TensorScale(scale.value, dataclasses.replace(origin, node=node, source=source))
 
-        self._scales = {tensor: now(scale) for tensor, scale in self._scales.items()}
-        self._observed = {t: {value: now(scale) for value, scale in s.items()} for t, s in self._observed.items()}
+        for tensor, scale in self._scales.items():
+            self._scales[tensor] = now(scale)
+        for seen in self._observed.values():
+            for value, scale in seen.items():
+                seen[value] = now(scale)
 
     def settle(self, policy: str, diagnostics: Diagnostics) -> None:
         """Rule C1: one scale per tensor by `policy` (max, min, first, error); each conflict is reported.

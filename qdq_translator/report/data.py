@@ -52,7 +52,7 @@ def make_report(translation: Translated) -> dict[str, Any]:
 
 
 def _scales(translation: Translated) -> list[dict[str, Any]]:
-    origins = translation.scale_origins
+    scales, origins = translation.tensor_scales, translation.scale_origins
     return [
         {
             "tensor": name,
@@ -61,7 +61,7 @@ def _scales(translation: Translated) -> list[dict[str, Any]]:
             "explicit": origins[name]["rule"] in STATED,
             **origins[name],
         }
-        for name, scale in translation.tensor_scales.items()
+        for name, scale in scales.items()
     ]
 
 
@@ -110,17 +110,17 @@ def coverage(plan: list[LayerPlan]) -> dict[str, Any]:
         "by_design": [layer for layer in computing if layer.by_design],
         "avoidable": [layer for layer in computing if layer.avoidable],
     }
-    known = all(layer.macs is not None for layer in computing)
+    unknown = sum([layer.macs is None for layer in computing])
     return {
         "layers": {
             **{key: len(layers) for key, layers in parts.items()},
             "without_float_data": sum(layer.precision == NO_PRECISION for layer in plan),
         },
         "macs": {
-            **{key: add_macs(layers) if known else None for key, layers in parts.items()},
-            "unknown_layers": sum(layer.macs is None for layer in computing),
+            **{key: None if unknown else add_macs(layers) for key, layers in parts.items()},
+            "unknown_layers": unknown,
         },
-        "weights": {key: sum(layer.weights for layer in layers) for key, layers in parts.items()},
+        "weights": {key: sum([layer.weights for layer in layers]) for key, layers in parts.items()},
     }
 
 

@@ -62,6 +62,8 @@ def find_root_causes(
 
 def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
     """The plan with cause and cure of every avoidable layer, and the reason completed by them."""
+    if not causes.causes:
+        return plan
     explained = []
     for layer in plan:
         if layer.avoidable:
