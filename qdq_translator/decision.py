@@ -5,9 +5,8 @@ A pure function of the finished network and the options, so that other options c
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from qdq_translator.cost.estimate import CostPlan, estimate_costs
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.inference import Context, Observe, infer_scales
 from qdq_translator.inference.unify import REFUSED_CURE, SharedRange, unify_scales
@@ -18,7 +17,10 @@ from qdq_translator.precision import LayerPlan, make_plan, stay_higher
 from qdq_translator.records import record
 from qdq_translator.scales import ScaleTable
 from qdq_translator.settings import Settings
-from qdq_translator.targets.dla.verdicts import DlaPlan, judge
+
+if TYPE_CHECKING:
+    from qdq_translator.cost.estimate import CostPlan
+    from qdq_translator.targets.dla.verdicts import DlaPlan
 
 
 @record(frozen=True)
@@ -66,7 +68,10 @@ def decide(
     floats = {tensor: why for tensor, why in context.withheld.items() if why}
     plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
     dla = costs = None
-    if settings.hardware.generation:
+    if settings.hardware.generation:  # what a GPU as target starts without
+        from qdq_translator.cost.estimate import estimate_costs
+        from qdq_translator.targets.dla.verdicts import judge
+
         dla = judge(context, plan, settings.hardware)
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
     return Decision(context, shared, plan, rewrites, dla, costs)

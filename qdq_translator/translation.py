@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 import onnx
 
-from qdq_translator.cost.estimate import CostPlan
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.formats.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.graph import Graph
@@ -19,10 +18,13 @@ from qdq_translator.precision import LayerPlan, fp16_nodes
 from qdq_translator.records import record
 from qdq_translator.root_causes import RootCauses
 from qdq_translator.scales import ASSUMED, ScaleTable
-from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.targets.platforms import Hardware
 from qdq_translator.types import TensorTypes
 from qdq_translator.weight_check import WeightCheck
+
+if TYPE_CHECKING:
+    from qdq_translator.cost.estimate import CostPlan
+    from qdq_translator.targets.dla.verdicts import DlaPlan
 
 
 @record

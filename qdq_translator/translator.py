@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 import onnx
 
 from qdq_translator.auto_names import Automatic, automatic_scales, report_without
-from qdq_translator.cost.gains import with_milliseconds
 from qdq_translator.decision import Decision, context_of, decide
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.emit.write import write_translation
@@ -31,11 +30,9 @@ from qdq_translator.report.data import make_report
 from qdq_translator.root_causes import explain, find_root_causes
 from qdq_translator.scales import ScaleTable, TensorScale
 from qdq_translator.settings import EVERYWHERE, Settings, resolve, with_other_rules
-from qdq_translator.targets.dla.verdicts import with_reasons
 from qdq_translator.translation import Translated
 from qdq_translator.validate import validate
 from qdq_translator.weight_check import WeightCheck, check_weights
-from qdq_translator.what_if import what_if_on_dla
 
 if TYPE_CHECKING:
     from qdq_translator.calibration.data_scales import DataScales
@@ -128,10 +125,15 @@ def _conclude(
         automatic = automatic_scales(graph, types, scales, hardware.tensorrt)
     plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
     if dla is not None:
+        from qdq_translator.targets.dla.verdicts import with_reasons
+
         plan = with_reasons(plan, dla)
     causes = find_root_causes(context, plan, network.users_names())
     plan = explain(plan, causes)
     if dla is not None and costs is not None:
+        from qdq_translator.cost.gains import with_milliseconds
+        from qdq_translator.what_if import what_if_on_dla
+
         causes = with_milliseconds(causes, plan, dla, costs)
         if tried is not None and may_try and not settings.assume_scales:
             causes = dataclasses.replace(causes, what_if=what_if_on_dla(decision, tried, *tried.may_rewrite))

@@ -311,6 +311,18 @@ def test_a_process_of_its_own_translates_them_in_the_same_way(model: Path, tmp_p
     assert len(said) == 1
 
 
+def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_path: Path) -> None:
+    rooms = ("passes.dla", "targets.dla", "cost.estimate", "cost.summary", "what_if", "simulate", "calibration")
+    probe = (
+        "import sys; from qdq_translator.cli import main_translate; status = main_translate(sys.argv[1:]); "
+        f"sys.exit(status or any(m.startswith(tuple('qdq_translator.' + r for r in {rooms})) for m in sys.modules))"
+    )
+    for target, status in (("gpu", 0), ("orin-dla", 1)):
+        command = [sys.executable, "-c", probe, str(model), "-o", str(tmp_path / target), "--target", target]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert (done.returncode, done.stderr) == (status, "")
+
+
 @pytest.mark.parametrize("given", [None, "3"])
 def test_no_threads_are_started_for_matrices(
     given: Optional[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.network import Applied, Network
 from qdq_translator.records import record
 from qdq_translator.settings import Settings
-from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict
 from qdq_translator.words import others
+
+if TYPE_CHECKING:
+    from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict
 
 
 @record(frozen=True)

@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Any, Optional
 
 from qdq_translator._version import __version__
-from qdq_translator.cost.summary import headline
 from qdq_translator.formats.calibration_cache import scale_to_hex
 from qdq_translator.options import effective
 from qdq_translator.precision import FP16, INT8, NO_PRECISION, LayerPlan
@@ -69,6 +68,8 @@ def _dla(translation: Translated) -> Optional[dict[str, Any]]:
     dla, costs = translation.dla, translation.costs
     if dla is None or costs is None:
         return None
+    from qdq_translator.cost.summary import headline
+
     return {**dla.as_dict(), **headline(translation.graph, translation.types, translation.plan, dla, costs).as_dict()}
 
 
