@@ -43,9 +43,10 @@ _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 class Weight:
     """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which nobody may write to from
     now on, or its bytes as ONNX has them, or what makes it anew. by_rows: making some rows costs no more than their share.
-    largest: the largest magnitude in each row, where somebody knows it."""
+    largest: the largest magnitude in each row, where somebody knows it. own: nobody has the array, or another one of the
+    same memory."""
 
-    __slots__ = ("_checksum", "_made_of", "_values", "by_rows", "data_type", "dims", "largest", "name")
+    __slots__ = ("_checksum", "_made_of", "_own", "_values", "by_rows", "data_type", "dims", "largest", "name")
 
     def __init__(
         self,
@@ -54,12 +55,14 @@ class Weight:
         dims: Sequence[int],
         values: Union[np.ndarray, bytes, Maker],
         by_rows: bool = True,
+        own: bool = False,
     ) -> None:
         self.name, self.data_type, self.dims, self._values = name, data_type, dims, values
         self.by_rows = by_rows
         self.largest: Optional[np.ndarray] = None
         self._made_of: Optional[Tuple[Weight, Change]] = None
         self._checksum: Optional[int] = None
+        self._own = own
         if isinstance(values, np.ndarray):
             values.setflags(write=False)
 
@@ -69,7 +72,7 @@ class Weight:
 
     @property
     def values(self) -> Union[np.ndarray, Maker]:
-        values = self._values
+        self._own, values = False, self._values
         if isinstance(values, bytes):
             self._values = values = np.ndarray(self.dims, self.dtype, values)
         return values
@@ -119,12 +122,15 @@ class Weight:
     def ByteSize(self) -> int:
         return math.prod(self.dims) * self.dtype.itemsize
 
-    def changed(self, name: str, change: Change, by_rows: bool, each: bool = False) -> Weight:
+    def changed(self, name: str, change: Change, by_rows: bool, each: bool = False, gone: bool = False) -> Weight:
         """What `change` makes of some rows, in the same type and shape; made when somebody asks where these are. by_rows: it can
-        do so with some, else it gets `ALL` of them. each: as of `made_of`."""
+        do so with some, else it gets `ALL` of them. each: as of `made_of`. gone: nobody asks for this weight any more, so that
+        `change` may write over values of its own."""
+        own = gone and self._own
         values = self.values
         if not callable(values):
-            return Weight(name, self.data_type, self.dims, change(values, ALL))
+            values.setflags(write=own)
+            return Weight(name, self.data_type, self.dims, change(values, ALL), own=own)
         if by_rows:
             return self.made_later(name, self.data_type, change, each)
         return Weight(

@@ -117,7 +117,8 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     def times(values: np.ndarray, rows: slice) -> np.ndarray:
         return layout.times(values, factor[rows] if layout.axis == 0 else factor, in_place=values.flags.writeable)
 
-    graph.set_initializer(new, weight.changed(new, times, by_rows=layout.groups == 1, each=layout.axis == 0))
+    changed = weight.changed(new, times, by_rows=layout.groups == 1, each=layout.axis == 0, gone=new == old)
+    graph.set_initializer(new, changed)
     graph.set_input(first, 1, new)
     bias_name = first.input(2)
     if not bias_name or not _only_here(graph, bias_name):

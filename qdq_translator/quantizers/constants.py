@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Iterator, Optional, Sequence, Union
+from typing import Iterable, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 from onnx import TensorProto
@@ -20,7 +20,7 @@ from qdq_translator.operators import WEIGHT_INPUTS, from_front
 from qdq_translator.qparams import FLOAT32, INT8_MAX, QuantParams, alike, along, dequantize, largest, quantize
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.records import record
-from qdq_translator.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, weight_of
+from qdq_translator.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, to_array, weight_of
 
 _MOVES = tuple(op for op in LAYOUT_OPS if "Cast" not in op)
 
@@ -413,44 +413,65 @@ def bake_together(
 ) -> dict[int, BakedConstant]:
     """What `bake` makes of small weights that are one `Q -> DQ` in float32, by the place in `items`; what it would refuse, or
     quantizes in another way, is left to it."""
-
-    def plain() -> Iterator[tuple[int, np.ndarray]]:
-        for place, item in enumerate(items):
-            rows = _plain_rows(graph, constants, item, missing) if item.kind == "weight" else None
-            if rows is not None:
-                yield place, rows
-
+    of_width: dict[int, list[tuple[int, np.ndarray]]] = {}
+    for place, item in enumerate(items):
+        rows = _plain_rows(graph, constants, item, missing) if item.kind == "weight" else None
+        if rows is not None:
+            of_width.setdefault(rows.shape[1], []).append((place, rows))
     baked: dict[int, BakedConstant] = {}
-    for group in alike(plain()):
-        rows = np.concatenate([rows for _, rows in group])
-        with np.errstate(invalid="ignore"):
-            amax = largest(rows, 0)
-        if not amax.max() < np.inf:  # NaN neither
+    for members in of_width.values():
+        made = _bake_rows(members, np.concatenate([items[place].params.scale.reshape(-1) for place, _ in members]))
+        if made is None:
             continue
-        scale = np.concatenate([items[place].params.scale.reshape(-1) for place, _ in group])
-        params = QuantParams(scale, np.zeros((), np.int64), "int8", 0)
-        codes = quantize(rows, params, fits=params.holds(amax))
-        lowest = np.count_nonzero(codes == -128, axis=1)
-        if lowest.any():
-            np.maximum(codes, -127, out=codes)
-        values, errors = dequantize(codes, params, rows.dtype), _scale_errors(amax, scale)
-        firsts = np.cumsum([0, *(len(rows) for _, rows in group)])
-        of_each = (
-            np.add.reduceat(lowest, firsts[:-1]).tolist(),
-            np.maximum.reduceat(errors, firsts[:-1]).tolist(),
-            np.add.reduceat(errors > _SCALE_OFF, firsts[:-1], dtype=np.int64).tolist(),
-        )
-        for (place, _), first, behind, saturated, error, off in zip(group, firsts[:-1], firsts[1:], *of_each):
-            item, part = items[place], slice(first, behind)
+        behind = 0
+        for (place, rows), numbers in zip(members, made.of_each):
+            first, behind = behind, behind + len(rows)
+            item = items[place]
             shape = graph.initializers[item.chain[0].inputs[0]].dims
-            baked[place] = BakedConstant(
-                weight_of(item.name, values[part].reshape(shape)),
-                Weight(item.name, TensorProto.INT8, tuple(shape), codes[part].reshape(shape)),
-                saturated,
-                error,
-                off,
-            )
+            values, codes = made.values[first:behind].reshape(shape), made.codes[first:behind].reshape(shape)
+            weight = Weight(item.name, TensorProto.FLOAT, shape, values, own=True)
+            baked[place] = BakedConstant(weight, Weight(item.name, TensorProto.INT8, shape, codes), *numbers)
     return baked
+
+
+class _Baked(NamedTuple):
+    """Rows of several weights. of_each: for each weight, how many codes were -128, and its scales' distances (rule W3)."""
+
+    values: np.ndarray
+    codes: np.ndarray
+    of_each: Iterable[tuple[int, float, int]]
+
+
+def _bake_rows(members: Sequence[tuple[int, np.ndarray]], scale: np.ndarray) -> Optional[_Baked]:
+    """Of small weights with rows of one length. One array holds what becomes of all of them: memory in large pieces is much
+    cheaper to come by. None where some value is NaN or infinite."""
+    firsts = np.cumsum([0, *[len(rows) for _, rows in members[:-1]]])
+    shape = (len(scale), members[0][1].shape[1])
+    values, codes = np.empty(shape, FLOAT32), np.empty(shape, np.int8)
+    amax, lowest = np.empty(len(scale), FLOAT32), np.zeros(len(scale), np.int64)
+    behind = 0
+    for group in alike(members):
+        real = np.concatenate([rows for _, rows in group])
+        first, behind = behind, behind + len(real)
+        part = slice(first, behind)
+        with np.errstate(invalid="ignore"):
+            amax[part] = largest(real, 0)
+        if not amax[part].max() < np.inf:  # NaN neither
+            return None
+        params = QuantParams(scale[part], np.zeros((), np.int64), "int8", 0)
+        fits = params.holds(amax[part])
+        codes[part] = quantize(real, params, fits=fits)
+        if not fits:
+            lowest[part] = np.count_nonzero(codes[part] == -128, axis=1)
+            np.maximum(codes[part], -127, out=codes[part])
+        np.multiply(codes[part], scale[part, None], out=values[part], dtype=FLOAT32)  # as `dequantize`
+    errors = _scale_errors(amax, scale)
+    of_each = zip(
+        np.add.reduceat(lowest, firsts).tolist(),
+        np.maximum.reduceat(errors, firsts).tolist(),
+        np.add.reduceat(errors > _SCALE_OFF, firsts, dtype=np.int64).tolist(),
+    )
+    return _Baked(values, codes, of_each)
 
 
 def _plain_rows(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[np.ndarray]:
@@ -460,8 +481,8 @@ def _plain_rows(graph: Graph, constants: Constants, item: QuantizedConstant, mis
         return None
     if isinstance(tensor, Weight) and callable(tensor.values):  # whose codes need not stay
         return None
-    values = constants.value(item.chain[0].inputs[0])
-    if values is None or values.dtype != np.float32:
+    values = to_array(tensor)
+    if values.dtype != FLOAT32:
         return None
     constants.pay(item.chain[0], 2 * values.nbytes)  # as for the two nodes
     return values.reshape(item.params.scale.size, -1)
@@ -472,7 +493,7 @@ def _plain(graph: Graph, constants: Constants, item: QuantizedConstant, missing:
     params, chain = item.params, item.chain
     if len(chain) != 2 or not (is_quantize(chain[0]) and is_dequantize(chain[1])):
         return None
-    if params.dtype != "int8" or not params.centred or params.real != np.float32:
+    if params.dtype != "int8" or not params.centred or params.real != FLOAT32:
         return None
     if read_parameters(graph, constants, chain[0], missing) is not params:
         return None

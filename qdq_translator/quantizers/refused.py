@@ -78,7 +78,7 @@ def quantizers_in_bodies(graph: Graph) -> list[Rejected]:
         return None
 
     rejected = []
-    for node in graph.nodes:
+    for node in graph.with_bodies():
         for body in node.subgraphs():
             name = inside(body)
             if name is not None:
