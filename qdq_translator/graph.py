@@ -10,7 +10,7 @@ import heapq
 import math
 import sys
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ from qdq_translator.budget import MOST_DIMENSIONS, most_inlined
 from qdq_translator.errors import ModelError
 from qdq_translator.layer_names import legal_name
 from qdq_translator.weights import ELEMENTS, Initializer, Weight, to_array, to_message, weight_of
-from qdq_translator.wire import LARGE, tag_of, text_field, varint
+from qdq_translator.wire import LARGE, NOT_READ, read_names, tag_of, text_field, varint
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
 _PLAIN_TYPES = frozenset(
@@ -197,16 +197,18 @@ class Graph:
     # ---------------------------------------------------------------- in and out
 
     @classmethod
-    def from_model(cls, model: onnx.ModelProto) -> Graph:
+    def from_model(cls, model: onnx.ModelProto, nodes: Optional[Sequence[memoryview]] = None) -> Graph:
         """Indexes a model; local functions are inlined, nodes are sorted where they are not.
 
-        The model must not be used afterwards: its parts are moved, not copied.
+        The model must not be used afterwards: its parts are moved, not copied. nodes: the bytes of its nodes, where they are at
+        hand.
         Raises ModelError where a tensor has two producers or none.
         """
         if len(model.functions):
             from onnx import inliner
 
             _check_functions(model)
+            nodes = None
             try:
                 model = inliner.inline_local_functions(model)
             except Exception as error:  # whatever ONNX says of functions that do not fit
@@ -228,7 +230,7 @@ class Graph:
         graph.inputs = {sys.intern(v.name): v for v in proto.input if v.name not in graph.initializers}
         graph.outputs = {sys.intern(v.name): v for v in proto.output}
         graph.value_info = {sys.intern(v.name): v for v in proto.value_info}
-        graph._link_all(_taken_nodes(proto))
+        graph._link_all(_taken_nodes(proto, nodes))
         for name in graph.outputs:
             if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
@@ -639,35 +641,41 @@ def _add_reader(consumers: dict[str, _Readers], name: str, node: Node) -> None:
         consumers[name] = {id(readers): readers, id(node): node}
 
 
-def _taken_nodes(graph: onnx.GraphProto) -> list[Node]:
-    """The nodes of a graph, of which nothing but attributes is left afterwards.
+def _taken_nodes(graph: onnx.GraphProto, written: Optional[Sequence[memoryview]]) -> list[Node]:
+    """The nodes of a graph, whose attributes are not copied. written: their bytes, where they are at hand.
 
-    What a node is besides its names is read once for all nodes of which it is the same, as its bytes say without them.
+    Asking messages for all that a node has takes most of the time of indexing. So its names are read off its bytes, and what it
+    is besides once for all nodes of which it is the same.
     """
     nodes: list[Node] = []
     kinds: dict[bytes, Node] = {}
-    intern = sys.intern  # one object a name: whoever looks a name up finds it without comparing letters
-    for proto in graph.node[:]:  # a slice comes at once, which an iterator asks for one by one
-        name, inputs, outputs = proto.name, map(intern, proto.input[:]), map(intern, proto.output[:])
-        proto.ClearField("name")
-        proto.ClearField("input")
-        proto.ClearField("output")
-        key = proto.SerializeToString()
-        kind = kinds.get(key)
+    protos = graph.node[:]
+    found: Iterable[Union[memoryview, bytes]] = written or ()
+    if written is None or len(written) != len(protos):
+        found = map(onnx.NodeProto.SerializeToString, protos)
+    for place, data in enumerate(found):
+        inputs, outputs, name, rest = read_names(bytes(data)) if len(data) < LARGE else NOT_READ
+        kind = kinds.get(rest)
         if kind is None:
-            kind = Node.from_proto(proto)
-            if _PLAIN_TYPES.issuperset([attribute.type for attribute in kind.attributes.values()]):
-                kinds[key] = kind
+            node = Node.from_proto(protos[place])
+            if rest and _is_plain(node, rest):
+                kinds[rest] = node
             else:
-                kind.name, kind.inputs, kind.outputs = name, list(inputs), list(outputs)
-                kind.captured = _captured(kind)
-                nodes.append(kind)
-                continue
-        node = Node(kind.op_type, inputs, outputs, name, kind.domain, kind.attributes)
-        if kind.doc or kind.metadata:
-            node.doc, node.metadata = kind.doc, kind.metadata
+                node.captured = _captured(node)
+        else:
+            node = Node(kind.op_type, inputs, outputs, name, kind.domain, kind.attributes)
+            if kind.doc or kind.metadata:
+                node.doc, node.metadata = kind.doc, kind.metadata
         nodes.append(node)
     return nodes
+
+
+def _is_plain(node: Node, rest: bytes) -> bool:
+    """The rest of a node's bytes holds no name, and none of its attributes is edited in its place."""
+    proto = onnx.NodeProto.FromString(rest)
+    if proto.name or proto.input or proto.output:
+        return False
+    return _PLAIN_TYPES.issuperset([attribute.type for attribute in node.attributes.values()])
 
 
 class _Form(NamedTuple):

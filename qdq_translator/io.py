@@ -9,7 +9,7 @@ import math
 import os
 import threading
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -86,13 +86,21 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
     return model, Source(path.name, digest, bool(external))
 
 
-def open_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, dict[str, Weight], Source]:
-    """The same without a copy of the weights: the model with empty tensors in the place of large initializers, and those by
-    name. What lies in other files is read when somebody asks for it, and must be there until then."""
+class Opened(NamedTuple):
+    """weights: large initializers by name, in whose place the model has empty tensors. nodes: as of `Graph.from_model`."""
+
+    model: onnx.ModelProto
+    weights: dict[str, Weight]
+    source: Source
+    nodes: Optional[list[memoryview]]
+
+
+def open_model(path: Union[str, Path]) -> Opened:
+    """The same without a copy of the weights. What lies in other files is read when somebody asks for it, and must be there until then."""
     path = Path(path)
     data = _read(path)
     digest = Digest(data)
-    rest, values, texts = cut_weights(data)
+    rest, values, texts, nodes = cut_weights(data)
     model = _parse(path, rest, texts)
     # a tensor that lies elsewhere has an entry of this name
     source = Source(path.name, digest, b"location" in rest and bool(_external(model)))
@@ -113,7 +121,7 @@ def open_model(path: Union[str, Path]) -> tuple[onnx.ModelProto, dict[str, Weigh
                 weights[tensor.name] = later
         for tensor in _external(model):
             files.load(tensor)
-    return model, weights, source
+    return Opened(model, weights, source, nodes)
 
 
 def _read(path: Path) -> memoryview:

@@ -180,13 +180,13 @@ def _read(
         copy.CopyFrom(model)
         check_text(copy)
         source, name = Source("", ""), plain_name(model.graph.name)
-        model, weights = with_own_weights(copy)
+        (model, weights), nodes = with_own_weights(copy), None
     else:
         name = model_name(os.fspath(model))
-        model, weights, source = open_model(model)
-    graph = Graph.from_model(model)
+        model, weights, source, nodes = open_model(model)
+    graph = Graph.from_model(model, nodes)
     graph.initializers.update(weights)
-    del model, weights
+    del model, weights, nodes
     validate(graph)
     network = Network(graph, diagnostics, settings.input_shapes)
     run_passes(network, settings)

@@ -7,6 +7,7 @@ whether the file is a model: bytes that the walk does not understand are all lef
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import onnx
@@ -26,6 +27,9 @@ _OTHER_VALUES = frozenset(
 """A tensor that has one of these says in more than one way, or elsewhere, what its values are."""
 
 _USUAL_TAGS = (_NODE << 3 | _LENGTH, _INITIALIZER << 3 | _LENGTH)
+_INPUT_TAG, _OUTPUT_TAG, _NAME_TAG = (
+    onnx.NodeProto.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH for field in ("input", "output", "name")
+)
 _TYPE_TAG = bytes([20 << 3 & 127 | 128, 1])
 """Of AttributeProto.type, the one tag in a usual node that is not ASCII. No text has these two bytes."""
 
@@ -40,11 +44,13 @@ class _NotUnderstood(Exception):
 class Cut(NamedTuple):
     """rest: a model's bytes without the raw data of its large initializers. weights: those (parts of what was cut, not
     copied) by the initializer's place among all of the graph. texts: places of the graph's nodes in which not every byte
-    is ASCII, so that a text may be damaged; None for any of them."""
+    is ASCII, so that a text may be damaged; None for any of them. nodes: the bytes of each, not copied; None where they were not
+    found."""
 
     rest: bytes
     weights: dict[int, memoryview]
-    texts: Optional[list[int]]
+    texts: Optional[list[int]] = None
+    nodes: Optional[list[memoryview]] = None
 
 
 def cut_weights(data: memoryview) -> Cut:
@@ -52,7 +58,7 @@ def cut_weights(data: memoryview) -> Cut:
     try:
         return _Cutter(data).cut()
     except (_NotUnderstood, IndexError):
-        return Cut(bytes(data), {}, None)
+        return Cut(bytes(data), {})
 
 
 class _Cutter:
@@ -60,7 +66,8 @@ class _Cutter:
         self.data = data
         self.weights: dict[int, memoryview] = {}
         self.texts: List[int] = []
-        self.initializers = self.nodes = 0
+        self.nodes: List[memoryview] = []
+        self.initializers = 0
 
     def cut(self) -> Cut:
         data, pieces, copied = self.data, [], 0  # type: memoryview, List[memoryview], int
@@ -69,11 +76,15 @@ class _Cutter:
                 pieces += [data[copied:at], *_field(_GRAPH, self._graph(first, behind))]
                 copied = behind
         rest = b"".join([*pieces, data[copied:]]) if self.weights else bytes(data)
-        return Cut(rest, self.weights, self.texts)
+        small = [node for node in self.nodes if len(node) < LARGE]  # others are not copied together
+        if len(small) < len(self.nodes) or not _is_ascii(b"\n".join(small)):
+            self.texts = [place for place, node in enumerate(self.nodes) if not _is_ascii(bytes(node))]
+        return Cut(rest, self.weights, self.texts, self.nodes)
 
     def _graph(self, start: int, end: int) -> List[memoryview]:
         """The bytes of a graph, with each large initializer as `_initializer` leaves it."""
-        data, pieces, nodes = self.data, [], []  # type: memoryview, List[memoryview], List[memoryview]
+        data, nodes = self.data, self.nodes
+        pieces: List[memoryview] = []
         at = copied = start
         while at < end:
             tag = data[at]
@@ -98,14 +109,7 @@ class _Cutter:
                     copied = behind
                 self.initializers += 1
             at = behind
-        self._look_at_texts(nodes)
         return [*pieces, data[copied:end]]
-
-    def _look_at_texts(self, nodes: List[memoryview]) -> None:
-        small = [node for node in nodes if len(node) < LARGE]  # others are not copied together
-        if len(small) < len(nodes) or not _is_ascii(b"\n".join(small)):
-            self.texts += [place for place, node in enumerate(nodes, self.nodes) if not _is_ascii(bytes(node))]
-        self.nodes += len(nodes)
 
     def _initializer(self, start: int, end: int) -> Optional[List[memoryview]]:
         """Nothing where the tensor stays as it is."""
@@ -170,6 +174,30 @@ def _read_varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 _ONE_BYTE = [bytes([value]) for value in range(128)]
+
+
+NodeNames = Tuple[List[str], List[str], str, bytes]
+"""Inputs, outputs and name of a node, each text one object whoever says it, and the bytes of what it is besides."""
+NOT_READ: NodeNames = ([], [], "", b"")
+
+
+def read_names(node: bytes) -> NodeNames:
+    """`NOT_READ` where the names do not stand in front, in the order of their fields, or one is long."""
+    inputs: list[str] = []
+    outputs: list[str] = []
+    called: list[str] = []
+    behind = 0
+    try:
+        for tag, names in ((_INPUT_TAG, inputs), (_OUTPUT_TAG, outputs), (_NAME_TAG, called)):
+            while node[behind] == tag:
+                length, first = node[behind + 1], behind + 2
+                if length > 127:
+                    return NOT_READ
+                behind = first + length
+                names.append(intern(node[first:behind].decode()))
+    except IndexError:  # there is no more
+        return NOT_READ
+    return inputs, outputs, called[-1] if called else "", node[behind:]
 
 
 def varint(value: int) -> bytes:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.networks import Builder, chain
 from qdq_translator import qparams, translate, weight_check, weights
 from qdq_translator.errors import ModelError, UnsupportedQuantizer
+from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model, open_model
 from qdq_translator.passes import strip
 from qdq_translator.quantizers import constants
@@ -42,7 +43,7 @@ def model() -> onnx.ModelProto:
 
 def whole(path: Path) -> onnx.ModelProto:
     """What `open_model` gives, with its weights in their places again."""
-    opened, apart, _ = open_model(path)
+    opened, apart, *_ = open_model(path)
     for tensor in opened.graph.initializer:
         if tensor.name in apart:
             tensor.raw_data = to_message(apart[tensor.name]).raw_data
@@ -52,7 +53,7 @@ def whole(path: Path) -> onnx.ModelProto:
 def test_what_is_cut_out_is_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(model(), path)
-    opened, apart, _ = open_model(path)
+    opened, apart, *_ = open_model(path)
     assert set(apart) == {"large", "least", "half", "codes"}
     assert opened.ByteSize() < 4 * LARGE + 500  # 'below' and 'brain', as they were
     assert whole(path) == model()
@@ -102,7 +103,7 @@ def _with(field: bytes) -> bytes:
 )
 def test_tensors_written_in_other_ways_are_read_as_protobuf_reads_them(field: bytes) -> None:
     data = _with(field)
-    rest, values, _ = cut_weights(memoryview(data))
+    rest, values, *_ = cut_weights(memoryview(data))
     expected, found = onnx.ModelProto.FromString(data), onnx.ModelProto.FromString(rest)
     assert values
     for place, stored in values.items():
@@ -115,7 +116,7 @@ def test_a_graph_in_two_pieces_is_one() -> None:
     del one.graph.initializer[3:], two.graph.initializer[:3]
     del two.graph.node[:]
     data = one.SerializeToString() + two.SerializeToString()
-    rest, values, _ = cut_weights(memoryview(data))
+    rest, values, *_ = cut_weights(memoryview(data))
     found = onnx.ModelProto.FromString(rest)
     assert list(values) == [0, 1, 3, 4, 6]
     for place, stored in values.items():
@@ -171,6 +172,43 @@ def test_a_weight_of_another_size_than_its_shape_is_refused(tmp_path: Path) -> N
         translate(path)
 
 
+def node_field(number: int, text: str) -> bytes:
+    return tensor_field(number, text.encode())
+
+
+RELU = node_field(4, "Relu")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + RELU,
+        node_field(1, "x") + node_field(2, "y") + RELU,  # no name
+        node_field(3, "n") + node_field(1, "x") + node_field(2, "y") + RELU,
+        node_field(1, "x") + node_field(3, "n") + RELU + node_field(2, "y"),
+        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + RELU + node_field(3, "last"),
+        node_field(1, "x") + node_field(2, "y") + node_field(3, "n" * 127) + RELU,
+        node_field(1, "x") + node_field(2, "y") + node_field(3, "n" * 128) + RELU,
+        node_field(1, "x") + node_field(2, "y") + node_field(3, "名前") + RELU,
+        RELU + node_field(1, "x") + node_field(2, "y") + node_field(7, "ai.onnx") + node_field(6, "doc"),
+        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + RELU + bytes([1 << 3, 1]),  # no text
+        node_field(1, "x") + bytes([2 << 3 | 2, 0x81, 0]) + b"y" + RELU,  # a length in more bytes than it takes
+        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + node_field(4, "Scan") + node_field(4, "Relu"),
+    ],
+)
+def test_nodes_written_in_other_ways_are_read_as_protobuf_reads_them(node: bytes, tmp_path: Path) -> None:
+    path, made = tmp_path / "m.onnx", model()
+    del made.graph.node[:]
+    graph = tensor_field(1, node) + made.graph.SerializeToString()
+    made.ClearField("graph")
+    path.write_bytes(made.SerializeToString() + tensor_field(7, graph))
+    opened = open_model(path)
+    assert opened.nodes is not None and bytes(opened.nodes[0]) == node
+    (wanted,) = map(Node.from_proto, load_model(path)[0].graph.node)
+    (found,) = Graph.from_model(opened.model, opened.nodes).nodes
+    assert found.to_proto() == wanted.to_proto() and found.doc == wanted.doc
+
+
 # -------------------------------------------------------------------- in other files, and made again
 
 
@@ -200,7 +238,7 @@ def files(path: Path, folder: Path) -> dict[str, bytes]:
 
 
 def test_external_weights_are_read_when_they_are_needed(external: Path) -> None:
-    _, apart, source = open_model(external)
+    _, apart, source, _ = open_model(external)
     assert source.external_data and len([w for w in apart.values() if callable(w.values)]) == 3
     message = {t.name: numpy_helper.to_array(t) for t in load_model(external)[0].graph.initializer}
     for name, weight in apart.items():
@@ -338,7 +376,7 @@ def test_a_weight_without_channels_is_refused_with_a_scale_for_each() -> None:
 def test_a_data_file_that_changes_meanwhile_is_refused(
     change: Optional[Callable[[bytes], bytes]], external: Path
 ) -> None:
-    _, apart, _ = open_model(external)
+    _, apart, *_ = open_model(external)
     weight = next(w for w in apart.values() if callable(w.values))
     place = external.with_name("wide.data")
     if change is None:
