@@ -182,7 +182,8 @@ class _Completion:
             if value is not None and _is_known(value):
                 kind = types[name].tensor_type.elem_type
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.int64)
-                data[name] = numpy_helper.from_array(value.astype(np.int64).astype(dtype), name)
+                if dtype.kind != "O":  # else the file calls numbers a string
+                    data[name] = numpy_helper.from_array(value.astype(np.int64).astype(dtype), name)
         try:
             schema = defs.get_schema(node.op_type, self.graph.opset(), "")
             found = shape_inference.infer_node_outputs(schema, node.to_proto(), types, data, None, self.opsets)

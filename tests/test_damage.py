@@ -225,3 +225,13 @@ def test_names_that_are_not_utf8(name: str, tmp_path: Path, capsys: pytest.Captu
     assert "is not UTF-8" in capsys.readouterr().err
     with pytest.raises(ModelError, match="is not UTF-8"):
         translate(onnx.ModelProto.FromString(path.read_bytes()))
+
+
+def test_sizes_that_the_file_calls_a_text() -> None:
+    made = model(
+        "net (float[1,4,8,8] x) => (float[a,b,c,d] y, string[n] h) <int8 z = {0}, float s = {0.5}, int64[1] one = {1}, "
+        f"int64 two = {{2}}, int64[1] zero = {{0}}> {{ {pair('x', 'a')} h = Shape(a) g = Gather(h, one) n = Div(g, two) "
+        f"m = Slice(a, zero, n, one) {pair('m', 'b')} y = Relu(b) }}",
+        17,
+    )
+    assert set(translate(made).tensor_scales) >= {"x", "m"}

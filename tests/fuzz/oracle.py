@@ -28,8 +28,10 @@ def differs(data: bytes, translation: Translation, options: dict[str, Any]) -> s
         return ""
     if not all(np.isfinite(values).all() for values in expected if values.dtype.kind == "f"):
         return ""
+    # what the explicit model computes in half precision, the translation computes in float32 (rule F9)
+    tolerance = 2**-9 if any(values.dtype == np.float16 for values in expected) else 1e-4
     try:
-        assert_equal_function(expected, run(translation.model, feed, names), 1e-4)
+        assert_equal_function(expected, run(translation.model, feed, names), tolerance)
     except Exception as error:
         return f"another function: {type(error).__name__} {str(error)[:100]}"
     return ""
