@@ -325,18 +325,19 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Takes a node out. Its outputs have no producer afterwards."""
         self.version += 1
-        self._disconnect(node, node.reads())
+        self._disconnect(node, node.inputs if not node.captured else node.reads())
+        producer, before, behind = self.producer, node.prev, node.next
         for name in node.outputs:
-            if self.producer.get(name) is node:
-                del self.producer[name]
-        if node.prev is not None:
-            node.prev.next = node.next
+            if producer.get(name) is node:
+                del producer[name]
+        if before is not None:
+            before.next = behind
         else:
-            self._first = node.next
-        if node.next is not None:
-            node.next.prev = node.prev
+            self._first = behind
+        if behind is not None:
+            behind.prev = before
         else:
-            self._last = node.prev
+            self._last = before
         self._size -= 1
 
     def _link_all(self, nodes: list[Node]) -> None:

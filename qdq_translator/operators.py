@@ -51,12 +51,6 @@ PARTS = ("Slice", "Split", "Gather")
 """A part of the values comes out."""
 COMPARISONS = ("Equal", "Greater", "Less")
 SPATIAL_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
-TYPES_SUFFICE = (
-    *(*WEIGHTED, *ELEMENTWISE, *POOLING, *ACTIVATIONS),
-    *("BatchNormalization", "InstanceNormalization", "LRN", "GlobalAveragePool", "GlobalMaxPool"),
-    *("Concat", "Flatten", "Identity", "Transpose", "Softmax", "Elu", "Selu", "Softplus", "HardSigmoid", "HardSwish"),
-)
-"""ONNX infers what they make from the types of their inputs and from attributes, whatever values they read."""
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64))
@@ -421,12 +415,15 @@ class OutputChannels:
         return (0, self.axis + 1, *(a for a in range(1, rank) if a != self.axis + 1))
 
 
+_OF_CONV = OutputChannels(0)
+
+
 def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannels]:
     """Of the constant at input `index`; None where TensorRT has no output channels for it (fact 5.2)."""
     if index not in WEIGHT_INPUTS.get(node.op_type, ()) or not node.is_standard or rank < 2:
         return None
     if node.op_type in CONVOLUTIONS:
-        return OutputChannels(0) if node.op_type == "Conv" else OutputChannels(1, groups(node))
+        return _OF_CONV if node.op_type == "Conv" else OutputChannels(1, groups(node))
     if rank != 2:
         return None
     return OutputChannels(1 - index if transposed(node, index) else index)

@@ -14,7 +14,7 @@ import numpy as np
 
 from qdq_translator.graph import Graph
 from qdq_translator.network import TrainedWeight
-from qdq_translator.operators import OutputChannels, has_one_scale, output_channels
+from qdq_translator.operators import DENSE, WEIGHT_INPUTS, OutputChannels, has_one_scale, output_channels
 from qdq_translator.qparams import INT8_MAX, alike, largest, row_blocks, tensorrt_weight_codes
 from qdq_translator.records import record
 from qdq_translator.types import TensorTypes
@@ -70,13 +70,14 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
 
     def cases() -> Iterator[tuple[_Case, np.ndarray]]:
         """Those that are to be compared with others; the place of their row is kept."""
-        for node in graph.nodes:
+        for node in graph.of(*WEIGHT_INPUTS):
             for index, name in enumerate(node.inputs[:2]):
                 if name not in trained or name not in graph.initializers:
                     continue
                 tensor, codes = graph.initializers[name], trained[name].codes
                 dims = tuple(tensor.dims)
-                one_scale = has_one_scale(node, index, len(dims), types.rank(node.input(1 - index)))
+                data_rank = types.rank(node.input(1 - index)) if node.op_type in DENSE else None
+                one_scale = has_one_scale(node, index, len(dims), data_rank)
                 channels = None if one_scale else output_channels(node, index, len(dims))
                 if not math.prod(dims) or (channels is None and not one_scale):
                     continue
@@ -202,15 +203,12 @@ def _code_by_code(tensor: Weight, codes: Weight, largest: np.ndarray) -> np.ndar
     if made_of is None:
         return found
     for rows in row_blocks((len(largest), _EACH_CODE.size)):
-        most = largest[rows, None]
-        tried = np.broadcast_to(_EACH_CODE, (len(most), _EACH_CODE.size))
-        if most.min() < INT8_MAX:
-            tried = np.clip(tried, -most, most)
+        tried = np.clip(_EACH_CODE, -largest[rows, None], largest[rows, None])
         shape = (*tried.shape, *[1] * (len(codes.dims) - 2))
         values = made_of(tried.reshape(shape), rows).reshape(tried.shape)
         made, _ = tensorrt_weight_codes(values, (0,))
         # which of both signs is the largest, a row need not hold
-        found[rows] = (made == tried).all(axis=1) & (values[:, :INT8_MAX] == -values[:, :INT8_MAX:-1]).all(axis=1)
+        found[rows] = ((made == tried) & (values == -values[:, ::-1])).all(axis=1)
     return found
 
 
@@ -222,7 +220,7 @@ def _check(group: list[tuple[_Case, np.ndarray]], found: list[Optional[WeightChe
     )
     made, _ = tensorrt_weight_codes(weight, (0,))
     full = np.abs(codes).max(axis=1) == INT8_MAX
-    exact = (made == codes).all(axis=1)
+    exact = np.ones(len(codes), bool) if np.array_equal(made, codes) else (made == codes).all(axis=1)
     first = 0
     for case, rows in group:
         part = slice(first, first + len(rows))

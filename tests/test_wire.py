@@ -414,3 +414,19 @@ def test_weights_that_are_handed_out_cannot_be_spoiled(tmp_path: Path) -> None:
             values[...] = 0
             again = graph.array(name)
             assert again is not None and again.any()
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("gone", [False, True])
+def test_values_are_written_over_where_nobody_has_them(seen: bool, gone: bool) -> None:
+    """A weight of a layer that a BatchNormalization goes into need not be there twice, but nobody's array changes."""
+
+    def twice(values: np.ndarray, rows: slice) -> np.ndarray:
+        return np.multiply(values, 2, out=values if values.flags.writeable else None)
+
+    array = np.ones(3, np.float32)
+    weight = Weight("w", TensorProto.FLOAT, (3,), array, own=True)
+    assert not seen or weight.array().tolist() == [1, 1, 1]
+    changed = weight.changed("w", twice, by_rows=True, gone=gone)
+    assert array.tolist() == ([2, 2, 2] if gone and not seen else [1, 1, 1])
+    assert changed.array().tolist() == [2, 2, 2] and not changed.array().flags.writeable

@@ -119,7 +119,8 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
 
     changed = weight.changed(new, times, by_rows=layout.groups == 1, each=layout.axis == 0, gone=new == old)
     graph.set_initializer(new, changed)
-    graph.set_input(first, 1, new)
+    if new != old:
+        graph.set_input(first, 1, new)
     bias_name = first.input(2)
     if not bias_name or not _only_here(graph, bias_name):
         bias_name = graph.unique_name(f"{first.name or between}.bias")

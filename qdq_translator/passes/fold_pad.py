@@ -23,12 +23,11 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def fold_pads(graph: Graph, scales: ScaleTable) -> None:
-    for node in graph.nodes:
-        if node.is_op("Pad"):
-            reader = graph.only_consumer(node.outputs[0])
-            pads = operators.pads(node, graph.array)
-            if reader is not None and pads is not None and _allowed(graph, scales, node, reader):
-                _fold(graph, node, reader, pads)
+    for node in graph.of("Pad"):
+        reader = graph.only_consumer(node.outputs[0])
+        pads = operators.pads(node, graph.array)
+        if reader is not None and pads is not None and _allowed(graph, scales, node, reader):
+            _fold(graph, node, reader, pads)
 
 
 def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
