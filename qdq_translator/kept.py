@@ -37,6 +37,8 @@ def kept_layers(items: Sequence[str], nodes: Iterable[str], gone: Mapping[str, S
 
     Raises UserError for an item that names nothing.
     """
+    if not items:
+        return frozenset()
     from qdq_translator.parsing import did_you_mean
 
     known: dict[str, Sequence[str]] = {name: (name,) for name in nodes}

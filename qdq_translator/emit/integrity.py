@@ -30,7 +30,7 @@ from qdq_translator.weights import Initializer, Weight
 _MODEL_PARTS = {"ends": "graph input, output or opset", "nodes": "node", "initializers": "initializer"}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=1024)
 def _of_kind(data_type: int, dims: tuple[int, ...]) -> bytes:
     return repr((data_type, *dims)).encode()
 
