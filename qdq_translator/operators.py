@@ -51,6 +51,12 @@ PARTS = ("Slice", "Split", "Gather")
 """A part of the values comes out."""
 COMPARISONS = ("Equal", "Greater", "Less")
 SPATIAL_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+TYPES_SUFFICE = (
+    *(*WEIGHTED, *ELEMENTWISE, *POOLING, *ACTIVATIONS),
+    *("BatchNormalization", "InstanceNormalization", "LRN", "GlobalAveragePool", "GlobalMaxPool"),
+    *("Concat", "Flatten", "Identity", "Transpose", "Softmax", "Elu", "Selu", "Softplus", "HardSigmoid", "HardSwish"),
+)
+"""ONNX infers what they make from the types of their inputs and from attributes, whatever values they read."""
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64))

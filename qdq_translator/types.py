@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Hashable, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -16,8 +16,9 @@ from onnx import TensorProto, ValueInfoProto
 
 from qdq_translator.budget import MOST_DIMENSIONS
 from qdq_translator.errors import UserError
-from qdq_translator.graph import Graph
-from qdq_translator.operators import COMPARISONS, WEIGHTED
+from qdq_translator.graph import Graph, Node
+from qdq_translator.operators import COMPARISONS, TYPES_SUFFICE, WEIGHTED
+from qdq_translator.records import record
 from qdq_translator.shape_arithmetic import HIDDEN, complete_shapes, computed_integers, shown_domain
 from qdq_translator.weights import to_message
 
@@ -29,12 +30,15 @@ _KEPT_VALUES = 64
 Dim = Union[int, str, None]
 
 
-class _Form(NamedTuple):
+@record(frozen=True)
+class _Form:
     """What many tensors have in common. static: the shape, where every dimension is a number."""
 
     elem_type: int
-    shape: Optional[Tuple[Dim, ...]]
-    static: Optional[Tuple[int, ...]]
+    shape: Optional[tuple[Dim, ...]]
+    static: Optional[tuple[int, ...]]
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 class TensorTypes:
@@ -46,41 +50,99 @@ class TensorTypes:
         self._declared: dict[str, ValueInfoProto] = {}
         if not input_shapes:  # for which the file's claims may not hold
             self._declared = {**graph.value_info, **graph.outputs}
-        inferred = _inferred(graph, input_shapes or {}).graph
-        values = (*inferred.value_info[:], *inferred.output[:], *inferred.input[:])
-        self._values = {sys.intern(value.name): value for value in values}
-        self._forms: dict[bytes, _Form] = {}
-        self._known = self._read()
-        if not self._is_complete():
-            complete_shapes(graph, self._values, self._declared)
-            self._known = self._read()
-        weights: dict[tuple[int, tuple[int, ...]], _Form] = {}
-        for name, tensor in graph.initializers.items():
-            kind = tensor.data_type, tuple(tensor.dims)
-            if kind not in weights:
-                weights[kind] = _Form(*kind, kind[1])
-            self._known[name] = weights[kind]
+        model = onnx.ModelProto(ir_version=graph.ir_version)
+        model.graph.input.extend(graph.inputs.values())
+        _fix_inputs(model, input_shapes or {})
+        self._forms: dict[Hashable, _Form] = {}
+        self._known = {name: self._sized(t.data_type, tuple(t.dims)) for name, t in graph.initializers.items()}
+        self._inferred: Optional[dict[str, ValueInfoProto]] = None
+        if not self._follow(model.graph.input):
+            self._infer(model)
 
-    def _read(self) -> dict[str, _Form]:
-        return {name: self._form(value) for name, value in self._values.items()}
+    def _infer(self, model: onnx.ModelProto) -> None:
+        """model: the graph's inputs."""
+        inferred = _inferred(self._graph, model).graph
+        values = (*inferred.value_info[:], *inferred.output[:], *inferred.input[:])
+        self._inferred = {sys.intern(value.name): value for value in values}
+        known = self._read(self._inferred)
+        if not self._is_complete(known):
+            complete_shapes(self._graph, self._inferred, self._declared)
+            known = self._read(self._inferred)
+        self._known = {**known, **self._known}
+
+    def _follow(self, inputs: Iterable[ValueInfoProto]) -> bool:
+        """Whether each layer says what it makes by the types of its inputs, and all sizes are numbers. A network repeats few layers
+        often, and each of them is asked once: ONNX's inference of the whole takes ten times as long."""
+        graph, known = self._graph, self._known.copy()
+        if any(node.op_type not in TYPES_SUFFICE or node.domain or len(node.outputs) != 1 for node in graph.nodes):
+            return False
+        known.update({value.name: self._form(value) for value in inputs})
+        made: dict[Hashable, Optional[_Form]] = {}
+        for node in graph.nodes:
+            forms = [known.get(name) for name in node.inputs]
+            kind = (node.op_type, id(node.attributes), *forms)
+            if kind not in made:
+                made[kind] = self._made(node, forms)
+            form = made[kind]
+            if form is None:
+                return False
+            known[node.outputs[0]] = form
+        if any(known[name].elem_type != value.type.tensor_type.elem_type for name, value in graph.outputs.items()):
+            return False
+        self._known = known
+        return True
+
+    def _made(self, node: Node, forms: Sequence[Optional[_Form]]) -> Optional[_Form]:
+        """What the one output of a node is, if that follows and is an array of known sizes."""
+        types = {}
+        for name, form in zip(node.inputs, forms):
+            if name and (form is None or form.static is None):
+                return None
+            if name and form is not None:
+                types[name] = onnx.helper.make_tensor_type_proto(form.elem_type, form.static)
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self._graph.opset(), "")
+            found = onnx.shape_inference.infer_node_outputs(schema, node.to_proto(), types, {})
+            form = self._form(ValueInfoProto(type=found[node.outputs[0]]))
+        except Exception:  # contradictory shapes
+            return None
+        return form if form.elem_type and form.static is not None else None
+
+    @property
+    def _values(self) -> dict[str, ValueInfoProto]:
+        if self._inferred is None:
+            made = {n: form for n, form in self._known.items() if n not in self._graph.initializers}
+            make = onnx.helper.make_tensor_value_info
+            self._inferred = {name: make(name, form.elem_type, form.shape) for name, form in made.items()}
+        return self._inferred
+
+    def _sized(self, elem_type: int, sizes: tuple[int, ...]) -> _Form:
+        key = (elem_type, sizes)
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = _Form(elem_type, sizes, sizes)
+        return form
+
+    def _read(self, values: Mapping[str, ValueInfoProto]) -> dict[str, _Form]:
+        return {name: self._form(value) for name, value in values.items()}
 
     def _form(self, value: ValueInfoProto) -> _Form:
         """Most tensors have the type and shape of another one, and then the same bytes say so."""
         data = value.type.SerializeToString()
         form = self._forms.get(data)
         if form is None:
-            shape = _sizes(value)
-            static = None if shape is None else tuple(size for size in shape if isinstance(size, int))
-            known = static is not None and shape is not None and len(static) == len(shape)
-            form = _Form(int(value.type.tensor_type.elem_type), shape, static if known else None)
+            elem_type, shape = int(value.type.tensor_type.elem_type), _sizes(value)
+            sizes = () if shape is None else tuple(size for size in shape if isinstance(size, int))
+            is_static = shape is not None and len(sizes) == len(shape)
+            form = self._sized(elem_type, sizes) if is_static else _Form(elem_type, shape, None)
             self._forms[data] = form
         return form
 
-    def _is_complete(self) -> bool:
+    def _is_complete(self, known: Mapping[str, _Form]) -> bool:
         """Everything follows from the inputs, as ONNX infers it."""
-        if any(form.static is None for form in self._forms.values()):
+        if any(form.static is None for form in set(known.values())):
             return False
-        return self._known.keys() >= self._graph.producer.keys()
+        return known.keys() >= self._graph.producer.keys()
 
     def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
         """Tensors of which the file says another rank or other sizes than follow from the inputs: what it says, and what
@@ -138,11 +200,8 @@ def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
     )
 
 
-def _inferred(graph: Graph, input_shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
-    """The graph's inputs and outputs, and what ONNX infers of all that its nodes make."""
-    model = onnx.ModelProto(ir_version=graph.ir_version)
-    model.graph.input.extend(graph.inputs.values())
-    _fix_inputs(model, input_shapes)
+def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph's inputs, which `model` has, its outputs, and what ONNX infers of all that its nodes make."""
     model.graph.output.extend(graph.outputs.values())
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")
