@@ -114,6 +114,10 @@ def test_names_that_look_like_borders_of_rows_are_names() -> None:
     expected = '{\n  "rows": [\n' + ",\n".join(lines) + "\n  ]\n}\n"
     assert format_report(hostile) == expected
     assert format_report({"rows": hostile["rows"][1:]}) == expected.replace(lines[0] + ",\n", "")
+    many = [row for number in range(300) for row in (hostile["rows"] if number == 280 else [{"row": number}])]
+    expected = ",\n".join(f"    {json.dumps(row)}" for row in many)
+    assert format_report({"a": 1, "rows": many}) == f'{{\n  "a": 1,\n  "rows": [\n{expected}\n  ]\n}}\n'
+    assert format_report({}) == "{\n\n}\n"
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Iterable, Optional, Protocol
 
 from qdq_translator._version import __version__
 from qdq_translator.disk import appear_together
@@ -16,7 +16,7 @@ from qdq_translator.formats.sets import MODEL_KEY, SET_DIGITS, SET_KEY
 from qdq_translator.io import write_graph
 from qdq_translator.options import effective, preset_flags
 from qdq_translator.passes.annotate import annotated_copy
-from qdq_translator.report.data import format_report, is_dynamic
+from qdq_translator.report.data import is_dynamic, report_pieces
 from qdq_translator.translation import Translated
 from qdq_translator.words import others, percent
 
@@ -61,10 +61,10 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
             annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan)
             if annotated is not None:  # its external data are those of the other, byte for byte
                 write_graph(annotated, temporary.annotated, files.model_data.name, source.external_data, metadata)
-        _write(temporary.config, indented(config) + "\n")
-        _write(temporary.cache, cache)
-        _write(temporary.layer_arg, layer_argument)
-        _write(temporary.report, format_report({**report, "integrity": wrote}))
+        _write(temporary.config, [indented(config), "\n"])
+        _write(temporary.cache, [cache])
+        _write(temporary.layer_arg, [layer_argument])
+        _write_report(temporary.report, {**report, "integrity": wrote})
     return files
 
 
@@ -101,8 +101,14 @@ def _table(value: dict[str, dict[str, Any]], margin: str) -> str:
     return "{" + inner + text[1:-2] + inner + "}" + margin + "}"
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
+def _write(path: Path, pieces: Iterable[str]) -> None:
+    with open(path, "wb") as file:
+        for piece in pieces:
+            file.write(piece.encode("utf-8", errors="surrogateescape"))
+
+
+def _write_report(path: Path, report: dict[str, Any]) -> None:
+    _write(path, report_pieces(report))
 
 
 class Thresholds(Protocol):
