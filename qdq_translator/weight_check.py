@@ -203,12 +203,15 @@ def _code_by_code(tensor: Weight, codes: Weight, largest: np.ndarray) -> np.ndar
     if made_of is None:
         return found
     for rows in row_blocks((len(largest), _EACH_CODE.size)):
-        tried = np.clip(_EACH_CODE, -largest[rows, None], largest[rows, None])
+        most = largest[rows, None]
+        tried = np.broadcast_to(_EACH_CODE, (len(most), _EACH_CODE.size))
+        if most.min() < INT8_MAX:
+            tried = np.clip(tried, -most, most)
         shape = (*tried.shape, *[1] * (len(codes.dims) - 2))
         values = made_of(tried.reshape(shape), rows).reshape(tried.shape)
         made, _ = tensorrt_weight_codes(values, (0,))
         # which of both signs is the largest, a row need not hold
-        found[rows] = ((made == tried) & (values == -values[:, ::-1])).all(axis=1)
+        found[rows] = (made == tried).all(axis=1) & (values[:, :INT8_MAX] == -values[:, :INT8_MAX:-1]).all(axis=1)
     return found
 
 
