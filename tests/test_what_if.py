@@ -11,10 +11,11 @@ import onnx
 import pytest
 
 from benchmarks.networks import residual
-from qdq_translator import TranslateOptions, decision, translate
+from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.options import PRESETS, TranslateCommand
 from qdq_translator.root_causes import WhatIf
+from qdq_translator.targets.dla import verdicts
 from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.translator import Translation
 from tests.conftest import ZOO, need_shared
@@ -79,7 +80,7 @@ def test_what_changes_no_scale_is_not_planned_again(monkeypatch: pytest.MonkeyPa
         judged.append(given)
         return judge(*given)
 
-    monkeypatch.setattr(decision, "judge", counted)
+    monkeypatch.setattr(verdicts, "judge", counted)
     reads = "".join(f"y{i} = Relu (xq) " for i in range(3))
     text = f"g (float[1,4,8,8] x) => (float[1,4,8,8] y0, float[1,4,8,8] y1, float[1,4,8,8] y2) {{{pair('x', 'xq')}{reads}}}"
     arrays = {"s": np.float32(0.05), "z": np.int8(0)}
