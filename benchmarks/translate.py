@@ -59,8 +59,8 @@ def make_in_child(network: str, *arguments: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """seconds, peak: of `translate`, of the processor and in bytes; ratio: of seconds over the yardstick's. other: seconds of
-    another translator."""
+    """seconds, peak: of `translate`, of the processor and in bytes; ratio, wall_ratio: of seconds, and of the time that passes, over
+    the yardstick's. other: seconds of another translator."""
 
     network: str
     nodes: int
@@ -68,6 +68,7 @@ class Result:
     seconds: float
     ratio: float
     peak: int
+    wall_ratio: float
     other: float | None = None
 
     @property
@@ -96,7 +97,14 @@ def measure(path: Path, repeats: int, other: Sequence[str] = ()) -> Result:
         commands.append([*other, f"--input_onnx_models={path}", f"--output_dir={path.parent / 'other'}"])
     ours, yardstick, *rest = least(commands, repeats)
     return Result(
-        path.stem, nodes(path), size, ours.cpu, ours.cpu / yardstick.cpu, ours.peak, rest[0].cpu if rest else None
+        path.stem,
+        nodes(path),
+        size,
+        ours.cpu,
+        ours.cpu / yardstick.cpu,
+        ours.peak,
+        ours.seconds / yardstick.seconds,
+        rest[0].cpu if rest else None,
     )
 
 

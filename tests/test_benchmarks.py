@@ -31,7 +31,7 @@ def test_another_translator_is_measured_with_its_own_command(tmp_path: Path) -> 
 
 
 def test_table_goes_into_the_readme() -> None:
-    result = Result("chain-9", 1234, 3 * 2**20, 1.256, 2.04, 150 * 2**20)
+    result = Result("chain-9", 1234, 3 * 2**20, 1.256, 2.04, 150 * 2**20, 1.9)
     assert readme.row("chain of 9", result) == "| chain of 9 | 1,234 | 3.0 MiB | 1.26 s | 2.0 | 150 MiB | 50.0 |\n"
     old = f"# a\n\n{readme.HEADER}PERFORMANCE_TABLE\n\n| other | table |\n"
     table = readme.HEADER + readme.row("chain of 9", result)
