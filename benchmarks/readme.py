@@ -70,7 +70,7 @@ def others(work: Path, repeats: int, huge: float) -> Iterator[str]:
     )
     if huge:
         make_in_child("huge", str(huge), "pathlib.Path(sys.argv[1])", str(work))
-        result = measure(work / "huge.onnx", 1)
+        result = measure(work / "huge.onnx", repeats)
         yield (
             f"| {huge:g} GiB of external weights, 64 MiB each | {result.seconds:.1f} s of CPU, {result.peak / 2**20:.0f} MiB | "
             f"a copy of the file {result.seconds / result.ratio:.1f} s: {result.ratio:.1f} times, {result.wall_ratio:.1f} by wall time |\n"

@@ -87,8 +87,10 @@ class TensorTypes:
             if form is None:
                 return False
             known[node.outputs[0]] = form
-        if any(known[name].elem_type != value.type.tensor_type.elem_type for name, value in graph.outputs.items()):
-            return False
+        for name, value in graph.outputs.items():
+            form = known.get(name)
+            if form is None or form.elem_type != value.type.tensor_type.elem_type:
+                return False
         self._known = known
         return True
 

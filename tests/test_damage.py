@@ -235,3 +235,8 @@ def test_sizes_that_the_file_calls_a_text() -> None:
         17,
     )
     assert set(translate(made).tensor_scales) >= {"x", "m"}
+
+
+def test_a_graph_output_that_a_quantizer_cannot_make() -> None:
+    made = flat("a_q, y = QuantizeLinear(x, s, z) a = DequantizeLinear(a_q, s, z)")
+    assert translate(made).tensor_scales == {"x": 0.5}
