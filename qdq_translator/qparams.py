@@ -20,7 +20,7 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)
 """Codes that a storage type can hold. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
 
 
-@record(frozen=True)
+@record(frozen=True, eq=False)
 class QuantParams:
     """What a QuantizeLinear or DequantizeLinear does: `real = (code - zero_point) * scale`.
 
@@ -33,9 +33,6 @@ class QuantParams:
     dtype: str
     axis: Optional[int] = None
     real: np.dtype = FLOAT32
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
 
     @cached_property
     def centred(self) -> bool:

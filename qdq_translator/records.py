@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as record
 else:
 
-    def record(cls=None, *, frozen=False):
-        """As `dataclass(frozen=frozen)`; a method that the class has itself stays."""
+    def record(cls=None, *, frozen=False, eq=True):
+        """As `dataclass(frozen=frozen, eq=eq)`; a method that the class has itself stays."""
         if cls is None:
-            return lambda decorated: record(decorated, frozen=frozen)
+            return lambda decorated: record(decorated, frozen=frozen, eq=eq)
         own = cls.__dict__
-        methods = {"__repr__": _repr, "__eq__": _equal, "__hash__": _hash if frozen else None}
+        compared = {"__eq__": _equal, "__hash__": _hash if frozen else None} if eq else {}
+        methods = {"__repr__": _repr, **compared}
         for name, method in methods.items():
             if name not in own:
                 setattr(cls, name, method)

@@ -30,15 +30,13 @@ _KEPT_VALUES = 64
 Dim = Union[int, str, None]
 
 
-@record(frozen=True)
+@record(frozen=True, eq=False)
 class _Form:
     """What many tensors have in common. static: the shape, where every dimension is a number."""
 
     elem_type: int
     shape: Optional[tuple[Dim, ...]]
     static: Optional[tuple[int, ...]]
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
 
 
 class TensorTypes:

@@ -13,7 +13,6 @@ from qdq_translator.diagnostics import Diagnostics
 from qdq_translator.errors import UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.network import Network, TrainedWeight
-from qdq_translator.operators import QUANTIZERS
 from qdq_translator.passes.strip_activations import Stripper
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
@@ -193,7 +192,7 @@ def _remove_leftovers(graph: Graph) -> None:
     from qdq_translator.passes.cleanup import remove_dead_nodes
 
     remove_dead_nodes(graph)
-    for node in [node for node in graph.nodes if node.op_type in QUANTIZERS]:
+    for node in graph.nodes:
         if is_quantize(node) or is_dequantize(node):
             raise UnsupportedQuantizer(
                 f"{node.op_type} {node.label} could not be removed: {helper.printable_node(node.to_proto())}.",

@@ -377,6 +377,15 @@ def _check_finite(amax: np.ndarray, item: QuantizedConstant) -> None:
         )
 
 
+def _tensorrt_codes(real: np.ndarray, params: QuantParams, fits: bool) -> tuple[np.ndarray, Union[int, np.ndarray]]:
+    """int8 codes without -128, and how many of each row were that. fits: what `params.holds` says."""
+    codes = quantize(real, params, fits=fits)
+    if fits:
+        return codes, 0
+    lowest = np.count_nonzero(codes == -128, axis=tuple(range(1, codes.ndim)))
+    return np.maximum(codes, -INT8_MAX, out=codes), lowest
+
+
 def _real_values(codes: Weight, params: QuantParams, dtype: np.dtype) -> Initializer:
     """What int8 codes stand for."""
     return made_weight(
@@ -459,11 +468,7 @@ def _bake_rows(members: Sequence[tuple[int, np.ndarray]], scale: np.ndarray) -> 
         if not amax[part].max() < np.inf:  # NaN neither
             return None
         params = QuantParams(scale[part], np.zeros((), np.int64), "int8", 0)
-        fits = params.holds(amax[part])
-        codes[part] = quantize(real, params, fits=fits)
-        if not fits:
-            lowest[part] = np.count_nonzero(codes[part] == -128, axis=1)
-            np.maximum(codes[part], -127, out=codes[part])
+        codes[part], lowest[part] = _tensorrt_codes(real, params, params.holds(amax[part]))
         np.multiply(codes[part], scale[part, None], out=values[part], dtype=FLOAT32)  # as `dequantize`
     errors = _scale_errors(amax, scale)
     of_each = zip(
@@ -526,10 +531,8 @@ def _by_rows(constants: Constants, item: QuantizedConstant, source: Weight, keep
             amax[rows] = most
             fits = own.holds(most)
             if codes is not None or not fits:
-                made = quantize(part, own, fits=fits)
-                if not fits:
-                    saturated += int(np.count_nonzero(made == -128))
-                    np.maximum(made, -INT8_MAX, out=made)
+                made, lowest = _tensorrt_codes(part, own, fits)
+                saturated += int(np.sum(lowest))
                 if codes is not None:
                     codes[rows] = made
     _check_finite(amax, item)
