@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Callable
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,10 +23,15 @@ class Run:
     cpu: float
 
 
-def least(commands: list[list[str]], repeats: int) -> list[Run]:
+def least(commands: list[list[str]], repeats: int, before: Callable[[], None] = lambda: None) -> list[Run]:
     """The least that each command took, the commands in turns after a warm-up: other work on the machine adds, and adds to
-    all alike."""
-    rounds = [[_once(argv) for argv in commands] for _ in range(repeats + 1)][1:]
+    all alike. before: called before each of them."""
+
+    def run(argv: list[str]) -> Run:
+        before()
+        return _once(argv)
+
+    rounds = [[run(argv) for argv in commands] for _ in range(repeats + 1)][1:]
     return [
         Run(min(r.seconds for r in runs), max(r.peak for r in runs), min(r.cpu for r in runs)) for runs in zip(*rounds)
     ]

@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from pathlib import Path
-from typing import BinaryIO, Iterable, Iterator, Optional
+from typing import BinaryIO, Callable, Iterable, Iterator, Optional, Tuple
 
 from qdq_translator.errors import UsageError, UserError
 
@@ -29,6 +29,8 @@ _KEPT = ".earlier"
 """Inside a scratch folder: what stood where the new files go."""
 _PATIENCE = 10.0
 """Seconds to wait for another run that is just placing its files; then we go on without the lock."""
+_PERIOD = 0.25
+"""Seconds after which what was written is sent to the disk."""
 _DAY = 24 * 3600.0
 
 
@@ -46,13 +48,22 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
     Raises OSError for anything else (a device, a FIFO or a socket would be read for ever).
     """
+    with open(_descriptor(path), "rb") as file:
+        yield file
+
+
+def _descriptor(path: Path) -> int:
+    """The same, as a number that the system knows."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # NUL in the name
         raise OSError(errno.EINVAL, "that is no name of a file") from error
-    with open(descriptor, "rb") as file:
+    try:
         _check_holds(os.fstat(descriptor), 0)
-        yield file
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def fill(file: BinaryIO, buffer: memoryview) -> None:
@@ -75,33 +86,91 @@ def _check_holds(status: os.stat_result, size: int) -> None:
         raise EOFError
 
 
-class FilePart:
-    """Bytes of a regular file that are read later, perhaps more than once. Raises at once what `read_file` raises; and OSError
-    or EOFError where the file has changed when they are read."""
+_Seen = Tuple[int, int, int]
+"""What tells whether a file has changed."""
 
-    def __init__(self, path: Path, offset: int, length: int) -> None:
-        self._path, self._offset, self._length = path, offset, length
-        self._seen = self._look()
-        _check_holds(os.stat(path), offset + length)
+
+def _seen(status: os.stat_result) -> _Seen:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class OpenFile:
+    """A regular file, open as long as somebody has this. Raises what `opened` raises."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._descriptor = path, -1
+        self._descriptor = _descriptor(path)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def seen(self) -> _Seen:
+        return _seen(os.fstat(self._descriptor))
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fills `buffer`, which is bytes, from there on. Raises EOFError where the file ends before."""
+        if not hasattr(os, "preadv"):  # Windows, where a file has one position for all threads
+            with opened(self._path) as file:
+                file.seek(offset)
+                fill(file, buffer)
+            return
+        while buffer:
+            count = os.preadv(self._descriptor, [buffer], offset)
+            if not count:
+                raise EOFError
+            buffer, offset = buffer[count:], offset + count
+
+
+class FilePart:
+    """Bytes of a regular file that are read later, perhaps more than once, perhaps a few at a time; `reopened` gives the file,
+    which may have stayed open. Raises at once what `read_file` raises; and OSError or EOFError where the file has changed when
+    they are read."""
+
+    def __init__(self, path: Path, offset: int, length: int, reopened: Callable[[Path], OpenFile] = OpenFile) -> None:
+        self._path, self._offset, self._length, self._reopened = path, offset, length, reopened
+        status = os.stat(path)
+        self._status = _seen(status)
+        _check_holds(status, offset + length)
 
     def read(self) -> bytes:
-        self._check()
-        return read_file(self._path, self._offset, self._length)
+        data = bytearray(self._length)
+        self.read_into(memoryview(data))
+        return bytes(data)
 
     def read_into(self, buffer: memoryview, skipped: int = 0) -> None:
         """As many bytes as the buffer holds, behind the first `skipped`."""
-        self._check()
-        with opened(self._path) as file:
-            file.seek(self._offset + skipped)
-            fill(file, buffer)
-
-    def _check(self) -> None:
-        if self._look() != self._seen:
+        file = self._reopened(self._path)
+        if file.seen() != self._status:
             raise OSError(errno.ESTALE, "it was changed while the model was being translated")
+        file.read_into(buffer, self._offset + skipped)
 
-    def _look(self) -> tuple[int, int, int]:
-        status = os.stat(self._path)
-        return status.st_ino, status.st_size, status.st_mtime_ns
+
+@contextlib.contextmanager
+def on_its_way(file: BinaryIO) -> Iterator[None]:
+    """What is written to `file` meanwhile leaves for the disk as it comes: at the end, when the set is placed, all of it would have to
+    be waited for. Raises OSError where the disk does not take it."""
+    import threading  # which --help does without
+
+    done = threading.Event()
+    failed: list[OSError] = []
+
+    def send() -> None:
+        try:
+            while not done.wait(_PERIOD):
+                os.fsync(file.fileno())
+        except OSError as error:  # the system says so only once
+            failed.append(error)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    try:
+        yield
+    finally:
+        done.set()
+        sender.join()
+    if failed:
+        raise failed[0]
 
 
 def read_text(path: Path, hint: str) -> str:

@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.disk import FilePart, fill, opened
+from qdq_translator.disk import FilePart, OpenFile, fill, on_its_way, opened
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, serialized
 from qdq_translator.records import record
@@ -35,6 +35,8 @@ _HASHED_BESIDE = 2**22
 """Bytes from which on a thread is worth it."""
 _SHARED = 4
 """How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
+_OPEN = 4
+"""Files of external data that stay open, of those that were read last: each tensor may have one of its own."""
 
 
 class Digest:
@@ -247,6 +249,7 @@ class _DataFiles:
         self._folder = folder
         self._given: dict[Path, int] = {}
         """Bytes that each file has given so far."""
+        self._reopened = functools.lru_cache(_OPEN)(OpenFile)
 
     def load(self, tensor: TensorProto) -> None:
         """Moves the data of a tensor into it. Raises ModelError, naming the tensor, where that cannot be."""
@@ -308,7 +311,7 @@ class _DataFiles:
                 raise ModelError(
                     f"External data of {who} lie where those of many others do.", "Export the model again."
                 )
-            return FilePart(place, offset, needed), errors
+            return FilePart(place, offset, needed, self._reopened), errors
 
 
 def _take_in(tensor: TensorProto, data: bytes) -> None:
@@ -409,7 +412,7 @@ _RAW_DATA_TAG = tag_of(onnx.TensorProto, "raw_data")
 def _write_data(tensors: list[Initializer], path: Path, location: str) -> list[Initializer]:
     """Writes the bytes of all but small tensors to `path`; returns tensors that point there."""
     pointers: list[Initializer] = []
-    with open(path, "wb") as file:
+    with open(path, "wb") as file, on_its_way(file):
         for tensor in tensors:
             length = tensor.ByteSize() if isinstance(tensor, Weight) else len(tensor.raw_data)
             if length < _SMALL:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from qdq_translator.ahead import ahead
 from qdq_translator.qparams import row_blocks
 
 ELEMENTS: dict[int, np.dtype] = {
@@ -32,6 +33,8 @@ ELEMENTS: dict[int, np.dtype] = {
 """ONNX's element types whose raw data are NumPy's, byte for byte."""
 MADE_LATER = 2**14
 """Elements from which on an array is not worth its memory, if it can be made again."""
+_LARGE = 2**24
+"""Bytes from which on a weight's next rows are made while some are written."""
 ALL = slice(None)
 Maker = Callable[[slice], np.ndarray]
 """Makes some rows of an array anew, a slice of the first axis or `ALL`."""
@@ -101,7 +104,11 @@ class Weight:
 
     def raw(self) -> Iterator[memoryview]:
         """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Whoever takes all of them need not make
-        them again for the checksum."""
+        them again for the checksum. Of a large weight those to come are made meanwhile."""
+        large = self.by_rows and callable(self._values) and self.ByteSize() >= _LARGE
+        return ahead(self._raw_parts()) if large else self._raw_parts()
+
+    def _raw_parts(self) -> Iterator[memoryview]:
         checksum = 0
         for _, part in self.parts():
             data = _raw(part, self.dtype)

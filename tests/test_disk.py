@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import Optional
 
@@ -14,7 +15,7 @@ import pytest
 from qdq_translator import disk
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.disk import appear_together, read_file, refuse_overwriting, write_file
+from qdq_translator.disk import FilePart, OpenFile, appear_together, read_file, refuse_overwriting, write_file
 from qdq_translator.errors import UsageError, UserError
 from tests.fuzz.faults import contents, count_calls, failing_at, killed_at
 
@@ -128,6 +129,63 @@ def test_read_file(tmp_path: Path) -> None:
     for place in ("/dev/zero", tmp_path, "a\0b"):
         with pytest.raises(OSError):
             read_file(Path(place))
+
+
+def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    file, into = OpenFile(tmp_path / "a"), bytearray(3)
+    for offset in (7, 0, 2):
+        file.read_into(memoryview(into), offset)
+        assert into == b"0123456789"[offset : offset + 3]
+    with pytest.raises(EOFError):
+        file.read_into(memoryview(into), 8)
+    number = file._descriptor
+    del file
+    with pytest.raises(OSError):
+        os.fstat(number)
+    for place in ("/dev/zero", tmp_path, tmp_path / "none"):
+        with pytest.raises(OSError):
+            OpenFile(Path(place))
+
+
+def test_a_part_of_a_file_says_that_it_was_changed(tmp_path: Path) -> None:
+    place, into = tmp_path / "a", bytearray(3)
+    place.write_bytes(b"0123456789")
+    part, again = FilePart(place, 2, 3), FilePart(place, 2, 3, lru_cache(1)(OpenFile))
+    again.read_into(memoryview(into))
+    assert part.read() == bytes(into) == b"234"
+    (tmp_path / "b").write_bytes(b"abcdefghij")
+    os.replace(tmp_path / "b", place)
+    again.read_into(memoryview(into), 1)  # the file that is open is still what it was
+    assert into == b"345"
+    with pytest.raises(OSError, match="changed"):
+        part.read()
+
+
+def test_what_is_written_is_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_PERIOD", 0.001)
+    sent, fsync = threading.Event(), os.fsync
+
+    def counted(number: int) -> None:
+        fsync(number)
+        sent.set()
+
+    monkeypatch.setattr(os, "fsync", counted)
+    before = threading.active_count()
+    with open(tmp_path / "a", "wb") as file, disk.on_its_way(file):
+        file.write(b"0123")
+        assert sent.wait(60)
+    assert threading.active_count() == before
+
+    def failing(number: int) -> None:
+        sent.set()
+        raise OSError(5, "the disk is gone")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    sent.clear()
+    said = pytest.raises(OSError, match="the disk is gone")  # which the system does not say again
+    with said, open(tmp_path / "a", "wb") as file, disk.on_its_way(file):
+        assert sent.wait(60)
 
 
 def test_outputs_never_overwrite_inputs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import Builder, chain
-from qdq_translator import qparams, translate, weight_check, weights
+from qdq_translator import disk, io, qparams, translate, weight_check, weights
 from qdq_translator.errors import ModelError, UnsupportedQuantizer
 from qdq_translator.graph import Graph, Node
 from qdq_translator.io import load_model, open_model
@@ -258,6 +258,57 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
     translation = translate(external)
     made = [t for t in translation.graph.initializers.values() if isinstance(t, Weight) and callable(t.values)]
     assert len(made) == 3
+
+
+def test_rows_that_are_made_while_others_are_written(
+    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
+    usual = files(external, tmp_path / "usual")
+    monkeypatch.setattr(weights, "_LARGE", 0)
+    monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
+    assert files(external, tmp_path / "meanwhile") == usual
+    translation, place = translate(external), external.with_name("wide.data")
+    with open(place, "r+b") as file:
+        file.truncate(place.stat().st_size // 2)
+    with pytest.raises(ModelError, match=r"'wide\.data' of tensor"):  # from the thread
+        translation.save(tmp_path / "cut")
+    assert not any((tmp_path / "cut").iterdir())
+
+
+def test_a_file_of_external_data_is_opened_once(
+    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows are read, of whatever weights."""
+    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
+    usual = files(external, tmp_path / "usual")
+    monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
+    times, descriptor = [], disk._descriptor
+
+    def counted(path: Path) -> int:
+        times.append(path.name)
+        return descriptor(path)
+
+    monkeypatch.setattr(disk, "_descriptor", counted)
+    opened = open_model(external)
+    large = [weight for weight in opened.weights.values() if callable(weight.values)]
+    assert sum(1 for weight in large for _ in weight.parts()) > 60
+    assert times == [external.name, "wide.data"]
+    assert files(external, tmp_path / "again") == usual
+
+
+def test_a_file_for_each_tensor(external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More files than stay open."""
+    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
+    usual = files(external, tmp_path / "usual")
+    apart = tmp_path / "apart" / external.name
+    apart.parent.mkdir()
+    onnx.save_model(
+        onnx.load(external), apart, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=64
+    )
+    assert len(list(apart.parent.iterdir())) > 2 * io._OPEN
+    made = files(apart, tmp_path / "made")
+    assert made["wide_noqdq.onnx.data"] == usual["wide_noqdq.onnx.data"]
 
 
 def wide_weights() -> onnx.ModelProto:
