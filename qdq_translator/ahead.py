@@ -9,8 +9,8 @@ from typing import Iterator, Optional, Tuple, TypeVar
 import numpy as np
 
 _Item = TypeVar("_Item")
-_AT_ONCE = 4
-"""Items that are asked for together: to wake a thread costs as much as to make a small one."""
+_AT_ONCE = 16
+"""Items that are asked for together: to wake a thread costs as much as to make one of 64 thousand weights."""
 
 
 def ahead(items: Iterator[_Item]) -> Iterator[_Item]:

@@ -11,7 +11,7 @@ import pytest
 from qdq_translator.ahead import ahead
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 101])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 32, 101])
 def test_the_same_items_in_their_order(count: int) -> None:
     before = threading.active_count()
     makers = set()
@@ -39,7 +39,7 @@ def test_some_are_made_while_one_is_used_and_never_many() -> None:
     taken = ahead(items())
     assert next(taken) == 0 and third.wait(60)  # without anybody asking for it
     most = max(len(made) - number for number in taken)
-    assert most <= 9  # the eight that were asked for, and the one in use
+    assert most <= 33  # those that were asked for twice, and the one in use
 
 
 def test_what_is_raised_on_the_way_is_raised_after_the_items_before_it() -> None:
