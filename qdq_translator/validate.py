@@ -65,7 +65,8 @@ def validate(graph: Graph) -> None:
         if not node.domain or (node.domain, node.op_type) in _AS_IN_ONNX:
             inputs = node.inputs
             # nodes that are alike share their attributes
-            like = (node.op_type, id(node.attributes), tuple(map(bool, inputs)) if "" in inputs else len(inputs))
+            given = tuple(map(bool, inputs)) if "" in inputs else len(inputs)
+            like = (node.op_type, id(node.attributes), given, len(node.outputs))
             if like not in good:
                 _check_node(node, _schema(node.op_type, graph.opset()))
                 good.add(like)
@@ -92,6 +93,8 @@ def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
         versions = _histories().get(node.op_type, [])
         if versions:
             _check_inputs(node, min(v.min_input for v in versions), max(v.max_input for v in versions))
+    if schema is None or len(node.outputs) > schema.max_output:
+        _check_outputs(node)
     for key, attribute in unknown.items():
         kinds = _ever(node.op_type).get(key)
         if kinds and attribute.type not in kinds:
@@ -103,6 +106,15 @@ def _check_inputs(node: Node, least: int, most: int) -> None:
         raise ModelError(
             f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX requires {least} to {most}.",
             _MEND,
+        )
+
+
+def _check_outputs(node: Node) -> None:
+    """As many as any version has: exporters mix versions, as with a BatchNormalization that was trained."""
+    most = max((version.max_output for version in _histories().get(node.op_type, ())), default=len(node.outputs))
+    if len(node.outputs) > most:
+        raise ModelError(
+            f"Node {node.label} ({node.op_type}) has {len(node.outputs)} outputs, and ONNX allows {most}.", _MEND
         )
 
 

@@ -186,6 +186,10 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
         n=np.array([0, 0, 1, 0, 0, 0, 0, 0]),
         k=np.ones((4, 4, 1, 1), np.float32),
     ),
+    "a quantizer with two outputs": lambda: flat(
+        "q, more = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) y = Relu(a)"
+    ),
+    "a Relu with two outputs": lambda: flat(f"{pair('x', 'a')} y, more = Relu(a)"),
     "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
 }
 
@@ -195,6 +199,16 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
 def test_refused(case: str, options: dict[str, Any]) -> None:
     with pytest.raises((ModelError, UnsupportedQuantizer)):
         translate(REFUSED[case](), TranslateOptions(**options))
+
+
+def test_outputs_of_an_older_version() -> None:
+    """A BatchNormalization of opset 7 that was trained has five, and exporters leave four of them in later opsets."""
+    four = np.ones(4, np.float32)
+    made = image(f"{pair('x', 'a')} y, mean, var, saved_mean, saved_var = BatchNormalization(a, k, k, k, k)", k=four)
+    assert translate(made).tensor_scales["x"] == np.float32(0.5)
+    made.graph.node[-1].output.append("one_more")
+    with pytest.raises(ModelError, match="has 6 outputs, and ONNX allows 5"):
+        translate(made)
 
 
 @pytest.mark.parametrize("target", ["gpu", "orin-dla", "xavier-dla"])
@@ -237,6 +251,9 @@ def test_sizes_that_the_file_calls_a_text() -> None:
     assert set(translate(made).tensor_scales) >= {"x", "m"}
 
 
-def test_a_graph_output_that_a_quantizer_cannot_make() -> None:
-    made = flat("a_q, y = QuantizeLinear(x, s, z) a = DequantizeLinear(a_q, s, z)")
-    assert translate(made).tensor_scales == {"x": 0.5}
+def test_a_graph_output_that_is_a_layers_second() -> None:
+    made = model(
+        "net (float[1,4,8,8] x) => (float[a,b,c,d] y, int64[a,b,c,d] i) <int8 z = {0}, float s = {0.5}> "
+        f"{{ {pair('x', 'a')} y, i = MaxPool <kernel_shape = [2, 2]> (a) }}"
+    )
+    assert translate(made).tensor_scales["x"] == np.float32(0.5)
