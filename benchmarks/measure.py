@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Callable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,9 +24,20 @@ class Run:
     cpu: float
 
 
-def least(commands: list[list[str]], repeats: int, before: Callable[[], None] = lambda: None) -> list[Run]:
-    """The least that each command took, the commands in turns after a warm-up: other work on the machine adds, and adds to
-    all alike. before: called before each of them."""
+def least(commands: list[list[str]], repeats: int) -> list[Run]:
+    """The least that each command took: other work on the machine adds, and adds to all alike."""
+    return _in_turns(commands, repeats, min, lambda: None)
+
+
+def middle(commands: list[list[str]], repeats: int, before: Callable[[], None]) -> list[Run]:
+    """The median of what each command took, where what disturbs comes and goes for minutes. before: called before each run."""
+    return _in_turns(commands, repeats, median, before)
+
+
+def _in_turns(
+    commands: list[list[str]], repeats: int, of: Callable[[list[float]], float], before: Callable[[], None]
+) -> list[Run]:
+    """What `of` makes of the runs of each command, all commands in turns after a warm-up; of the peaks the largest."""
 
     def run(argv: list[str]) -> Run:
         before()
@@ -33,7 +45,8 @@ def least(commands: list[list[str]], repeats: int, before: Callable[[], None] = 
 
     rounds = [[run(argv) for argv in commands] for _ in range(repeats + 1)][1:]
     return [
-        Run(min(r.seconds for r in runs), max(r.peak for r in runs), min(r.cpu for r in runs)) for runs in zip(*rounds)
+        Run(of([r.seconds for r in runs]), max(r.peak for r in runs), of([r.cpu for r in runs]))
+        for runs in zip(*rounds)
     ]
 
 

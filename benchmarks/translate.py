@@ -5,7 +5,7 @@ where its weights lie in another file.
     python -m benchmarks.translate --huge     # also 3 GiB of external weights (needs 12 GiB of memory and disk)
 
 Whole processes, import time included: seconds of the processor (user and system), which other work on the machine disturbs
-least; the least of three runs after a warm-up, in turns with the yardstick.
+least; the least of three runs after a warm-up, in turns with the yardstick. Beside a copy of the file: the median.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Sequence
 
 from benchmarks import networks
-from benchmarks.measure import ROOT, least, load_and_save, machine, translate
+from benchmarks.measure import ROOT, least, load_and_save, machine, middle, translate
 
-_UNTIL_FREE = 6
+_UNTIL_SETTLED = 6
 """Seconds after which pages that were freed are at hand for nobody."""
 
 
@@ -101,15 +101,14 @@ def measure(path: Path, repeats: int, other: Sequence[str] = ()) -> Result:
     if other:
         commands.append([*other, f"--input_onnx_models={path}", f"--output_dir={path.parent / 'other'}"])
 
-    def equal() -> None:
-        """Nothing lies where a run writes, and memory is settled: pages that somebody freed just before are at hand for whoever comes
-        next, others a virtual machine has to ask its host for, which takes several times as long as to write them."""
-        if data.exists():
-            (path.parent / "copy").unlink(missing_ok=True)
-            shutil.rmtree(path.parent / "out", ignore_errors=True)
-            time.sleep(_UNTIL_FREE)
+    def settle() -> None:
+        """Nothing lies where a run writes, and no pages that somebody freed just before are at hand for whoever comes next: others
+        a virtual machine has to ask its host for, which takes several times as long as to write them."""
+        (path.parent / "copy").unlink(missing_ok=True)
+        shutil.rmtree(path.parent / "out", ignore_errors=True)
+        time.sleep(_UNTIL_SETTLED)
 
-    ours, yardstick, *rest = least(commands, repeats, equal)
+    ours, yardstick, *rest = middle(commands, repeats, settle) if data.exists() else least(commands, repeats)
     return Result(
         path.stem,
         nodes(path),
