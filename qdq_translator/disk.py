@@ -134,16 +134,18 @@ class FilePart:
         _check_holds(status, offset + length)
 
     def read(self) -> bytes:
-        data = bytearray(self._length)
-        self.read_into(memoryview(data))
-        return bytes(data)
+        self._file()
+        return read_file(self._path, self._offset, self._length)
 
     def read_into(self, buffer: memoryview, skipped: int = 0) -> None:
         """As many bytes as the buffer holds, behind the first `skipped`."""
+        self._file().read_into(buffer, self._offset + skipped)
+
+    def _file(self) -> OpenFile:
         file = self._reopened(self._path)
         if file.seen() != self._status:
             raise OSError(errno.ESTALE, "it was changed while the model was being translated")
-        file.read_into(buffer, self._offset + skipped)
+        return file
 
 
 @contextlib.contextmanager

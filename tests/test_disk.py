@@ -131,7 +131,12 @@ def test_read_file(tmp_path: Path) -> None:
             read_file(Path(place))
 
 
-def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("windows", [False, True])
+def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(
+    windows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if windows:
+        monkeypatch.delattr(os, "preadv", raising=False)
     (tmp_path / "a").write_bytes(b"0123456789")
     file, into = OpenFile(tmp_path / "a"), bytearray(3)
     for offset in (7, 0, 2):

@@ -291,9 +291,10 @@ def test_a_file_of_external_data_is_opened_once(
 
     monkeypatch.setattr(disk, "_descriptor", counted)
     opened = open_model(external)
+    times.clear()
     large = [weight for weight in opened.weights.values() if callable(weight.values)]
     assert sum(1 for weight in large for _ in weight.parts()) > 60
-    assert times == [external.name, "wide.data"]
+    assert times == ["wide.data"]
     assert files(external, tmp_path / "again") == usual
 
 
