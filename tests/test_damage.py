@@ -84,6 +84,15 @@ REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
     ),
 }
 DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "a Slice behind a Pad that has the attribute of a window": lambda: image(
+        f"{pair('x', 'a')} p = Pad(a, n) y = Slice <pads = 0.0> (p, k, k)",
+        n=np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+        k=np.ones((4, 4, 3, 3), np.float32),
+    ),
+    "a Resize whose factors are a column": lambda: image(
+        f'{pair("x", "a")} r = Resize <mode = "cubic"> (a, , f) y = Relu(r)',
+        f=np.array([[1], [1], [2], [2]], np.float32),
+    ),
     "codes that were cast": lambda: flat(
         f"{pair('x', 'a')} c = Cast <to = 2> (k) w = DequantizeLinear(c, s, z) y = MatMul(a, w)",
         k=np.ones((8, 8), np.int8),

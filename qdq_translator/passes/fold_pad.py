@@ -32,7 +32,9 @@ def fold_pads(graph: Graph, scales: ScaleTable) -> None:
 
 def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
     source, padded = pad.inputs[0], pad.outputs[0]
-    if reader.inputs[0] != padded or reader.inputs.count(padded) > 1:
+    if not reader.is_op("Conv", "AveragePool", "MaxPool") or reader.inputs[0] != padded:
+        return False
+    if reader.inputs.count(padded) > 1:
         return False
     if scales.observed(padded) and (padded not in scales or scales.value(padded) != scales.value(source)):
         return False
@@ -46,9 +48,7 @@ def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
         return value == 0
     if reader.is_op("AveragePool"):
         return value == 0 and (operators.counts_padding(reader) or not any(window.pads))
-    if reader.is_op("MaxPool") and value is not None:
-        return value <= _LOWEST or (value == 0 and is_non_negative(graph, source))
-    return False
+    return value is not None and (value <= _LOWEST or (value == 0 and is_non_negative(graph, source)))
 
 
 def _window(graph: Graph, reader: Node) -> Optional[operators.Window]:

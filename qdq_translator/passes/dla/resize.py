@@ -65,9 +65,9 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
         return "it is smoothed (antialias)"
     scales = rewriter.graph.array(node.input(2))
     ratios = [made / size for size, made in zip(before[2:], after[2:])]
-    if scales is not None and scales.size == 4:
+    if scales is not None and scales.shape == (4,):
         ratios = [float(ratio) for ratio in scales[2:]]
-    if before[:2] != after[:2] or (scales is not None and scales.size == 4 and any(scales[:2] != 1)):
+    if before[:2] != after[:2] or (scales is not None and scales.shape == (4,) and any(scales[:2] != 1)):
         return "it resizes other axes than H and W"
     mode, coordinates = operators.mode(node), operators.resize_coordinates(node, rewriter.graph.opset())
     factors = (after[2] // before[2], after[3] // before[3])
