@@ -3,18 +3,23 @@
 1. alpha and beta are multiplied into constant weights and biases; the codes of a weight stay (rule W1: the scale of every
    channel takes the factor).
 2. `Gemm(x, w, b)` -> `Add(Gemm(x, w), b')`, b' of shape [1, N]: the parser makes the same two layers, but with a tensor
-   before the bias that has no name of the model's, and a broadcast of the bias.
+   before the bias that has no name of the model's, and a broadcast of the bias. Below opset 11, where a Gemm has to have a
+   bias, the product is a MatMul.
 
 The tensor before a bias gets `(amax of the output + max|b|) / 127` where the product's input and output have a scale; so
 it does where the model itself has Gemm or MatMul and the Add of a constant, which exporters quantize as one layer.
 Not: below opset 7, which broadcasts otherwise; factors of operands that are not constant; a bias of lower rank that is
-not constant; a factor of 0; integers.
+not constant; a factor of 0; integers; below opset 11 the second where a factor or a transposed operand stays.
 """
 
 from __future__ import annotations
 
+from typing import Optional
+
+import numpy as np
+
 from qdq_translator.graph import Node
-from qdq_translator.operators import coefficients
+from qdq_translator.operators import coefficients, transposed
 from qdq_translator.passes.editor import Editor
 
 _NOTE = "range of the output and of the bias"
@@ -53,17 +58,32 @@ def _split(editor: Editor, node: Node) -> bool:
     rank = len(editor.graph.initializers[bias].dims) if constant else editor.rank(bias)
     if rank is None or (rank < 2 and not constant) or editor.dtype(bias if constant else target) is None:
         return False
+    before = editor.tensor(f"{target}_before_bias")
+    product = _product(editor, node, before)
+    if product is None:
+        return False
     if rank < 2:
         bias = editor.weight(node, 2, "", lambda values: values.reshape(1, -1))
-    before = editor.tensor(f"{target}_before_bias")
-    attributes = {key: value for key, value in node.attributes.items() if key != "beta"}
-    product = Node("Gemm", node.inputs[:2], [before], node.name, attributes=attributes)
     total = Node("Add", [before, bias], [target], editor.node(f"{node.name}_bias"))
     editor.replace("F8", node, [product, total])
     if not constant:
         needs = [name for name in node.inputs[:2] if name not in editor.graph.initializers]
         editor.derive("F8", before, target, product, more=[bias], needs=needs, note=_NOTE)
     return True
+
+
+def _product(editor: Editor, node: Node, output: str) -> Optional[Node]:
+    if editor.graph.opset() >= 11:
+        attributes = {key: value for key, value in node.attributes.items() if key != "beta"}
+        return Node("Gemm", node.inputs[:2], [output], node.name, attributes=attributes)
+    first, second = node.inputs[:2]
+    if coefficients(node)[0] != 1 or transposed(node, 0):
+        return None
+    if transposed(node, 1):
+        if editor.dtype(second) is None or second not in editor.graph.initializers:
+            return None
+        second = editor.weight(node, 1, "", np.transpose)
+    return Node("MatMul", [first, second], [output], node.name)
 
 
 def _scale_before_bias(editor: Editor, node: Node) -> None:
