@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.errors import ModelError, UnsupportedQuantizer, UserError
+from tests.fuzz.campaign import OPTIONS
+from tests.fuzz.mutate import seeds
 from tests.small_models import model, pair
 
 FLAT = "net (float[1,8] x) => (float[a,b] y) <int8 z = {0}, float s = {0.5}>"
@@ -266,3 +268,26 @@ def test_a_graph_output_that_is_a_layers_second() -> None:
         f"{{ {pair('x', 'a')} y, i = MaxPool <kernel_shape = [2, 2]> (a) }}"
     )
     assert translate(made).tensor_scales["x"] == np.float32(0.5)
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 13, 15, 18, 21])
+def test_what_is_written_is_onnx_in_every_opset(version: int) -> None:
+    """ONNX's checker takes what is made of each small model of the campaigns that it takes."""
+    taken = 0
+    for name, seed in seeds():
+        made = onnx.ModelProto()
+        made.CopyFrom(seed)
+        next(entry for entry in made.opset_import if not entry.domain).version = version
+        try:
+            onnx.checker.check_model(made)
+        except onnx.checker.ValidationError:
+            continue
+        for options in OPTIONS:
+            try:
+                translation = translate(made, TranslateOptions(**options))
+            except UserError:
+                continue
+            onnx.checker.check_model(translation.model)
+            assert translation.tensor_scales, name
+            taken += 1
+    assert taken >= 16
