@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from qdq_translator.ahead import ahead
 from qdq_translator.qparams import row_blocks
 
 ELEMENTS: dict[int, np.dtype] = {
@@ -105,8 +104,11 @@ class Weight:
     def raw(self) -> Iterator[memoryview]:
         """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Whoever takes all of them need not make
         them again for the checksum. Of a large weight those to come are made meanwhile."""
-        large = self.by_rows and callable(self._values) and self.ByteSize() >= _LARGE
-        return ahead(self._raw_parts()) if large else self._raw_parts()
+        if not self.by_rows or not callable(self._values) or self.ByteSize() < _LARGE:
+            return self._raw_parts()
+        from qdq_translator.ahead import ahead  # which most networks do without
+
+        return ahead(self._raw_parts())
 
     def _raw_parts(self) -> Iterator[memoryview]:
         checksum = 0

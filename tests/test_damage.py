@@ -84,6 +84,10 @@ REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
     "an attribute of another type than in any version": lambda: attribute(
         image(f"{pair('x', 'a')} y = ReduceMean(a)", 18), "axes", 7
     ),
+    "a quantizer with two outputs": lambda: flat(
+        "q, more = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) y = Relu(a)"
+    ),
+    "a Relu with two outputs": lambda: flat(f"{pair('x', 'a')} y, more = Relu(a)"),
 }
 DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
     "a Slice behind a Pad that has the attribute of a window": lambda: image(
@@ -197,10 +201,6 @@ DECIDED: dict[str, Callable[[], onnx.ModelProto]] = {
         n=np.array([0, 0, 1, 0, 0, 0, 0, 0]),
         k=np.ones((4, 4, 1, 1), np.float32),
     ),
-    "a quantizer with two outputs": lambda: flat(
-        "q, more = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) y = Relu(a)"
-    ),
-    "a Relu with two outputs": lambda: flat(f"{pair('x', 'a')} y, more = Relu(a)"),
     "a limit of Clip that is none": lambda: flat(BETWEEN.format("Clip(q, k)"), k=np.zeros(0, np.int8)),
 }
 

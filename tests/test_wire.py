@@ -260,11 +260,16 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
     assert len(made) == 3
 
 
-def test_rows_that_are_made_while_others_are_written(
-    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def usual(external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What is made of `external` where no codes stay, as none do from now on."""
     monkeypatch.setattr(strip, "_KEPT_CODES", 0)
-    usual = files(external, tmp_path / "usual")
+    return files(external, tmp_path / "usual")
+
+
+def test_rows_that_are_made_while_others_are_written(
+    external: Path, usual: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(weights, "_LARGE", 0)
     monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
     assert files(external, tmp_path / "meanwhile") == usual
@@ -277,11 +282,9 @@ def test_rows_that_are_made_while_others_are_written(
 
 
 def test_a_file_of_external_data_is_opened_once(
-    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    external: Path, usual: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows are read, of whatever weights."""
-    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
-    usual = files(external, tmp_path / "usual")
     monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
     times, descriptor = [], disk._descriptor
 
@@ -298,10 +301,8 @@ def test_a_file_of_external_data_is_opened_once(
     assert files(external, tmp_path / "again") == usual
 
 
-def test_a_file_for_each_tensor(external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_for_each_tensor(external: Path, usual: dict[str, bytes], tmp_path: Path) -> None:
     """More files than stay open."""
-    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
-    usual = files(external, tmp_path / "usual")
     apart = tmp_path / "apart" / external.name
     apart.parent.mkdir()
     onnx.save_model(
