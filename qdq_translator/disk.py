@@ -14,6 +14,7 @@ import shutil
 import stat
 import tempfile
 import time
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Callable, Iterable, Iterator, Optional, Tuple
 
@@ -29,8 +30,6 @@ _KEPT = ".earlier"
 """Inside a scratch folder: what stood where the new files go."""
 _PATIENCE = 10.0
 """Seconds to wait for another run that is just placing its files; then we go on without the lock."""
-_PERIOD = 0.25
-"""Seconds after which what was written is sent to the disk."""
 _DAY = 24 * 3600.0
 
 
@@ -66,16 +65,6 @@ def _descriptor(path: Path) -> int:
     return descriptor
 
 
-def fill(file: BinaryIO, buffer: memoryview) -> None:
-    """Reads until `buffer`, which is bytes, is full. Raises EOFError where the file ends before."""
-    filled = 0
-    while filled < len(buffer):
-        count = file.readinto(buffer[filled:])  # type: ignore[attr-defined]
-        if not count:
-            raise EOFError
-        filled += count
-
-
 def _check_holds(status: os.stat_result, size: int) -> None:
     """Raises OSError for what is no regular file, EOFError for one below `size` bytes."""
     if stat.S_ISDIR(status.st_mode):
@@ -94,32 +83,27 @@ def _seen(status: os.stat_result) -> _Seen:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class OpenFile:
-    """A regular file, open as long as somebody has this. Raises what `opened` raises."""
+class OpenFile(FileIO):
+    """A regular file, open as long as somebody has this; for one thread. Raises what `opened` raises."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._descriptor = path, -1
-        self._descriptor = _descriptor(path)
+        super().__init__(_descriptor(path))
 
     def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        self.close()
 
-    def seen(self) -> _Seen:
-        return _seen(os.fstat(self._descriptor))
+    @property
+    def status(self) -> os.stat_result:
+        return os.fstat(self.fileno())
 
-    def read_into(self, buffer: memoryview, offset: int) -> None:
+    def read_into(self, buffer: memoryview, offset: int = 0) -> None:
         """Fills `buffer`, which is bytes, from there on. Raises EOFError where the file ends before."""
-        if not hasattr(os, "preadv"):  # Windows, where a file has one position for all threads
-            with opened(self._path) as file:
-                file.seek(offset)
-                fill(file, buffer)
-            return
+        self.seek(offset)
         while buffer:
-            count = os.preadv(self._descriptor, [buffer], offset)
+            count = self.readinto(buffer)
             if not count:
                 raise EOFError
-            buffer, offset = buffer[count:], offset + count
+            buffer = buffer[count:]
 
 
 class FilePart:
@@ -143,36 +127,9 @@ class FilePart:
 
     def _file(self) -> OpenFile:
         file = self._reopened(self._path)
-        if file.seen() != self._status:
+        if _seen(file.status) != self._status:
             raise OSError(errno.ESTALE, "it was changed while the model was being translated")
         return file
-
-
-@contextlib.contextmanager
-def on_its_way(file: BinaryIO) -> Iterator[None]:
-    """What is written to `file` meanwhile leaves for the disk as it comes: at the end, when the set is placed, all of it would have to
-    be waited for. Raises OSError where the disk does not take it."""
-    import threading  # which --help does without
-
-    done = threading.Event()
-    failed: list[OSError] = []
-
-    def send() -> None:
-        try:
-            while not done.wait(_PERIOD):
-                os.fsync(file.fileno())
-        except OSError as error:  # the system says so only once
-            failed.append(error)
-
-    sender = threading.Thread(target=send, daemon=True)
-    sender.start()
-    try:
-        yield
-    finally:
-        done.set()
-        sender.join()
-    if failed:
-        raise failed[0]
 
 
 def read_text(path: Path, hint: str) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import math
-import os
 import threading
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
@@ -16,7 +15,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.disk import FilePart, OpenFile, fill, on_its_way, opened
+from qdq_translator.direct import direct_file
+from qdq_translator.disk import FilePart, OpenFile
 from qdq_translator.errors import ModelError
 from qdq_translator.graph import Graph, serialized
 from qdq_translator.records import record
@@ -27,8 +27,6 @@ from qdq_translator.wire import LARGE, cut_weights, tag_of, text_field, varint
 PROTOBUF_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
 _ALIGNMENT = 4096
-_BUFFER = 2**18
-"""Bytes that are written at once: a system call for each of thousands of small weights costs more than their copy."""
 _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
 _HASHED_BESIDE = 2**22
@@ -131,9 +129,9 @@ def _read(path: Path) -> memoryview:
     if path.is_dir():
         raise ModelError(f"{path} is a folder.", "Name the .onnx file inside it.")
     try:
-        with opened(path) as file:
-            data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
-            fill(file, data.data)
+        file = OpenFile(path)
+        data = np.empty(file.status.st_size, np.uint8)
+        file.read_into(data.data)
     except EOFError as error:
         raise ModelError(f"{path} was cut while it was read.", "Translate it again.") from error
     except OSError as error:
@@ -365,15 +363,15 @@ def write_graph(
 
     heads, length = _heads(tensors)
     total = len(body) + length
-    with open(path, "wb", _BUFFER) as file:
+    with direct_file(path) as file:
         file.write(front(metadata or {}))
         file.write(_GRAPH_TAG + varint(total) + body)
         for tensor, head in zip(tensors, heads):
             file.write(head)
             if isinstance(tensor, Weight):
                 file.writelines(tensor.raw())
-        if seal is not None:
-            file.seek(0)
+    if seal is not None:
+        with open(path, "r+b") as file:
             file.write(front(seal()))
 
 
@@ -412,13 +410,13 @@ _RAW_DATA_TAG = tag_of(onnx.TensorProto, "raw_data")
 def _write_data(tensors: list[Initializer], path: Path, location: str) -> list[Initializer]:
     """Writes the bytes of all but small tensors to `path`; returns tensors that point there."""
     pointers: list[Initializer] = []
-    with open(path, "wb") as file, on_its_way(file):
+    with direct_file(path) as file:
         for tensor in tensors:
             length = tensor.ByteSize() if isinstance(tensor, Weight) else len(tensor.raw_data)
             if length < _SMALL:
                 pointers.append(tensor)
                 continue
-            file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
+            file.write(bytes(-file.tell() % _ALIGNMENT))
             pointer = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             pointer.data_location = TensorProto.EXTERNAL
             for key, value in (("location", location), ("offset", file.tell()), ("length", length)):

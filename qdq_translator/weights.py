@@ -32,8 +32,6 @@ ELEMENTS: dict[int, np.dtype] = {
 """ONNX's element types whose raw data are NumPy's, byte for byte."""
 MADE_LATER = 2**14
 """Elements from which on an array is not worth its memory, if it can be made again."""
-_LARGE = 2**24
-"""Bytes from which on a weight's next rows are made while some are written."""
 ALL = slice(None)
 Maker = Callable[[slice], np.ndarray]
 """Makes some rows of an array anew, a slice of the first axis or `ALL`."""
@@ -103,14 +101,7 @@ class Weight:
 
     def raw(self) -> Iterator[memoryview]:
         """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Whoever takes all of them need not make
-        them again for the checksum. Of a large weight those to come are made meanwhile."""
-        if not self.by_rows or not callable(self._values) or self.ByteSize() < _LARGE:
-            return self._raw_parts()
-        from qdq_translator.ahead import ahead  # which most networks do without
-
-        return ahead(self._raw_parts())
-
-    def _raw_parts(self) -> Iterator[memoryview]:
+        them again for the checksum."""
         checksum = 0
         for _, part in self.parts():
             data = _raw(part, self.dtype)

@@ -131,12 +131,7 @@ def test_read_file(tmp_path: Path) -> None:
             read_file(Path(place))
 
 
-@pytest.mark.parametrize("windows", [False, True])
-def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(
-    windows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if windows:
-        monkeypatch.delattr(os, "preadv", raising=False)
+def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
     file, into = OpenFile(tmp_path / "a"), bytearray(3)
     for offset in (7, 0, 2):
@@ -144,7 +139,7 @@ def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(
         assert into == b"0123456789"[offset : offset + 3]
     with pytest.raises(EOFError):
         file.read_into(memoryview(into), 8)
-    number = file._descriptor
+    number = file.fileno()
     del file
     with pytest.raises(OSError):
         os.fstat(number)
@@ -165,32 +160,6 @@ def test_a_part_of_a_file_says_that_it_was_changed(tmp_path: Path) -> None:
     assert into == b"345"
     with pytest.raises(OSError, match="changed"):
         part.read()
-
-
-def test_what_is_written_is_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_PERIOD", 0.001)
-    sent, fsync = threading.Event(), os.fsync
-
-    def counted(number: int) -> None:
-        fsync(number)
-        sent.set()
-
-    monkeypatch.setattr(os, "fsync", counted)
-    before = threading.active_count()
-    with open(tmp_path / "a", "wb") as file, disk.on_its_way(file):
-        file.write(b"0123")
-        assert sent.wait(60)
-    assert threading.active_count() == before
-
-    def failing(number: int) -> None:
-        sent.set()
-        raise OSError(5, "the disk is gone")
-
-    monkeypatch.setattr(os, "fsync", failing)
-    sent.clear()
-    said = pytest.raises(OSError, match="the disk is gone")  # which the system does not say again
-    with said, open(tmp_path / "a", "wb") as file, disk.on_its_way(file):
-        assert sent.wait(60)
 
 
 def test_outputs_never_overwrite_inputs(tmp_path: Path) -> None:

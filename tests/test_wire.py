@@ -267,16 +267,14 @@ def usual(external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
     return files(external, tmp_path / "usual")
 
 
-def test_rows_that_are_made_while_others_are_written(
-    external: Path, usual: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_data_file_that_is_cut_before_its_weights_are_written(
+    external: Path, usual: dict[str, bytes], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(weights, "_LARGE", 0)
-    monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
-    assert files(external, tmp_path / "meanwhile") == usual
+    assert usual
     translation, place = translate(external), external.with_name("wide.data")
     with open(place, "r+b") as file:
         file.truncate(place.stat().st_size // 2)
-    with pytest.raises(ModelError, match=r"'wide\.data' of tensor"):  # from the thread
+    with pytest.raises(ModelError, match=r"'wide\.data' of tensor"):
         translation.save(tmp_path / "cut")
     assert not any((tmp_path / "cut").iterdir())
 

@@ -23,7 +23,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.errors import UserError
 from qdq_translator.translator import Translation
 
-CALLS = ("replace", "rename", "link", "fsync", "mkdir", "rmdir", "unlink", "remove", "open")
+CALLS = ("replace", "rename", "link", "fsync", "mkdir", "rmdir", "unlink", "remove", "open", "write")
 KILLED = 137
 
 
@@ -57,10 +57,10 @@ def injected(tick: Callable[[], None]) -> Iterator[None]:
         return call
 
     def opening(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if "w" not in mode or "b" not in mode:
+        if mode not in ("wb", "r+b"):
             return opened(file, mode, *args, **kwargs)
         tick()
-        made = _File(file, "w")
+        made = _File(file, mode)
         made.tick = tick
         return made
 
