@@ -21,7 +21,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _DIRECT = getattr(os, "O_DIRECT", 0)  # on Linux
-_PIECE = 2**22
+_PIECE = 2**20
 """Bytes that leave at once: a multiple of any disk's block."""
 _BUFFER = 2**18
 """Bytes that are collected before: what thousands of small weights cost should be their copy."""
@@ -32,9 +32,7 @@ def direct_file(path: Path) -> BinaryIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags | _DIRECT, 0o666)
-    except OSError as error:
-        if error.errno != errno.EINVAL or not _DIRECT:
-            raise
+    except OSError:  # of the file system, or of what was asked for
         descriptor = os.open(path, flags, 0o666)
     return io.BufferedWriter(_Direct(descriptor), _BUFFER)
 

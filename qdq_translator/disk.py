@@ -16,7 +16,7 @@ import tempfile
 import time
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Callable, Iterable, Iterator, Optional, Tuple
+from typing import BinaryIO, Callable, Iterable, Iterator, Optional, Sequence, Tuple
 
 from qdq_translator.errors import UsageError, UserError
 
@@ -30,6 +30,8 @@ _KEPT = ".earlier"
 """Inside a scratch folder: what stood where the new files go."""
 _PATIENCE = 10.0
 """Seconds to wait for another run that is just placing its files; then we go on without the lock."""
+_POLLED = 0.002
+"""Seconds after which a lock is tried again: placing a set takes less."""
 _DAY = 24 * 3600.0
 
 
@@ -202,8 +204,9 @@ def appear_together(folder: Path) -> Iterator[Path]:
             raise UserError(f"The folder {folder} cannot be written: {error.strerror}.", "Choose another.") from error
         try:
             yield scratch
+            written = _on_disk(scratch)  # while others may place their files
             with _locked(folder):
-                _place(scratch, folder)
+                _place(written, scratch / _KEPT, folder)
         except OSError as error:
             raise UserError(
                 f"Writing to {folder} failed: {error.strerror or error}.",
@@ -234,15 +237,20 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _place(scratch: Path, folder: Path) -> None:
-    """Moves every file of `scratch` to `folder`; on an error those that were moved are put back."""
+def _on_disk(scratch: Path) -> list[Path]:
+    """What was written to `scratch`, when it would outlast the machine."""
     written = sorted(scratch.iterdir())
+    for path in written:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    return written
+
+
+def _place(written: Sequence[Path], kept: Path, folder: Path) -> None:
+    """Moves those files to `folder`; on an error those that were moved are put back. kept: place for what stood there."""
     for path in written:
         if (folder / path.name).is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{folder / path.name} is a folder")
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-    kept = scratch / _KEPT
     kept.mkdir()
     moved: list[Path] = []
     try:
@@ -257,7 +265,7 @@ def _place(scratch: Path, folder: Path) -> None:
             with contextlib.suppress(OSError):
                 if os.path.lexists(kept / target.name):
                     os.replace(kept / target.name, target)
-                elif not os.path.lexists(scratch / target.name):
+                elif not os.path.lexists(kept.parent / target.name):
                     os.unlink(target)
         raise
 
@@ -309,7 +317,7 @@ def _locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > patient_until:
                     break
-                time.sleep(0.02)
+                time.sleep(_POLLED)
             except OSError:  # a file system without locks
                 break
         yield
