@@ -238,7 +238,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def _on_disk(scratch: Path) -> list[Path]:
-    """What was written to `scratch`, when it would outlast the machine."""
+    """The files of `scratch`, once a power cut would leave them whole."""
     written = sorted(scratch.iterdir())
     for path in written:
         with open(path, "rb") as file:
