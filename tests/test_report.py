@@ -181,6 +181,18 @@ def test_command_draws_from_the_file_alone(tmp_path: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out) == json.loads((out / "small_report.json").read_text(encoding="utf-8"))
 
 
+def test_an_example_that_the_file_does_not_describe_is_left_out(
+    dla_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    causes, groups = dla_report["root_causes"]["causes"], dla_report["root_causes"]["groups"]
+    others = [cause for cause in causes if cause["tensor"] != groups[0]["tensors"][0]]
+    for found in (causes, others):
+        print_report({**dla_report, "root_causes": {**dla_report["root_causes"], "causes": found}}, everything=False)
+        drawn = " ".join(capsys.readouterr().out.split())
+        assert (groups[0]["tensors"][0] in drawn) == (found is causes)
+        assert f"{len(found)} tensor" in drawn
+
+
 def test_unknown_schema_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_translate(["-i", small(tmp_path), "-o", str(tmp_path)]) == 0
     path = tmp_path / "small_report.json"

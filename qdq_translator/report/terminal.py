@@ -127,7 +127,8 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
         console.print(f"  ms: {report['cost']['what']}", style="dim")
     # without --all one example a group: the tensor that gains most
     by_tensor = {cause["tensor"]: cause for cause in causes}
-    shown = causes if everything else [by_tensor[group["tensors"][0]] for group in groups[:4]]
+    firsts = [tensor for group in groups[:4] for tensor in group["tensors"][:1] if tensor in by_tensor]
+    shown = causes if everything else [by_tensor[tensor] for tensor in firsts]
     for cause in shown:
         console.print(indented(f"{escape(cause['sentence'])} [dim]Cure: {escape(cause['cure'])}.[/dim]"))
     if len(causes) > len(shown):
