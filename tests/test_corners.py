@@ -59,10 +59,13 @@ def test_q9_looks_back_through_64_tensors(length: int, known: bool) -> None:
         ("o = Clip (x, zero)", True),
         ("o = ReduceSum (r)", True),
         ("n = Neg (r)\no = Abs (n)", True),
+        ("o = Pad (r, side, half)", True),
+        ("o = Pad (r, side, below)", False),
     ],
 )
 def test_q9_what_cannot_be_negative(body: str, expected: bool) -> None:
     arrays = {"k": np.float32(2), "m": np.float32(-1), "k2": np.ones((1, 2), np.float32), "zero": np.float32(0)}
+    arrays.update(side=np.array([0, 0, 0, 1]), half=np.float32(0.5), below=np.float32(-0.5))
     used = {name: values for name, values in arrays.items() if name in body}
     graph = Graph.from_model(model(f"g (float[2, 2] x) => (float[a, b] o) {{ r = Relu (x)\n{body} }}", **used))
     assert is_non_negative(graph, "o") is expected
@@ -321,6 +324,13 @@ def test_f8_blocks_of_any_size(op: str, block: int) -> None:
         model(f"{text} o = {op} <blocksize = {block}> (i)\ny = Abs (o) }}", **S), platform="jetpack-6.2"
     )
     assert ops(made) == ["Reshape", "Transpose", "Reshape", "Abs"]
+
+
+@pytest.mark.parametrize("shape", ["1, 2, 4, 5", "1, 2, 5, 4"])
+def test_f8_blocks_that_do_not_fill_a_side(shape: str) -> None:
+    """No Reshape would hold them."""
+    text = f"g (float[{shape}] x) => (float[a, b, c, d] y) {{ {pair('x', 'i')} o = SpaceToDepth <blocksize = 2> (i)\ny = Abs (o) }}"
+    assert ops(translated(model(text, **S))) == ["SpaceToDepth", "Abs"]
 
 
 @pytest.mark.parametrize("opset", [17, 18])
