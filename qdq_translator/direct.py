@@ -12,8 +12,10 @@ import mmap
 import os
 import threading
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, BinaryIO, Optional
+from typing import TYPE_CHECKING, Any, BinaryIO, Optional
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 try:
     import fcntl
@@ -44,8 +46,6 @@ class _Direct(io.RawIOBase):
         self._descriptor = descriptor
         self._piece = mmap.mmap(-1, _PIECE)  # where pages begin, as the system demands
         self._filled = self._sent = 0
-        self._full: SimpleQueue[Optional[mmap.mmap]] = SimpleQueue()
-        self._empty: SimpleQueue[mmap.mmap] = SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._failed: Optional[OSError] = None
 
@@ -83,13 +83,20 @@ class _Direct(io.RawIOBase):
 
     def _send(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write_pieces, daemon=True)
-            self._thread.start()
-            self._empty.put(mmap.mmap(-1, _PIECE))
+            self._start()
         self._full.put(self._piece)
         self._piece = self._empty.get()
         self._sent, self._filled = self._sent + _PIECE, 0
         self._check()
+
+    def _start(self) -> None:
+        from queue import SimpleQueue  # which small networks do without
+
+        self._full: SimpleQueue[Optional[mmap.mmap]] = SimpleQueue()
+        self._empty: SimpleQueue[mmap.mmap] = SimpleQueue()
+        self._empty.put(mmap.mmap(-1, _PIECE))
+        self._thread = threading.Thread(target=self._write_pieces, daemon=True)
+        self._thread.start()
 
     def _check(self) -> None:
         if self._failed:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Callable, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, Optional, Sequence, Tuple
 
 from qdq_translator.errors import UsageError, UserError
 
@@ -36,25 +36,15 @@ _DAY = 24 * 3600.0
 
 
 def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
-    """Bytes of a regular file, all to its end without `length`. Raises what `opened` raises, EOFError where it is too short."""
-    with opened(path) as file:
+    """Bytes of a regular file, all to its end without `length`. Raises what `OpenFile` raises, EOFError where it is too short."""
+    with open(_descriptor(path), "rb") as file:
         _check_holds(os.fstat(file.fileno()), offset + (length or 0))
         file.seek(offset)
         return file.read() if length is None else file.read(length)
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """A regular file, to read from.
-
-    Raises OSError for anything else (a device, a FIFO or a socket would be read for ever).
-    """
-    with open(_descriptor(path), "rb") as file:
-        yield file
-
-
 def _descriptor(path: Path) -> int:
-    """The same, as a number that the system knows."""
+    """A regular file that is open to read from. Raises OSError for anything else (a device, a FIFO or a socket would be read for ever)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # NUL in the name
@@ -86,7 +76,7 @@ def _seen(status: os.stat_result) -> _Seen:
 
 
 class OpenFile(FileIO):
-    """A regular file, open as long as somebody has this; for one thread. Raises what `opened` raises."""
+    """A regular file, open as long as somebody has this; for one thread. Raises OSError for what is no regular file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_descriptor(path))
@@ -252,20 +242,20 @@ def _place(written: Sequence[Path], kept: Path, folder: Path) -> None:
         if (folder / path.name).is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{folder / path.name} is a folder")
     kept.mkdir()
-    moved: list[Path] = []
+    moved: list[tuple[Path, Path]] = []
     try:
         for path in written:
             target = folder / path.name
             if os.path.lexists(target):
                 _keep(target, kept / path.name)
-            moved.append(target)
+            moved.append((path, target))
             os.replace(path, target)
     except BaseException:
-        for target in moved:
+        for path, target in moved:
             with contextlib.suppress(OSError):
                 if os.path.lexists(kept / target.name):
                     os.replace(kept / target.name, target)
-                elif not os.path.lexists(kept.parent / target.name):
+                elif not os.path.lexists(path):
                     os.unlink(target)
         raise
 
