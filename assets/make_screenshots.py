@@ -21,7 +21,7 @@ import onnx  # noqa: E402
 
 from benchmarks.networks import Builder, residual  # noqa: E402
 from qdq_translator import TranslateOptions, translate  # noqa: E402
-from qdq_translator.report.html import write_page  # noqa: E402
+from qdq_translator.output.report.html import write_page  # noqa: E402
 
 WIDTH, HEIGHT = 1440, 1000
 

@@ -24,13 +24,13 @@ import onnxruntime
 from benchmarks import measure, networks
 from benchmarks.verify import best
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.calibration.observe import observe
-from qdq_translator.errors import UserError
-from qdq_translator.graph import Graph
-from qdq_translator.progress import silent
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.progress import silent
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.implicit import hold
 from qdq_translator.simulate.inputs import InputSpec, input_specs, load_samples
-from qdq_translator.types import TensorTypes
 
 TIMED = ("mobilenet_v2", "resnet50")
 COUNTS = (100, 1_000, 10_000)

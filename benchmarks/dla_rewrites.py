@@ -26,17 +26,17 @@ import onnx
 from benchmarks.full_networks import NETWORKS
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.cost.summary import headline
-from qdq_translator.errors import UserError
-from qdq_translator.parts import tail, tail_begins
+from qdq_translator.core.errors import UserError
 from qdq_translator.passes.dla import BY_LIMIT, NO_REWRITE, RULES
 from qdq_translator.passes.no_ops import NO_OPS
+from qdq_translator.planning.cost_summary import headline
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session
 from qdq_translator.targets.dla.limits import GPU, LIMITS
 from qdq_translator.targets.dla.verdicts import Verdict
-from qdq_translator.translator import Translation
+from qdq_translator.workflows.parts import tail, tail_begins
+from qdq_translator.workflows.translator import Translation
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "dla_rewrites.md"
 OPTIONS = TranslateOptions(

@@ -31,8 +31,10 @@ _PROFILE = """
 import collections, json, sys, time
 import onnx
 start = time.process_time()
-from qdq_translator import emit, pipeline, translator
-from qdq_translator.emit import write
+from qdq_translator.output import emit
+from qdq_translator.passes import pipeline
+from qdq_translator.workflows import translator
+from qdq_translator.output.emit import write
 imported = time.process_time() - start
 parts = collections.Counter()
 open_parts = []

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.measure import machine
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.report.html import write_page
+from qdq_translator.output.report.html import write_page
 
 REPEATS = 5
 _USABLE = """

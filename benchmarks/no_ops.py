@@ -18,8 +18,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.dla_rewrites import PAGE, page
-from qdq_translator import TranslateOptions, Translation, pipeline, translate
-from qdq_translator.errors import UserError
+from qdq_translator import TranslateOptions, Translation, translate
+from qdq_translator.core.errors import UserError
+from qdq_translator.passes import pipeline
 
 OPTIONS = TranslateOptions(target="orin-dla", platform="jetpack-6.2", asymmetric="widen")
 WITH_CASTS = ("mobilenet_v2__nvpq13", "yolov5n__nvpq13")

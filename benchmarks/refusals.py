@@ -17,7 +17,7 @@ _RUN = """
 import resource, sys, time
 import onnx
 from qdq_translator import translate
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     translate(sys.argv[1])

@@ -27,11 +27,11 @@ from benchmarks import networks
 from benchmarks.measure import machine
 from qdq_translator import translate
 from qdq_translator.commands.verify import Options
-from qdq_translator.emit.integrity import contents
+from qdq_translator.output.emit.integrity import contents
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
-from qdq_translator.verification import verify
+from qdq_translator.workflows.verification import verify
 
 
 def best(action: Callable[[], object], repeats: int) -> float:

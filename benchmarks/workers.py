@@ -38,12 +38,12 @@ import onnx
 from benchmarks import networks
 from benchmarks.dla_rewrites import page
 from benchmarks.measure import machine
+from qdq_translator.core.workers.work import InProcess, shards
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.run import CodedEnds
-from qdq_translator.tune.meter import Outputs
-from qdq_translator.workers.work import InProcess, shards
+from qdq_translator.workflows.tune.meter import Outputs
 from tests.dask_cluster import connected, dask_cluster
 
 PLAN = (50_000, 7, 60)

@@ -61,7 +61,7 @@ def limits_page() -> str:
 def rule_pages() -> dict[str, str]:
     """A page for each rule, limit and platform that `explain` knows, with its words."""
     from qdq_translator.commands.explain import explained
-    from qdq_translator.rules import RULES
+    from qdq_translator.core.rules import RULES
 
     pages = {}
     for name, (title, paragraphs) in explained().items():

@@ -17,8 +17,8 @@ from typing import NoReturn, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.commands import COMMANDS
-from qdq_translator.ending import program
-from qdq_translator.errors import UsageError, UserError, unexpected
+from qdq_translator.core.ending import program
+from qdq_translator.core.errors import UsageError, UserError, unexpected
 
 
 def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
@@ -67,7 +67,7 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # file names need not be UTF-8
     try:
-        from qdq_translator.parsing import make_parser, normalise_flags
+        from qdq_translator.core.parsing import make_parser, normalise_flags
 
         module = importlib.import_module(f"qdq_translator.commands.{module_name}")
         options = make_parser(module.Options, prog, __version__).parse_args(normalise_flags(argv))
@@ -125,7 +125,7 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
     wanted_help = not argv or argv[0] in ("-h", "--help")
     stream = sys.stdout if wanted_help and argv else sys.stderr
     if not wanted_help:
-        from qdq_translator.parsing import did_you_mean
+        from qdq_translator.core.parsing import did_you_mean
 
         print(f"{prog}: there is no command '{argv[0]}'. {did_you_mean(argv[0], COMMANDS)}".rstrip(), file=stream)
     try:

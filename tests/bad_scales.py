@@ -15,14 +15,14 @@ from typing import Callable, Iterator, Optional
 import numpy as np
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.formats.layer_precisions import parse_layer_precisions
-from qdq_translator.graph import Graph, Node
-from qdq_translator.placement import Placement, graph_tensors
+from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.placement import Placement, graph_tensors
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.run import Session
 from qdq_translator.simulate.sensitivity import Judge, Quality, Sensitivity, measure_sensitivity
-from qdq_translator.types import TensorTypes
 from tests.conftest import ZOO
 from tests.small_models import model
 

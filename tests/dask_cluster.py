@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any, Iterator
 
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from qdq_translator.simulate.evaluation import evaluation
 
 

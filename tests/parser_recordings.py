@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qdq_translator.explicit.restore import restore
-from qdq_translator.graph import Graph
-from qdq_translator.parser_network import OwnTensor, Version, own_tensors
-from qdq_translator.types import TensorTypes
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.qdq.restore import restore
+from qdq_translator.targets.parser_network import OwnTensor, Version, own_tensors
 
 OWN = Path(__file__).parent / "data" / "parsers"
 VERSIONS = ("8.5", "8.6", "10.3", "10.10")

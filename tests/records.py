@@ -32,9 +32,9 @@ import onnx
 from onnx import AttributeProto, numpy_helper
 
 from qdq_translator import TranslateOptions
-from qdq_translator.diagnostics import RENAMED_NODES, Diagnostic
-from qdq_translator.errors import UserError
-from qdq_translator.translator import Translation, translate
+from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostic
+from qdq_translator.core.errors import UserError
+from qdq_translator.workflows.translator import Translation, translate
 from tests.conftest import DATA, OWN_MODELS
 from tests.fuzz.seeds import seeds
 from tests.record_models import dialects
@@ -126,7 +126,7 @@ def _lines(case: Case) -> list[str]:
     options = dict(case.options)
     assume = options.pop("assume_scales", False)
     try:
-        with mock.patch("qdq_translator.settings.installed_tensorrt", return_value=None):
+        with mock.patch("qdq_translator.targets.settings.installed_tensorrt", return_value=None):
             made = translate(model_of(case), TranslateOptions(**options), assume_scales=assume)
         return [*_network(made), *_scales(made), *_plan(made), *_said(made)]
     except UserError as error:

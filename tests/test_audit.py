@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.calibration.audit import audit_network
 from qdq_translator.cli import main
-from qdq_translator.errors import UsageError, UserError
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.progress import silent
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.progress import silent
+from qdq_translator.simulate.calibration.audit import audit_network
 from qdq_translator.simulate.implicit import ImplicitNetwork
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.metrics import Comparison
@@ -145,9 +145,9 @@ def test_an_outlier_channel_and_asymmetric_data_are_named(tmp_path: Path) -> Non
 
 def output_noise(explicit: onnx.ModelProto, data: Path, **options: object) -> float:
     """Of the network with the translation's scales applied, against the network in float."""
-    from qdq_translator.graph import Graph
+    from qdq_translator.ir.graph import Graph
+    from qdq_translator.ir.types import TensorTypes
     from qdq_translator.simulate.implicit import copy_model, hold
-    from qdq_translator.types import TensorTypes
 
     translation = translate(explicit, TranslateOptions(**options))  # type: ignore[arg-type]
     graph = Graph.from_model(copy_model(translation.model))

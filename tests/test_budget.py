@@ -15,14 +15,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from qdq_translator import TranslateOptions, constants, translate
-from qdq_translator.constants import Constants
-from qdq_translator.errors import ModelError, UsageError, UserError
-from qdq_translator.formats.files import TranslationFiles, plain_name
-from qdq_translator.graph import Graph
-from qdq_translator.io import load_model
-from qdq_translator.shape_arithmetic import computed_integers
-from qdq_translator.types import TensorTypes
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.core.errors import ModelError, UsageError, UserError
+from qdq_translator.core.formats.files import TranslationFiles, plain_name
+from qdq_translator.ir import constants
+from qdq_translator.ir.constants import Constants
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.io import load_model
+from qdq_translator.ir.shape_arithmetic import computed_integers
+from qdq_translator.ir.types import TensorTypes
 from tests.small_models import model, pair
 
 HEADER = "net (float[1,8] x) => (float[1,8] y)"

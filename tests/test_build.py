@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from qdq_translator.cli import main
-from qdq_translator.disk import write_file
+from qdq_translator.core.disk import write_file
+from qdq_translator.core.errors import UserError
 from qdq_translator.engine import versions
-from qdq_translator.errors import UserError
 from tests.trt_bindings import models
 
 

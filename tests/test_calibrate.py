@@ -14,11 +14,11 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.workers.work import InProcess
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.run import Session
-from qdq_translator.translator import Translation
-from qdq_translator.workers.work import InProcess
+from qdq_translator.workflows.translator import Translation
 from tests.small_models import model, pair
 
 # a trained input, a Conv whose BatchNormalization is folded, SiLU, and a residual Add with a plain operand

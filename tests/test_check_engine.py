@@ -12,15 +12,15 @@ import pytest
 from onnx import TensorProto, helper
 
 from qdq_translator import cli
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.schemas import REPORT
 from qdq_translator.engine import inspector
 from qdq_translator.engine.build_log import parse_log
 from qdq_translator.engine.inspector import check_engine
 from qdq_translator.engine.layer_info import LayerInfo, fused_names, parse_layer_info, precision_of, read_layer_info
-from qdq_translator.errors import UserError
-from qdq_translator.formats.calibration_cache import CalibrationCache
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.formats.schemas import REPORT
-from qdq_translator.precision import LayerPlan
+from qdq_translator.targets.precision import LayerPlan
 from tests.conftest import SHARED, need_shared
 from tests.json_examples import minimal
 

@@ -220,7 +220,7 @@ def test_files_hold_what_the_interface_says(model: Path, tmp_path: Path) -> None
 def test_cache_header(
     model: Path, tmp_path: Path, flags: list[str], header: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qdq_translator.settings.installed_tensorrt", lambda: None)
+    monkeypatch.setattr("qdq_translator.targets.settings.installed_tensorrt", lambda: None)
     assert run("-i", str(model), "-o", str(tmp_path / "o"), *flags) == 0
     assert (tmp_path / "o" / "net_precision_config_calib.cache").read_text().splitlines()[0] == header
 
@@ -229,7 +229,7 @@ def test_a_default_header_is_seen_at_once(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TensorRT 10 rejects the default header: the summary says so without --verbose, and not where a platform was named."""
-    monkeypatch.setattr("qdq_translator.settings.installed_tensorrt", lambda: None)
+    monkeypatch.setattr("qdq_translator.targets.settings.installed_tensorrt", lambda: None)
     said = "TRT-8600-EntropyCalibration2 (default; name a --platform)"
     assert run("-i", str(model), "-o", str(tmp_path)) == 0
     assert said in capsys.readouterr().out
@@ -240,7 +240,7 @@ def test_a_default_header_is_seen_at_once(
 def test_installed_tensorrt_counts_before_the_default(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qdq_translator.settings.installed_tensorrt", lambda: (10, 3, 0))
+    monkeypatch.setattr("qdq_translator.targets.settings.installed_tensorrt", lambda: (10, 3, 0))
     assert run("-i", str(model), "-o", str(tmp_path)) == 0
     assert (tmp_path / "net_precision_config_calib.cache").read_text().startswith("TRT-100300-")
 
@@ -299,7 +299,9 @@ def test_a_process_of_its_own_translates_them_in_the_same_way(model: Path, tmp_p
     anew = f"{start}translate._may_fork = lambda options: False\n"
     said = set()
     for out, before in (("1", ""), ("2", ""), ("2a", anew)):
-        probe = f"from qdq_translator.ending import program\n{before}from qdq_translator.cli import main_translate\n"
+        probe = (
+            f"from qdq_translator.core.ending import program\n{before}from qdq_translator.cli import main_translate\n"
+        )
         probe += "if __name__ == '__main__':\n    program(main_translate)\n"
         (tmp_path / "probe.py").write_text(probe)
         command = [sys.executable, str(tmp_path / "probe.py"), *map(str, models), "-o", str(tmp_path / out)]
@@ -312,7 +314,7 @@ def test_a_process_of_its_own_translates_them_in_the_same_way(model: Path, tmp_p
 
 
 def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_path: Path) -> None:
-    rooms = ("passes.dla", "targets.dla", "cost.estimate", "cost.summary", "what_if", "simulate", "calibration")
+    rooms = ("passes.dla", "targets.dla", "targets.cost.estimate", "planning.cost_summary", "planning.what_if", "simulate")
     probe = (
         "import sys; from qdq_translator.cli import main_translate; status = main_translate(sys.argv[1:]); "
         f"sys.exit(status or any(m.startswith(tuple('qdq_translator.' + r for r in {rooms})) for m in sys.modules))"
@@ -520,5 +522,5 @@ def test_what_nobody_foresaw_is_no_traceback(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("qdq_translator.decision.make_plan", broken)
+    monkeypatch.setattr("qdq_translator.planning.decision.make_plan", broken)
     assert "unexpected ZeroDivisionError: oops" in fails(capsys, tmp_path / "o", "-i", str(model))

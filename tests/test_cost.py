@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks import cost as benchmark
-from qdq_translator.cost.estimate import estimate_costs
-from qdq_translator.cost.fit import fit
-from qdq_translator.cost.layers import fused_layers
-from qdq_translator.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
-from qdq_translator.errors import UsageError, UserError
-from qdq_translator.graph import Graph
-from qdq_translator.types import TensorTypes
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.targets.cost.estimate import estimate_costs
+from qdq_translator.targets.cost.fit import fit
+from qdq_translator.targets.cost.layers import fused_layers
+from qdq_translator.targets.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
 from tests.small_models import model
 
 ROUND = Parameters(1000, 100, 1e9, 1e-6, 100, 10, 64, 32)

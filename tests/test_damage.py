@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.errors import ModelError, UnsupportedQuantizer, UserError
+from qdq_translator.core.errors import ModelError, UnsupportedQuantizer, UserError
 from tests.fuzz.campaign import OPTIONS
 from tests.fuzz.mutate import seeds
 from tests.small_models import model, pair

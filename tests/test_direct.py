@@ -12,8 +12,8 @@ from typing import Callable
 
 import pytest
 
-from qdq_translator import direct
-from qdq_translator.direct import direct_file
+from qdq_translator.core import direct
+from qdq_translator.core.direct import direct_file
 
 PIECE = 2**13
 DIRECT = os.O_DIRECT

@@ -12,11 +12,11 @@ from typing import Optional
 
 import pytest
 
-from qdq_translator import disk
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.disk import FilePart, OpenFile, appear_together, read_file, refuse_overwriting, write_file
-from qdq_translator.errors import UsageError, UserError
+from qdq_translator.core import disk
+from qdq_translator.core.disk import FilePart, OpenFile, appear_together, read_file, refuse_overwriting, write_file
+from qdq_translator.core.errors import UsageError, UserError
 from tests.fuzz.faults import contents, count_calls, failing_at, killed_at
 
 NAMES = ("a", "b", "c")
@@ -277,7 +277,7 @@ def test_a_set_within_a_set_waits_for_nobody(tmp_path: Path, monkeypatch: pytest
     def asleep(_: float) -> None:
         raise AssertionError("waited for its own lock")
 
-    monkeypatch.setattr("qdq_translator.disk.time.sleep", asleep)
+    monkeypatch.setattr("qdq_translator.core.disk.time.sleep", asleep)
     with appear_together(tmp_path) as scratch:
         write_file(scratch / "a.txt", b"a")
         with appear_together(scratch) as inner:

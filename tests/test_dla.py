@@ -8,14 +8,14 @@ from typing import Any, Callable, Optional
 import numpy as np
 import pytest
 
-from qdq_translator.graph import Graph
-from qdq_translator.inference import Context, Policy
-from qdq_translator.precision import make_plan
-from qdq_translator.scales import Origin, ScaleTable
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.scales.inference import Context, Policy
+from qdq_translator.scales.table import Origin, ScaleTable
 from qdq_translator.targets.dla.limits import LIMITS, NO_SCALE, UNKNOWN_OPERATOR
 from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict, judge
 from qdq_translator.targets.platforms import Hardware, cache_version, find_platform, tensorrt_version
-from qdq_translator.types import TensorTypes
+from qdq_translator.targets.precision import make_plan
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair, translated
 

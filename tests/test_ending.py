@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from qdq_translator import ending
 from qdq_translator.cli import main, main_translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.core import ending
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = str(ROOT / "qdq_translator.py")

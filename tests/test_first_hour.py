@@ -18,8 +18,8 @@ import pytest
 from qdq_translator.cli import main, main_module
 from qdq_translator.commands import COMMANDS
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.options import TranslateCommand
-from qdq_translator.parsing import GROUPS, did_you_mean
+from qdq_translator.core.options import TranslateCommand
+from qdq_translator.core.parsing import GROUPS, did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -20,15 +20,15 @@ from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.report import changes, histograms
-from qdq_translator.report import model as page_model
-from qdq_translator.report.charts import roofline, shares
-from qdq_translator.report.html import comparison_page, report_page, write_page
-from qdq_translator.report.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
-from qdq_translator.report.model import Network
-from qdq_translator.report.picture import draw
-from qdq_translator.words import percent
+from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.words import percent
+from qdq_translator.output.report import changes, histograms
+from qdq_translator.output.report import model as page_model
+from qdq_translator.output.report.charts import roofline, shares
+from qdq_translator.output.report.html import comparison_page, report_page, write_page
+from qdq_translator.output.report.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
+from qdq_translator.output.report.model import Network
+from qdq_translator.output.report.picture import draw
 from tests import browser as browsers
 
 MARKUP = (

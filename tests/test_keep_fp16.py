@@ -11,9 +11,9 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import UserError
-from qdq_translator.formats.layer_precisions import parse_layer_precisions
-from qdq_translator.precision import FP16, INT8
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
+from qdq_translator.targets.precision import FP16, INT8
 from tests.small_models import model, pair
 
 SAMPLES = next(EXAMPLE_MODEL.parent.glob("*.npz"))

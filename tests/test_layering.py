@@ -37,7 +37,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    """`passes/` of `qdq_translator.passes.dla.pads`, `graph` of `qdq_translator.graph`."""
+    """`passes/` of `qdq_translator.passes.dla.pads`, `graph` of `qdq_translator.ir.graph`."""
     parts = module.split(".")[1:]
     if not parts:
         return "__init__"
@@ -112,17 +112,17 @@ def test_what_is_complex_or_unformatted_says_why() -> None:
             assert len(said.split()) >= 3, f"{path}: say why the function is that complex"
 
 
-RECORDS = ("emit/", "report/", "simulate/", "translation", "what_if")
-"""What a translation was made with is written into its files and read back: as plain values, for nobody's decision."""
+READERS_OF_OPTIONS = ("targets.settings", "output.", "simulate.", "planning.translation", "planning.what_if")
+"""The module that resolves options once, and those that write them into files or read them back."""
 
 
 def test_options_end_at_the_settings() -> None:
-    """Below `translate()` whoever decides reads `Settings`, not options."""
+    """Below `translate()` decisions read `Settings`, not options."""
     rank = {name: number for number, floor in enumerate(floors()) for name in floor}
     graph = imports()
-    below = {name for name in graph if rank[room(name)] > rank["translator"]}
-    reading = {name for name in below if "qdq_translator.options" in graph[name]}
-    assert {room(name) for name in reading} - {"settings", *RECORDS} == set()
+    below = {name for name in graph if rank[room(name)] > rank["workflows/"]}
+    reading = {name.partition(".")[2] for name in below if "qdq_translator.core.options" in graph[name]}
+    assert {name for name in reading if not name.startswith(READERS_OF_OPTIONS)} == set()
     text = {name: path.read_text(encoding="utf-8") for name, path in modules().items() if name in below}
     asked = {name for name in text if re.search(r"(settings|context)\.options\b", text[name])}
     assert asked == set()

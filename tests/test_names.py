@@ -13,9 +13,9 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, Translation, translate
-from qdq_translator.constants import is_dequantize, is_quantize
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.graph import Graph
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.names import name_nodes
 from qdq_translator.simulate.implicit import copy_model
 from tests.conftest import need_shared, zoo_paths

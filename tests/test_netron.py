@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.formats.calibration_cache import scale_to_hex
+from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.passes.annotate import PREFIX
 from tests import browser as browsers
 from tests.test_annotate import model

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import MissingDependency
+from qdq_translator.core.errors import MissingDependency
 from tests.explicit_reference import assert_equal_function, in_float32, random_inputs, run
 from tests.test_zoo_function import MODELS, REFUSED, options_for
 

@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
-from qdq_translator.operators import OutputChannels, Slices, Unions, output_channels
-from qdq_translator.qparams import tensorrt_weight_codes
-from qdq_translator.types import TensorTypes
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import OutputChannels, Slices, Unions, output_channels
+from qdq_translator.ir.qparams import tensorrt_weight_codes
+from qdq_translator.ir.types import TensorTypes
 from tests.small_models import model
 
 
@@ -95,7 +95,7 @@ def test_shape_arithmetic_skips_an_omitted_input() -> None:
         every = Slice (shape, start, end, , step)
         y = ConstantOfShape (every)
     }"""
-    from qdq_translator.graph import Graph
+    from qdq_translator.ir.graph import Graph
 
     types = TensorTypes(Graph.from_model(model(text)))
     assert types.integers()["every"].tolist() == [2, 4]

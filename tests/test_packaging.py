@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from qdq_translator.rules import RULES, docs_page
+from qdq_translator.core.rules import RULES, docs_page
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]

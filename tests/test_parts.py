@@ -12,9 +12,9 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.parts import Request, split_model, split_translation
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.workflows.parts import Request, split_model, split_translation
 from tests.dla.check import graph, ints, pair, weights
 from tests.explicit_reference import random_inputs, run
 
@@ -209,7 +209,7 @@ def test_a_tail_that_cannot_be_cut_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole is there all the same, and the reason is told."""
-    monkeypatch.setattr("qdq_translator.parts._equal", lambda one, other: False)
+    monkeypatch.setattr("qdq_translator.workflows.parts._equal", lambda one, other: False)
     assert translated(detector(), tmp_path) == 0
     summary = json.loads(capsys.readouterr().out)["translated"][0]
     assert "not cut" in summary["not_cut"] and TranslationFiles(tmp_path / "out", "net").model.exists()

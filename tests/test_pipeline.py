@@ -8,14 +8,15 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, pipeline, translate
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Applied, Network
-from qdq_translator.pipeline import PIPELINE, BrokenPass, Pass, run_passes
-from qdq_translator.rules import RULES
-from qdq_translator.scales import Origin
-from qdq_translator.settings import Settings, resolve
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.rules import RULES
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.passes import pipeline
+from qdq_translator.passes.pipeline import PIPELINE, BrokenPass, Pass, run_passes
+from qdq_translator.scales.network import Applied, Network
+from qdq_translator.scales.table import Origin
+from qdq_translator.targets.settings import Settings, resolve
 from tests.small_models import model, pair
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import UserError
-from qdq_translator.formats.layer_precisions import fp16_layers
-from qdq_translator.graph import Graph
-from qdq_translator.placement import Placement, place
-from qdq_translator.precision import FP16, INT8
-from qdq_translator.types import TensorTypes
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.layer_precisions import fp16_layers
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.placement import Placement, place
+from qdq_translator.targets.precision import FP16, INT8
 from tests.small_models import model
 
 CONV = np.ones((2, 2, 1, 1), np.float32)

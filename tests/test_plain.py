@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from qdq_translator.records import record
-from qdq_translator.report.plain import Plain, cells
+from qdq_translator.core.records import record
+from qdq_translator.output.report.plain import Plain, cells
 
 TEXTS = (
     "118 tensors (60 from the model, 58 inferred, 4 more for TensorRT's own)",

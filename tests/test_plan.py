@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.precision import LayerPlan
-from qdq_translator.translator import Translation
+from qdq_translator.targets.precision import LayerPlan
+from qdq_translator.workflows.translator import Translation
 from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.small_models import model, pair, translated
 

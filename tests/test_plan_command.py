@@ -14,11 +14,11 @@ import pytest
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.cost.layers import fused_layers
-from qdq_translator.cost.model import CostModel, Parameters, choose_model, published
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.engine.board import fit_board, read_profile
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.targets.cost.layers import fused_layers
+from qdq_translator.targets.cost.model import CostModel, Parameters, choose_model, published
 from tests.small_models import model
 
 FLOAT = """g (float[1,3,32,32] x) => (float[1,8] y)

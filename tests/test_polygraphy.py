@@ -14,8 +14,8 @@ import pytest
 
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import UserError
-from qdq_translator.formats.polygraphy import read_inputs, read_results
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.polygraphy import read_inputs, read_results
 
 DATA = Path(__file__).parent / "data" / "polygraphy"
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from tests.explicit_reference import assert_equal_function, bypassed, random_inputs, run
 from tests.small_models import has_quantizers
 

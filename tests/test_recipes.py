@@ -12,10 +12,10 @@ import pytest
 
 from qdq_translator.cli import main
 from qdq_translator.commands import COMMANDS
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.rules import RULES
 from qdq_translator.passes import dla
-from qdq_translator.pipeline import PIPELINE
-from qdq_translator.rules import RULES
+from qdq_translator.passes.pipeline import PIPELINE
 from qdq_translator.targets.dla.limits import LIMITS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,8 +43,8 @@ def test_the_files_of_the_recipes_exist() -> None:
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule[0] in "SBKU" and rule not in ("S1", "S2", "S4")])
 def test_scale_rule(rule: str) -> None:
-    folder = [*sorted((ROOT / "qdq_translator" / "inference").glob("*.py")), ROOT / "qdq_translator" / "auto_names.py"]
-    folder += sorted((ROOT / "qdq_translator" / "calibration").glob("*.py"))
+    folder = [*sorted((ROOT / "qdq_translator" / "scales" / "inference").glob("*.py")), ROOT / "qdq_translator" / "targets" / "auto_names.py"]
+    folder += sorted((ROOT / "qdq_translator" / "simulate" / "calibration").glob("*.py"))
     assert any(mentioned(rule, path.read_text(encoding="utf-8")) for path in folder), f"no module for {rule}"
     assert mentioned(rule, text("docs/rules.md")), f"docs/rules.md lacks {rule}"
     assert mentioned(rule, all_tests()), f"no test names {rule}"
@@ -96,4 +96,4 @@ def test_every_option_stands_on_the_page_of_commands(command: str, capsys: pytes
 def test_output_file(file: str) -> None:
     name = getattr(TranslationFiles(Path("out"), "NAME"), file).name
     assert name.replace("NAME", "") in text("docs/files.md"), f"docs/files.md lacks {name}"
-    assert f"temporary.{file}" in text("qdq_translator/emit/write.py"), f"emit/write.py does not write {name}"
+    assert f"temporary.{file}" in text("qdq_translator/output/emit/write.py"), f"emit/write.py does not write {name}"

@@ -10,7 +10,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from tests.small_models import model, pair
 
 FIXED = "g (float[1,4,8,8] x) => (float[1,4,1,1] y) {"
@@ -116,8 +116,8 @@ def test_trtexec_and_build_have_one_command(
     target: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """build prints its command where TensorRT is not installed for this processor."""
+    from qdq_translator.core.errors import MissingDependency
     from qdq_translator.engine import versions
-    from qdq_translator.errors import MissingDependency
 
     def missing() -> None:
         raise MissingDependency("No TensorRT.", "Install it.")

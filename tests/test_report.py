@@ -15,10 +15,10 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main, main_translate
-from qdq_translator.emit.write import indented
-from qdq_translator.report.data import format_report
-from qdq_translator.report.terminal import print_report
-from qdq_translator.words import amount, percent
+from qdq_translator.core.words import amount, percent
+from qdq_translator.output.emit.write import indented
+from qdq_translator.output.report.data import format_report
+from qdq_translator.output.report.terminal import print_report
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
 
@@ -207,9 +207,9 @@ def test_page_gets_reports_and_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[tuple[Any, ...]] = []
-    fake = types.ModuleType("qdq_translator.report.html")
+    fake = types.ModuleType("qdq_translator.output.report.html")
     fake.write_page = lambda *arguments: calls.append(arguments)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "qdq_translator.report.html", fake)
+    monkeypatch.setitem(sys.modules, "qdq_translator.output.report.html", fake)
     source = small(tmp_path)
     for folder in ("a", "b"):
         assert main_translate(["-i", source, "-o", str(tmp_path / folder)]) == 0

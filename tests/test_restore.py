@@ -16,8 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.errors import UnsupportedQuantizer, UserError
-from qdq_translator.explicit.restore import (
+from qdq_translator.core.errors import UnsupportedQuantizer, UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.ir.graph import Graph
+from qdq_translator.qdq.restore import (
     GIVEN,
     INFERRED,
     STAYS_FLOAT,
@@ -28,8 +30,6 @@ from qdq_translator.explicit.restore import (
     restore,
     weight_scales,
 )
-from qdq_translator.formats.calibration_cache import CalibrationCache
-from qdq_translator.graph import Graph
 from tests.conftest import need_shared
 from tests.small_models import parse
 
@@ -402,7 +402,7 @@ def test_every_zoo_cache_of_the_other_translator_is_taken(zoo: Path) -> None:
 
 
 def test_restore_needs_no_onnxruntime() -> None:
-    code = "import sys; import qdq_translator.explicit.restore; print('onnxruntime' in sys.modules)"
+    code = "import sys; import qdq_translator.qdq.restore; print('onnxruntime' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         == "False\n"

@@ -12,15 +12,15 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.graph import Graph
-from qdq_translator.inference import Context, Policy, infer_scales
-from qdq_translator.precision import make_plan
-from qdq_translator.root_causes import Flag, command_line, find_root_causes
-from qdq_translator.scales import Origin, ScaleTable
-from qdq_translator.settings import scale_policy
-from qdq_translator.translator import Translation
-from qdq_translator.types import TensorTypes
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.root_causes import Flag, command_line, find_root_causes
+from qdq_translator.scales.inference import Context, Policy, infer_scales
+from qdq_translator.scales.table import Origin, ScaleTable
+from qdq_translator.targets.precision import make_plan
+from qdq_translator.targets.settings import scale_policy
+from qdq_translator.workflows.translator import Translation
 from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.small_models import model, pair, translated
 

@@ -1,4 +1,4 @@
-"""`qdq_translator.rules` and everything that names a rule agree: code, documentation, tests, terminal, page, options."""
+"""`qdq_translator.core.rules` and everything that names a rule agree: code, documentation, tests, terminal, page, options."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from qdq_translator.options import TranslateOptions
+from qdq_translator.core.options import TranslateOptions
+from qdq_translator.core.rules import RULES, SAME_VALUE, STATED, inference_options, with_tables
 from qdq_translator.passes import dla
-from qdq_translator.rules import RULES, SAME_VALUE, STATED, inference_options, with_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [p for p in (ROOT / "qdq_translator").rglob("*.py") if "targets" not in p.parts]
@@ -27,7 +27,7 @@ ELSEWHERE = {
 
 
 def test_tables_of_the_documentation_are_up_to_date() -> None:
-    """`python -m qdq_translator.rules docs/rules.md` makes them."""
+    """`python -m qdq_translator.core.rules docs/rules.md` makes them."""
     page = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
     assert with_tables(page) == page
     described = [row.id for row in RULES.values() if row.page == "rules.md"]

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main_translate
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from tests.small_models import f32, model, pair, scales_of, translated
 
 S = {"s": np.float32(0.05), "z": np.int8(0)}

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import UserError
-from qdq_translator.parser_network import misnamed
+from qdq_translator.core.errors import UserError
+from qdq_translator.targets.parser_network import misnamed
 from tests.explicit_reference import bypassed, random_inputs
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.inference import Context, Policy, infer_scales
-from qdq_translator.inference.self_gated import SIGMOID
-from qdq_translator.translator import Translation
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.scales.inference import Context, Policy, infer_scales
+from qdq_translator.scales.inference.self_gated import SIGMOID
+from qdq_translator.workflows.translator import Translation
 from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
 
 S = {"s": np.float32(0.05), "t": np.float32(0.2), "z": np.int8(0)}

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from qdq_translator import TranslateOptions, Translation, translate
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from tests.small_models import bypassed, f32, model, ops, pair, run, same_function, scales_of
 
 S: dict[str, Any] = {"s": np.float32(0.05), "z": np.int8(0)}

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from tests.explicit_reference import assert_equal_function, bypassed, random_inputs, run
 from tests.record_models import dialects
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated

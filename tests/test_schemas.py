@@ -13,8 +13,8 @@ from jsonschema import Draft7Validator
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import UserError
-from qdq_translator.formats.schemas import CONFIG, DEVICE_RESULTS, LAYER_INFO, REPORT, RESULTS, parse_json
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.schemas import CONFIG, DEVICE_RESULTS, LAYER_INFO, REPORT, RESULTS, parse_json
 from tests.conftest import ZOO, need_shared
 from tests.json_examples import minimal, strict
 

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator.graph import Graph
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate import sensitivity
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.sensitivity import Candidate, Judge, Quality, measure_sensitivity
-from qdq_translator.types import TensorTypes
 from tests import bad_scales
 from tests.bad_scales import BODIES, CASES, OPTIONS, Case
 

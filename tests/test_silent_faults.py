@@ -12,19 +12,19 @@ import pytest
 from onnx import helper
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.errors import ModelError, UserError
-from qdq_translator.graph import Graph
-from qdq_translator.inference import Context, Policy, pass_through
-from qdq_translator.inference.normalization import inside_normalizations
-from qdq_translator.network import Network
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import ModelError, UserError
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import half_precision
 from qdq_translator.passes.names import name_nodes
 from qdq_translator.passes.normal_forms import apply_normal_forms
-from qdq_translator.scales import ScaleTable
-from qdq_translator.settings import resolve
+from qdq_translator.scales.inference import Context, Policy, pass_through
+from qdq_translator.scales.inference.normalization import inside_normalizations
+from qdq_translator.scales.network import Network
+from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.platforms import installed_tensorrt
-from qdq_translator.types import TensorTypes
+from qdq_translator.targets.settings import resolve
 from tests.dla import check
 from tests.explicit_reference import run
 from tests.small_models import initializer, model, ops, pair, same_function, scales_of, translated

@@ -14,8 +14,9 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks.networks import chain
-from qdq_translator import io, qparams, translate
-from qdq_translator import weights as weights_module
+from qdq_translator import translate
+from qdq_translator.ir import io, qparams
+from qdq_translator.ir import weights as weights_module
 
 MOST_CALLS_PER_CONV = 570
 """Of our own functions, for the seven nodes of a quantized Conv with BatchNormalization and Relu, plan, report and files

@@ -17,11 +17,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from qdq_translator import cli
-from qdq_translator.emit import trtexec
-from qdq_translator.errors import UsageError, UserError
-from qdq_translator.formats.calibration_cache import CalibrationCache, scale_to_hex
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache, scale_to_hex
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
+from qdq_translator.output.emit import trtexec
 from tests import trtexec_grammar as grammar
 from tests.conftest import SHARED, need_shared
 

@@ -20,19 +20,19 @@ from onnx import numpy_helper
 
 from qdq_translator import TranslateOptions, commands, translate
 from qdq_translator.cli import main
-from qdq_translator.disk import alone, appear_together
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.graph import Graph
+from qdq_translator.core.disk import alone, appear_together
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.workers.cluster import PATIENCE
+from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import InputSpec, load_samples
 from qdq_translator.simulate.run import CodedEnds, Session
 from qdq_translator.simulate.task_metrics import MeanAveragePrecision, metric_of, overlap, top1
-from qdq_translator.tune.journal import Journal
-from qdq_translator.tune.meter import Meter, bootstrap_interval, paired_interval
-from qdq_translator.tune.points import Point, flags, group_moves, moves, starts
-from qdq_translator.workers.cluster import PATIENCE
+from qdq_translator.workflows.tune.journal import Journal
+from qdq_translator.workflows.tune.meter import Meter, bootstrap_interval, paired_interval
+from qdq_translator.workflows.tune.points import Point, flags, group_moves, moves, starts
 from tests.dask_cluster import free_port
 from tests.small_models import model
 
@@ -366,7 +366,7 @@ def test_two_searches_into_one_folder_at_once_are_refused(
 ) -> None:
     """Another process holds the folder; killed, it holds nothing any more."""
     journal = tmp_path / "spread_tune.sqlite"
-    code = "import sys, time; from pathlib import Path; from qdq_translator.disk import alone\n"
+    code = "import sys, time; from pathlib import Path; from qdq_translator.core.disk import alone\n"
     code += "with alone(Path(sys.argv[1])):\n    print(flush=True)\n    time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, str(journal)], cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
@@ -389,7 +389,7 @@ def test_two_searches_into_one_folder_at_once_are_refused(
 def test_flags_say_the_options_again() -> None:
     from qdq_translator._version import __version__
     from qdq_translator.commands.translate import Options
-    from qdq_translator.parsing import make_parser
+    from qdq_translator.core.parsing import make_parser
 
     given = TranslateOptions(
         target="orin-dla",

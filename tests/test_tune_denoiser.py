@@ -13,11 +13,11 @@ import pytest
 from e2e_workflow.denoiser import images
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.run import Session
-from qdq_translator.tune.bench import cost_of
-from qdq_translator.tune.points import Point
+from qdq_translator.workflows.tune.bench import cost_of
+from qdq_translator.workflows.tune.points import Point
 
 pytest.importorskip("onnxruntime")
 MODEL = Path(images.__file__).with_name("denoiser_float.onnx")

@@ -12,7 +12,7 @@ import pytest
 
 from e2e_workflow.glyphs import sensitive
 from qdq_translator.cli import main
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.run import Session
 

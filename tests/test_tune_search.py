@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from qdq_translator.simulate.sensitivity import Candidate
-from qdq_translator.tune.bench import Cost
-from qdq_translator.tune.meter import Measured
-from qdq_translator.tune.points import Point
-from qdq_translator.tune.search import Evaluated, Goal, Search, pareto
+from qdq_translator.workflows.tune.bench import Cost
+from qdq_translator.workflows.tune.meter import Measured
+from qdq_translator.workflows.tune.points import Point
+from qdq_translator.workflows.tune.search import Evaluated, Goal, Search, pareto
 
 LAYERS = 10
 

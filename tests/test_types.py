@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.networks import chain
 from qdq_translator import translate
-from qdq_translator.graph import Graph
-from qdq_translator.operators import TYPES_SUFFICE
-from qdq_translator.types import TensorTypes
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.operators import TYPES_SUFFICE
+from qdq_translator.ir.types import TensorTypes
 from tests.small_models import model
 
 W = np.ones((4, 4, 3, 3), np.float32)

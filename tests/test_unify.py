@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator.translator import Translation
+from qdq_translator.workflows.translator import Translation
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair, translated
 

@@ -12,7 +12,7 @@ import pytest
 
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from qdq_translator.simulate.user_metric import load_metric
 
 SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"

@@ -15,10 +15,10 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.commands.verify import Options
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.metrics import SlicedComparison
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, ROUNDING, SUSPICIOUS, judge
-from qdq_translator.verification import verify
+from qdq_translator.workflows.verification import verify
 from tests.small_models import model
 from tests.test_verify_faults import COVERED
 

@@ -19,16 +19,16 @@ from onnx import TensorProto, helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.graph import Graph
-from qdq_translator.io import load_model
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.io import load_model
 from qdq_translator.simulate import per_layer
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison
 from qdq_translator.simulate.run import ExplicitNetwork
-from qdq_translator.verification import verify
+from qdq_translator.workflows.verification import verify
 from tests.small_models import model as small
 from tests.test_verify_faults import COVERED, DIGITS, SAMPLES
 

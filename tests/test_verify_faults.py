@@ -14,12 +14,12 @@ from onnx import numpy_helper, parser
 import qdq_translator
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
-from qdq_translator.errors import UserError
-from qdq_translator.formats.calibration_cache import CalibrationCache
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.per_layer import LayerComparison, Row
-from qdq_translator.verification import verify
+from qdq_translator.workflows.verification import verify
 
 pytest.importorskip("onnxruntime")
 MODELS = Path(qdq_translator.__file__).parent / "models"

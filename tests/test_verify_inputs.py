@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdq_translator.errors import UserError
-from qdq_translator.formats.npz import read_npz
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.npz import read_npz
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, random_samples
 from qdq_translator.simulate.places import place

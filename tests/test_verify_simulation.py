@@ -13,12 +13,11 @@ from onnx import numpy_helper, parser
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
-from qdq_translator.errors import UnsupportedQuantizer
-from qdq_translator.explicit.restore import restore
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.io import load_model
-from qdq_translator.operators import OutputChannels
-from qdq_translator.precision import FP16, INT8
+from qdq_translator.core.errors import UnsupportedQuantizer
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.ir.io import load_model
+from qdq_translator.ir.operators import OutputChannels
+from qdq_translator.qdq.restore import restore
 from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, compare_outputs
 from qdq_translator.simulate.implicit import (
     NOISE_PERIOD,
@@ -33,7 +32,8 @@ from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.per_layer import LayerComparison, compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork, Session, folded
-from qdq_translator.verification import verify
+from qdq_translator.targets.precision import FP16, INT8
+from qdq_translator.workflows.verification import verify
 from tests.conftest import ZOO, need_shared
 from tests.small_models import rounded_at_inputs
 

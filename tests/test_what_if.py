@@ -13,11 +13,11 @@ import pytest
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.options import PRESETS, TranslateCommand
-from qdq_translator.root_causes import WhatIf
+from qdq_translator.core.options import PRESETS, TranslateCommand
+from qdq_translator.planning.root_causes import WhatIf
 from qdq_translator.targets.dla import verdicts
 from qdq_translator.targets.dla.verdicts import DlaPlan, judge
-from qdq_translator.translator import Translation
+from qdq_translator.workflows.translator import Translation
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
 

@@ -12,14 +12,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import Builder, chain
-from qdq_translator import disk, io, qparams, translate, weight_check, weights
-from qdq_translator.errors import ModelError, UnsupportedQuantizer
-from qdq_translator.graph import Graph, Node
-from qdq_translator.io import load_model, open_model
+from qdq_translator import translate
+from qdq_translator.core import disk
+from qdq_translator.core.errors import ModelError, UnsupportedQuantizer
+from qdq_translator.ir import io, qparams, weights
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.io import load_model, open_model
+from qdq_translator.ir.weights import ALL, Weight, to_message
+from qdq_translator.ir.wire import LARGE, cut_weights
 from qdq_translator.passes import strip
+from qdq_translator.planning import weight_check
 from qdq_translator.quantizers import constants
-from qdq_translator.weights import ALL, Weight, to_message
-from qdq_translator.wire import LARGE, cut_weights
 from tests.small_models import model as from_text
 
 

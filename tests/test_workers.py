@@ -16,19 +16,20 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, translate, workers
+from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.tune import Options as TuneOptions
 from qdq_translator.commands.verify import Options as VerifyOptions
-from qdq_translator.errors import UsageError, UserError
-from qdq_translator.progress import silent
+from qdq_translator.core import workers
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.progress import silent
+from qdq_translator.core.workers.local import MOST_DEATHS, Processes
+from qdq_translator.core.workers.packing import pack, unpack
+from qdq_translator.core.workers.work import InProcess, Work, shards
 from qdq_translator.simulate.evaluation import Evaluation, evaluation
 from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
-from qdq_translator.tune.run import tune
-from qdq_translator.verification import verify
-from qdq_translator.workers.local import MOST_DEATHS, Processes
-from qdq_translator.workers.packing import pack, unpack
-from qdq_translator.workers.work import InProcess, Work, shards
+from qdq_translator.workflows.tune.run import tune
+from qdq_translator.workflows.verification import verify
 from tests.dask_cluster import connected, dask_cluster, free_port
 from tests.small_models import model
 

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from tests.conftest import OWN_MODELS, ZOO, need_shared, zoo_paths
 from tests.explicit_reference import assert_equal_function, bypassed, in_float32, random_inputs, run
 

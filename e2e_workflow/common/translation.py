@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 
 OPTIONS = {

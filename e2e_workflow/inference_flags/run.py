@@ -21,9 +21,9 @@ from e2e_workflow.common.lazy import later
 from e2e_workflow.common.translation import ENGINE
 from e2e_workflow.glyphs.run import PERCENTILE
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.inference import self_gated
-from qdq_translator.records import record
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.records import record
+from qdq_translator.scales.inference import self_gated
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 
 evaluate, tasks = later("e2e_workflow.common.evaluate"), later("e2e_workflow.common.tasks")

@@ -24,15 +24,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from qdq_translator.disk import write_file
-from qdq_translator.emit.remembered import Remembered
-from qdq_translator.emit.trtexec import BuildRequest
+from qdq_translator.core.disk import write_file
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.options import TARGETS, parse_shapes
 from qdq_translator.engine import versions
 from qdq_translator.engine.builder import BuildJob, BuildResult, build
 from qdq_translator.engine.callbacks import make_logger
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.options import TARGETS, parse_shapes
+from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.emit.trtexec import BuildRequest
 
 SCHEMA_VERSION = 1
 _NUMPY = {

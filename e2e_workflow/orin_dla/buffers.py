@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
 
 ROW_BYTES = 64
 TYPES = {"int8": np.dtype(np.int8), "fp16": np.dtype(np.float16)}

@@ -28,17 +28,17 @@ from e2e_workflow.detector.make import padded
 from e2e_workflow.glyphs import sensitive
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as translator_command
-from qdq_translator.io import load_model
-from qdq_translator.report.tuning import cells
+from qdq_translator.ir.io import load_model
+from qdq_translator.output.report.tuning import cells
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.run import CodedEnds
 from qdq_translator.simulate.task_metrics import metric_of
-from qdq_translator.translator import Translation
-from qdq_translator.tune.bench import cost_of
-from qdq_translator.tune.meter import Meter
-from qdq_translator.tune.points import Point, flags
+from qdq_translator.workflows.translator import Translation
+from qdq_translator.workflows.tune.bench import cost_of
+from qdq_translator.workflows.tune.meter import Meter
+from qdq_translator.workflows.tune.points import Point, flags
 
 tasks = later("e2e_workflow.common.tasks")
 HERE_ABOVE = Path(__file__).resolve().parents[1]

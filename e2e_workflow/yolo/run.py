@@ -24,10 +24,10 @@ from benchmarks.symmetric import quantize_symmetric
 from e2e_workflow.yolo import coco
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as command
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.parts import Request, cut_tail, split_model, split_translation
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.run import Session
+from qdq_translator.workflows.parts import Request, cut_tail, split_model, split_translation
 
 IMAGES = 32
 """To calibrate with."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Dict, List, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import locate, print_next
-from qdq_translator.options import option
-from qdq_translator.records import record
+from qdq_translator.core.options import option
+from qdq_translator.core.records import record
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
@@ -44,9 +44,9 @@ class Options(EngineOptions):
 
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
-    from qdq_translator.emit.trtexec import engine_paths
+    from qdq_translator.core.errors import MissingDependency, UserError
     from qdq_translator.engine import versions
-    from qdq_translator.errors import MissingDependency, UserError
+    from qdq_translator.output.emit.trtexec import engine_paths
 
     job = _job(options)
     job.check()
@@ -60,9 +60,9 @@ def run(options: Options) -> int:
             raise MissingDependency(missing.what, f"{missing.hint} For a trtexec command: {error}") from error
         raise
 
-    from qdq_translator.disk import check_place, refuse_overwriting, write_file
+    from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
+    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.engine.builder import build
-    from qdq_translator.formats.files import TranslationFiles
 
     outputs = [Path(path) for path in (engine, info, options.log, options.timing_cache) if path]
     refuse_overwriting(outputs, [job.model] if job.explicit else TranslationFiles.locate(options.translation))
@@ -86,8 +86,8 @@ def run(options: Options) -> int:
 
 
 def _job(options: Options) -> "BuildJob":
+    from qdq_translator.core.errors import UsageError, UserError
     from qdq_translator.engine.builder import BuildJob
-    from qdq_translator.errors import UsageError, UserError
 
     if options.dla_standalone and options.layer_info:
         raise UsageError("TensorRT has no layer information about a DLA loadable.", "Leave --layer_info out.")
@@ -116,7 +116,7 @@ def _job(options: Options) -> "BuildJob":
 
 def _warn_of_version(options: Options, api: "Api") -> None:
     """A note where another TensorRT is installed than that of the platform that the model was translated for."""
-    from qdq_translator.emit.remembered import Remembered
+    from qdq_translator.output.emit.remembered import Remembered
 
     made = Remembered() if options.explicit else Remembered.of(locate(options.translation, options.model))
     platform = made.platform_for(options.platform)
@@ -135,7 +135,7 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
     """
     import sys
 
-    from qdq_translator.emit.trtexec import Argument, prepare, trtexec_arguments, trtexec_command
+    from qdq_translator.output.emit.trtexec import Argument, prepare, trtexec_arguments, trtexec_command
 
     if job.explicit:
         return trtexec_command(

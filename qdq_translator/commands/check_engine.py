@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Optional
 
-from qdq_translator.options import model_option, option, translation_option
-from qdq_translator.records import record
+from qdq_translator.core.options import model_option, option, translation_option
+from qdq_translator.core.records import record
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
@@ -38,13 +38,13 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import locate
-    from qdq_translator.disk import read_text
-    from qdq_translator.emit.remembered import Remembered
+    from qdq_translator.core.disk import read_text
+    from qdq_translator.core.errors import UserError
     from qdq_translator.engine import inspector
     from qdq_translator.engine.build_log import parse_log
     from qdq_translator.engine.layer_info import read_layer_info
-    from qdq_translator.errors import UserError
-    from qdq_translator.io import load_model
+    from qdq_translator.ir.io import load_model
+    from qdq_translator.output.emit.remembered import Remembered
 
     files = locate(options.translation, options.model)
     info = read_layer_info(Path(options.layer_info))
@@ -87,7 +87,7 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from qdq_translator.report.tables import pairs, table_of, title
+    from qdq_translator.output.report.tables import pairs, table_of, title
 
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -2,8 +2,8 @@
 
 import sys
 
-from qdq_translator.options import option
-from qdq_translator.records import record
+from qdq_translator.core.options import option
+from qdq_translator.core.records import record
 
 PROGRAMS = ("qdq-translator", "qdq_translator.py")
 
@@ -34,7 +34,7 @@ def complete(line: str) -> None:
 
     from qdq_translator._version import __version__
     from qdq_translator.commands import COMMANDS
-    from qdq_translator.parsing import make_parser
+    from qdq_translator.core.parsing import make_parser
 
     words = line.split()
     if words and os.path.basename(words[0]) == "qdq_translator.py":

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from qdq_translator.options import TARGETS, model_option, option, parse_shapes, translation_option
-from qdq_translator.records import record
+from qdq_translator.core.options import TARGETS, model_option, option, parse_shapes, translation_option
+from qdq_translator.core.records import record
 
 if TYPE_CHECKING:
-    from qdq_translator.emit.trtexec import BuildRequest
-    from qdq_translator.formats.files import TranslationFiles
+    from qdq_translator.core.formats.files import TranslationFiles
+    from qdq_translator.output.emit.trtexec import BuildRequest
 
 
 @record
@@ -90,8 +90,8 @@ class EngineOptions:
         files: the translation, whose target, platform and shapes hold where none are given. A DLA gets its SRAM (NVIDIA's
         own builds do). Raises UsageError for what contradicts the translation.
         """
-        from qdq_translator.emit.remembered import Remembered
-        from qdq_translator.emit.trtexec import BuildRequest, parse_pools
+        from qdq_translator.output.emit.remembered import Remembered
+        from qdq_translator.output.emit.trtexec import BuildRequest, parse_pools
 
         made = Remembered() if files is None else Remembered.of(files)
         target, notes = made.target_for(self.target)
@@ -126,8 +126,8 @@ class EngineOptions:
 
 def _fallbacks(files: "TranslationFiles") -> List[str]:
     """A word about layers that the plan sends to the GPU."""
-    from qdq_translator.errors import UserError
-    from qdq_translator.words import others
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.core.words import others
 
     try:
         rows = [row for row in files.read_report()["dla"]["layers"] if row["verdict"] == "gpu"]

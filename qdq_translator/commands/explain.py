@@ -3,8 +3,8 @@
 import sys
 from typing import List
 
-from qdq_translator.options import option
-from qdq_translator.records import record
+from qdq_translator.core.options import option
+from qdq_translator.core.records import record
 
 
 @record
@@ -19,8 +19,8 @@ def run(options: Options) -> int:
     """Prints one paragraph a name; status 1 where one is not known."""
     from textwrap import fill
 
-    from qdq_translator.parsing import did_you_mean
-    from qdq_translator.rules import RULES, docs_page
+    from qdq_translator.core.parsing import did_you_mean
+    from qdq_translator.core.rules import RULES, docs_page
 
     texts = explained()
     if not options.names:
@@ -51,7 +51,7 @@ def _key(name: str) -> str:
 
 def explained() -> "dict[str, tuple[str, list[str]]]":
     """Name -> (title, paragraphs): rules, limits as 'DLA P3', platforms."""
-    from qdq_translator.rules import RULES
+    from qdq_translator.core.rules import RULES
     from qdq_translator.targets.dla.limits import LIMITS
     from qdq_translator.targets.platforms import PLATFORMS
 

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
@@ -18,7 +18,7 @@ def locate(path: str, model: str) -> TranslationFiles:
 
     Raises UserError where its files do not belong together.
     """
-    from qdq_translator.formats.sets import refuse_mixture  # needs hashlib; `translate --help` does not
+    from qdq_translator.core.formats.sets import refuse_mixture  # needs hashlib; `translate --help` does not
 
     files = TranslationFiles.locate(path, model)
     if not model and Path(path).is_dir():

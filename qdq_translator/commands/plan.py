@@ -2,8 +2,8 @@
 
 from typing import List, Optional
 
-from qdq_translator.options import option, same_option
-from qdq_translator.records import record
+from qdq_translator.core.options import option, same_option
+from qdq_translator.core.records import record
 
 
 @record
@@ -71,11 +71,11 @@ def run(options: Options) -> int:
     import sys
     from pathlib import Path
 
-    from qdq_translator.emit.write import too_long
-    from qdq_translator.errors import UsageError
-    from qdq_translator.options import TranslateOptions
-    from qdq_translator.report.data import format_report
-    from qdq_translator.translator import translate
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.core.options import TranslateOptions
+    from qdq_translator.output.emit.write import too_long
+    from qdq_translator.output.report.data import format_report
+    from qdq_translator.workflows.translator import translate
 
     if options.fit is not None:
         return _fit(options)
@@ -95,8 +95,8 @@ def run(options: Options) -> int:
     )
     report = translate(options.input_onnx_model, asked, assume_scales=True).report
     if options.html:
-        from qdq_translator.disk import refuse_overwriting
-        from qdq_translator.report.html import write_page
+        from qdq_translator.core.disk import refuse_overwriting
+        from qdq_translator.output.report.html import write_page
 
         refuse_overwriting([Path(options.html)], [Path(options.input_onnx_model)])
         write_page(report, Path(options.html))
@@ -105,7 +105,7 @@ def run(options: Options) -> int:
     elif options.html:
         print(f"Wrote {options.html}")
     else:
-        from qdq_translator.report.terminal import print_report
+        from qdq_translator.output.report.terminal import print_report
 
         print_report(report, options.all)
         _print_next(options)
@@ -119,8 +119,8 @@ def _print_next(options: Options) -> None:
     """The translation that was planned, where the model has quantizers (a float one needs data, which we do not know)."""
     import shlex
 
-    from qdq_translator.io import load_model
-    from qdq_translator.operators import QUANTIZERS
+    from qdq_translator.ir.io import load_model
+    from qdq_translator.ir.operators import QUANTIZERS
 
     model = str(options.input_onnx_model)
     if not any(node.op_type in QUANTIZERS for node in load_model(model, weights=False)[0].graph.node):
@@ -137,10 +137,10 @@ def _fit(options: Options) -> int:
     import json
     from pathlib import Path
 
-    from qdq_translator.disk import refuse_overwriting, write_file
+    from qdq_translator.core.disk import refuse_overwriting, write_file
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.engine.board import fit_board
-    from qdq_translator.errors import UsageError
-    from qdq_translator.formats.files import TranslationFiles
 
     if not options.save:
         raise UsageError("--fit writes a cost model.", "Name its file with --save board.json.")

@@ -1,7 +1,7 @@
 """`qdq-translator platforms`: what `--platform` knows."""
 
-from qdq_translator.options import option
-from qdq_translator.records import record
+from qdq_translator.core.options import option
+from qdq_translator.core.records import record
 
 
 @record
@@ -33,7 +33,7 @@ def run(options: Options) -> int:
         return 0
     from rich.console import Console
 
-    from qdq_translator.report.tables import table_of
+    from qdq_translator.output.report.tables import table_of
 
     table = table_of("platform", "TensorRT", "cache", "DLA", "note, source")
     for column in table.columns[:-1]:

@@ -2,8 +2,8 @@
 
 from typing import Optional
 
-from qdq_translator.options import model_option, option, translation_option
-from qdq_translator.records import record
+from qdq_translator.core.options import model_option, option, translation_option
+from qdq_translator.core.records import record
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
@@ -50,8 +50,8 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import locate, print_next
-    from qdq_translator.errors import UsageError
-    from qdq_translator.report.data import format_report
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.output.report.data import format_report
 
     if options.verify and not options.html:
         raise UsageError("--verify shows on a page.", "Name the page with --html FILE.")
@@ -64,21 +64,21 @@ def run(options: Options) -> int:
     files = locate(options.translation, options.model)
     report = files.read_report()
     if options.fix_list:
-        from qdq_translator.report.fix_lists import format_fix_list
+        from qdq_translator.output.report.fix_lists import format_fix_list
 
         print(format_fix_list(report, options.fix_list), end="")
         return 0
     other = comparison = None
     names = (options.against or "", options.translation)
     if options.against:
-        from qdq_translator.report.changes import compare
+        from qdq_translator.output.report.changes import compare
 
         other = locate(options.against, "").read_report()
         comparison = compare(other, report, names)
     if options.html:
-        from qdq_translator.disk import refuse_overwriting
-        from qdq_translator.formats.schemas import RESULTS, TUNING, read_json
-        from qdq_translator.report.html import write_page
+        from qdq_translator.core.disk import refuse_overwriting
+        from qdq_translator.core.formats.schemas import RESULTS, TUNING, read_json
+        from qdq_translator.output.report.html import write_page
 
         shown = (Path(path) for path in (options.verify, options.tuning) if path)
         refuse_overwriting([Path(options.html)], [*files, *shown])
@@ -94,11 +94,11 @@ def run(options: Options) -> int:
     elif options.html:
         print(f"Wrote {options.html}")
     elif comparison:
-        from qdq_translator.report.terminal_changes import print_comparison
+        from qdq_translator.output.report.terminal_changes import print_comparison
 
         print_comparison(comparison, options.all)
     else:
-        from qdq_translator.report.terminal import print_report
+        from qdq_translator.output.report.terminal import print_report
 
         print_report(report, options.all)
         print_next(files, "", "report")

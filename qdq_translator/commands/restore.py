@@ -2,8 +2,8 @@
 
 from typing import Optional
 
-from qdq_translator.options import option
-from qdq_translator.records import record
+from qdq_translator.core.options import option
+from qdq_translator.core.records import record
 
 
 @record
@@ -39,9 +39,13 @@ def run(options: Options) -> int:
     from pathlib import Path
     from typing import List
 
-    from qdq_translator.disk import appear_together, read_text, refuse_overwriting
-    from qdq_translator.errors import UserError
-    from qdq_translator.explicit.restore import (
+    from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.core.formats.calibration_cache import CalibrationCache
+    from qdq_translator.core.formats.files import read_layer_argument
+    from qdq_translator.core.words import counted
+    from qdq_translator.ir.io import load_model, write_model
+    from qdq_translator.qdq.restore import (
         GIVEN,
         INFERRED,
         NOT_FLOAT,
@@ -52,10 +56,6 @@ def run(options: Options) -> int:
         WITHOUT_SCALE,
         restore,
     )
-    from qdq_translator.formats.calibration_cache import CalibrationCache
-    from qdq_translator.formats.files import read_layer_argument
-    from qdq_translator.io import load_model, write_model
-    from qdq_translator.words import counted
 
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)

@@ -2,8 +2,8 @@
 
 from typing import List, Optional
 
-from qdq_translator.options import option, same_option, translation_option
-from qdq_translator.records import record
+from qdq_translator.core.options import option, same_option, translation_option
+from qdq_translator.core.records import record
 
 
 @record
@@ -57,8 +57,8 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import locate
-    from qdq_translator.options import TranslateOptions
-    from qdq_translator.parts import Request, split_model, split_translation
+    from qdq_translator.core.options import TranslateOptions
+    from qdq_translator.workflows.parts import Request, split_model, split_translation
 
     output = Path(options.output_dir)
     request = Request(options.begin, options.end, output, options.samples)

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
-from qdq_translator import ending
-from qdq_translator.errors import UsageError, UserError, unexpected
-from qdq_translator.options import TranslateCommand
+from qdq_translator.core import ending
+from qdq_translator.core.errors import UsageError, UserError, unexpected
+from qdq_translator.core.options import TranslateCommand
 
 if TYPE_CHECKING:
-    from qdq_translator.formats.files import TranslationFiles
+    from qdq_translator.core.formats.files import TranslationFiles
 
 Options = TranslateCommand
 
@@ -48,7 +48,7 @@ def _run(options: TranslateCommand) -> int:
 
         print(json.dumps({"translated": summaries, "failed": failures, "status": status}, indent=2))
     elif len(models) > 1 and not options.quiet:
-        from qdq_translator.report.terminal_summary import print_many
+        from qdq_translator.output.report.terminal_summary import print_many
 
         print_many(summaries, failures)
     return status
@@ -56,8 +56,8 @@ def _run(options: TranslateCommand) -> int:
 
 def _check(options: TranslateCommand) -> None:
     """What is wrong whatever the models are: said once, before the first."""
-    from qdq_translator.diagnostics import Diagnostics
-    from qdq_translator.settings import resolve
+    from qdq_translator.core.diagnostics import Diagnostics
+    from qdq_translator.targets.settings import resolve
 
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
@@ -88,8 +88,8 @@ def _check(options: TranslateCommand) -> None:
 def _models(options: TranslateCommand) -> List[str]:
     """Every model that was named, folders as the ONNX files in them; raises UsageError for none or equal names."""
     from qdq_translator.commands.located import EXAMPLE_MODEL
-    from qdq_translator.disk import refuse_overwriting
-    from qdq_translator.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
+    from qdq_translator.core.disk import refuse_overwriting
+    from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 
     models = [str(EXAMPLE_MODEL)] if options.example else []
     for name in [*options.models, *options.input_onnx_models]:
@@ -137,8 +137,8 @@ def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
 def _make_ready() -> None:
     """For many models: what each of them needs is there before the first, and the collector, which a process calls behind each of
     them, does not look through it again, a quarter of the time of a network of 150 convolutions."""
-    from qdq_translator import translator  # noqa: F401
-    from qdq_translator.emit import write  # noqa: F401
+    from qdq_translator.output.emit import write  # noqa: F401
+    from qdq_translator.workflows import translator  # noqa: F401
 
     gc.disable()  # as in `run`
     gc.freeze()
@@ -197,9 +197,9 @@ def _workers(options: TranslateCommand) -> Iterator[Any]:
 
 def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
     """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
-    from qdq_translator.emit.write import summarize
-    from qdq_translator.progress import progress_bar, silent
-    from qdq_translator.translator import translate
+    from qdq_translator.core.progress import progress_bar, silent
+    from qdq_translator.output.emit.write import summarize
+    from qdq_translator.workflows.translator import translate
 
     model, options, one_of_many = task
     if one_of_many:  # what the model before left in this process
@@ -233,7 +233,7 @@ def _is_parent() -> bool:
 def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Optional[Dict[str, Any]], str]:
     """The manifest of the parts, None where there are none; and what is to be said then."""
     if wanted and translation.dla.fallbacks:
-        from qdq_translator.parts import cut_tail
+        from qdq_translator.workflows.parts import cut_tail
 
         try:
             split = cut_tail(translation, files)
@@ -248,7 +248,7 @@ def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) 
     """The user's metric on the data of --calibrate: its name, of the model, of the simulated engine; and what it misses."""
     from qdq_translator.commands.verify import Options as VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
-    from qdq_translator.verification import verify
+    from qdq_translator.workflows.verification import verify
 
     same = ("shapes", "image_mean", "image_std", "layout", "ignore_nonfinite", "metric", "max_metric_drop")
     asked = VerifyOptions(
@@ -266,8 +266,8 @@ def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) 
 
 def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
     from qdq_translator.commands.located import print_next
-    from qdq_translator.formats.files import TranslationFiles
-    from qdq_translator.report.terminal_summary import print_short
+    from qdq_translator.core.formats.files import TranslationFiles
+    from qdq_translator.output.report.terminal_summary import print_short
 
     print_short(summary, options.verbose)
     if alone:

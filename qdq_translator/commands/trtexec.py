@@ -4,9 +4,9 @@ import dataclasses
 from typing import Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
-from qdq_translator.emit.trtexec.request import MODES
-from qdq_translator.options import option
-from qdq_translator.records import record
+from qdq_translator.core.options import option
+from qdq_translator.core.records import record
+from qdq_translator.output.emit.trtexec.request import MODES
 
 
 @record
@@ -51,9 +51,9 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
-    from qdq_translator.disk import refuse_overwriting, write_file
-    from qdq_translator.emit import trtexec
-    from qdq_translator.errors import UsageError
+    from qdq_translator.core.disk import refuse_overwriting, write_file
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.output.emit import trtexec
     from qdq_translator.targets.platforms import find_platform
 
     files = locate(options.translation, options.model)

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Optional
 
-from qdq_translator.options import TranslateOptions, option, same_option
-from qdq_translator.records import record
+from qdq_translator.core.options import TranslateOptions, option, same_option
+from qdq_translator.core.records import record
 
 
 @record
@@ -75,13 +75,13 @@ def run(options: Options) -> int:
     import sys
     from pathlib import Path
 
-    from qdq_translator.disk import alone, check_place, refuse_overwriting
-    from qdq_translator.formats.files import TranslationFiles, model_name
-    from qdq_translator.options import TranslateOptions
-    from qdq_translator.progress import progress_bar
+    from qdq_translator.core.disk import alone, check_place, refuse_overwriting
+    from qdq_translator.core.formats.files import TranslationFiles, model_name
+    from qdq_translator.core.options import TranslateOptions
+    from qdq_translator.core.progress import progress_bar
     from qdq_translator.simulate.evaluation import evaluation
-    from qdq_translator.tune.run import places, save, tune
-    from qdq_translator.tune.terminal import print_outcome
+    from qdq_translator.workflows.tune.run import places, save, tune
+    from qdq_translator.workflows.tune.terminal import print_outcome
 
     _check(options)
     journal, results = places(options)
@@ -113,9 +113,9 @@ def run(options: Options) -> int:
 
 
 def _check(options: Options) -> None:
-    from qdq_translator.diagnostics import Diagnostics
-    from qdq_translator.errors import UsageError
-    from qdq_translator.settings import resolve
+    from qdq_translator.core.diagnostics import Diagnostics
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.targets.settings import resolve
 
     for flag, value in (("--model", options.model), ("--data", options.data)):
         if not value:

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any, Dict, List, Optional
 
-from qdq_translator.options import option, parse_shapes, same_option, translation_option
-from qdq_translator.records import record
+from qdq_translator.core.options import option, parse_shapes, same_option, translation_option
+from qdq_translator.core.records import record
 
 Real = float
 """`float` is the name of an option below."""
@@ -144,11 +144,11 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import print_next
-    from qdq_translator.disk import check_place, refuse_overwriting, write_file
-    from qdq_translator.formats.files import TranslationFiles
-    from qdq_translator.progress import progress_bar
+    from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
+    from qdq_translator.core.formats.files import TranslationFiles
+    from qdq_translator.core.progress import progress_bar
     from qdq_translator.simulate.evaluation import evaluation
-    from qdq_translator.verification import print_results, verify
+    from qdq_translator.workflows.verification import print_results, verify
 
     if options.example:
         from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
@@ -185,7 +185,7 @@ def run(options: Options) -> int:
 
 
 def _check(options: Options) -> None:
-    from qdq_translator.errors import UsageError
+    from qdq_translator.core.errors import UsageError
 
     if not options.model:
         raise UsageError(

@@ -14,19 +14,19 @@ import math
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
-from qdq_translator.cost.fit import fit
-from qdq_translator.cost.layers import FusedLayer, fused_layers
-from qdq_translator.cost.model import COST_SCHEMA_VERSION, CostModel, Parameters, Work, choose_clock, published
-from qdq_translator.disk import read_file
-from qdq_translator.emit.remembered import Remembered
+from qdq_translator.core.disk import read_file
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.records import record
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
-from qdq_translator.errors import UserError
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.graph import Graph
-from qdq_translator.io import load_model
-from qdq_translator.records import record
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.io import load_model
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.targets.cost.fit import fit
+from qdq_translator.targets.cost.layers import FusedLayer, fused_layers
+from qdq_translator.targets.cost.model import COST_SCHEMA_VERSION, CostModel, Parameters, Work, choose_clock, published
 from qdq_translator.targets.dla.limits import DLA_FP16
-from qdq_translator.types import TensorTypes
 
 _FITTED = (
     *("int8_rate", "fp16_rate", "bytes_per_second", "seconds_per_layer"),

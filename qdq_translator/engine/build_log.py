@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from qdq_translator.records import record
+from qdq_translator.core.records import record
 
 
 @record

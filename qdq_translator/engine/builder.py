@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional
 
-from qdq_translator.disk import write_file
-from qdq_translator.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
+from qdq_translator.core.disk import write_file
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
+from qdq_translator.core.records import record
 from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
 from qdq_translator.engine.versions import MIB, Api
-from qdq_translator.errors import UsageError, UserError
-from qdq_translator.formats.calibration_cache import CalibrationCache, is_usable
-from qdq_translator.records import record
+from qdq_translator.output.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
 
 _DLA_FORMATS = {
     "dla_linear": ("fp16", "int8"),

@@ -8,11 +8,11 @@ import dataclasses
 import re
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
+from qdq_translator.core.records import record
 from qdq_translator.engine.build_log import BuildLog
 from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
-from qdq_translator.operators import PARTS, VIEWS, WEIGHTED
-from qdq_translator.precision import LayerPlan
-from qdq_translator.records import record
+from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
+from qdq_translator.targets.precision import LayerPlan
 
 DATA_MOVEMENT = frozenset(
     (

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from qdq_translator.disk import read_text
-from qdq_translator.errors import UserError
-from qdq_translator.formats.schemas import LAYER_INFO, parse_json
-from qdq_translator.records import record
+from qdq_translator.core.disk import read_text
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.schemas import LAYER_INFO, parse_json
+from qdq_translator.core.records import record
 
 _TYPE_WORDS = {
     "int8": "int8",

@@ -20,7 +20,7 @@ import platform
 import re
 from typing import Any, Iterable
 
-from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.targets.platforms import cache_version
 
 OLDEST = (8, 5)

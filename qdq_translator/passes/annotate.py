@@ -12,12 +12,12 @@ from typing import Optional
 
 import onnx
 
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.formats.calibration_cache import scale_to_hex
-from qdq_translator.graph import Graph
-from qdq_translator.precision import LayerPlan
-from qdq_translator.scales import ScaleTable
-from qdq_translator.types import TensorTypes
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats.calibration_cache import scale_to_hex
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.scales.table import ScaleTable
+from qdq_translator.targets.precision import LayerPlan
 
 FIRST_IR_VERSION = 10
 PREFIX = "qdq."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Graph, Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.quantizers.steps import Bounds
 
 

@@ -7,13 +7,13 @@ from typing import Container, Optional
 import numpy as np
 from onnx import helper
 
-from qdq_translator.budget import Budget
-from qdq_translator.constants import FOLDABLE, evaluate
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.errors import ModelError
-from qdq_translator.graph import Graph, Node, constant_value
-from qdq_translator.types import TensorTypes
-from qdq_translator.words import others
+from qdq_translator.core.budget import Budget
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import ModelError
+from qdq_translator.core.words import others
+from qdq_translator.ir.constants import FOLDABLE, evaluate
+from qdq_translator.ir.graph import Graph, Node, constant_value
+from qdq_translator.ir.types import TensorTypes
 
 
 def constants_to_initializers(graph: Graph) -> None:

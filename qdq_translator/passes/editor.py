@@ -8,12 +8,12 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 import numpy as np
 from onnx import TensorProto
 
-from qdq_translator.graph import Node
-from qdq_translator.inference.context import DerivedScale
-from qdq_translator.network import Applied, Network
-from qdq_translator.settings import Settings
-from qdq_translator.types import Dim, TensorTypes
-from qdq_translator.weights import as_weight, weight_of
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.types import Dim, TensorTypes
+from qdq_translator.ir.weights import as_weight, weight_of
+from qdq_translator.scales.inference.context import DerivedScale
+from qdq_translator.scales.network import Applied, Network
+from qdq_translator.targets.settings import Settings
 
 Image = Tuple[Dim, int, int, int]
 """N, C, H, W; the batch size may be unknown."""

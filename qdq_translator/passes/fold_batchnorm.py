@@ -18,10 +18,10 @@ from typing import NamedTuple, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Network
-from qdq_translator.operators import WEIGHTED, coefficients, epsilon, output_channels
-from qdq_translator.weights import Weight, as_weight
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import WEIGHTED, coefficients, epsilon, output_channels
+from qdq_translator.ir.weights import Weight, as_weight
+from qdq_translator.scales.network import Network
 
 
 def fold_batchnorm(network: Network) -> None:

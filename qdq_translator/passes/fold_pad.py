@@ -14,10 +14,10 @@ from typing import Optional
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Graph, Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.passes.clamps import is_non_negative
-from qdq_translator.scales import ScaleTable
+from qdq_translator.scales.table import ScaleTable
 
 _LOWEST = float(np.finfo(np.float32).min)
 

@@ -17,11 +17,11 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto
 
-from qdq_translator.constants import element_name
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Network
-from qdq_translator.records import record
-from qdq_translator.weights import Initializer, message_of, to_array
+from qdq_translator.core.records import record
+from qdq_translator.ir.constants import element_name
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.weights import Initializer, message_of, to_array
+from qdq_translator.scales.network import Network
 
 RULE = "F9"
 _OTHERS = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))

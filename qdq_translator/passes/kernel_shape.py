@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.graph import Graph
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.ir.graph import Graph
 
 
 def complete_convolutions(graph: Graph, diagnostics: Diagnostics) -> None:

@@ -15,9 +15,9 @@ from typing import Optional
 
 import numpy as np
 
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Network
-from qdq_translator.types import Dim
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.types import Dim
+from qdq_translator.scales.network import Network
 
 RULE = "W1"
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 
-from qdq_translator.diagnostics import RENAMED_NODES, Diagnostics
-from qdq_translator.errors import UnsupportedQuantizer
-from qdq_translator.graph import Graph, Node
-from qdq_translator.layer_names import all_expressible, legal_name
-from qdq_translator.network import Network
-from qdq_translator.parser_network import MULTI_LAYER, PARSER_PREFIX, Version, misnamed, supports
-from qdq_translator.words import counted
+from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostics
+from qdq_translator.core.errors import UnsupportedQuantizer
+from qdq_translator.core.layer_names import all_expressible, legal_name
+from qdq_translator.core.words import counted
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.scales.network import Network
+from qdq_translator.targets.parser_network import MULTI_LAYER, PARSER_PREFIX, Version, misnamed, supports
 
 _TRIES = 10
 """New names shift the parser's numbers, which may hit other names."""

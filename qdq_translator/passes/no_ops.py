@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Callable, Union
 
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Network
-from qdq_translator.operators import VIEWS, block_size, cast_type, in_training, integers, permutation, slices
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import VIEWS, block_size, cast_type, in_training, integers, permutation, slices
+from qdq_translator.scales.network import Network
 
 RULE = "F7"
 _Condition = Callable[[Network, Node], bool]

@@ -11,11 +11,11 @@ from typing import Any
 
 import onnx
 
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.graph import Graph
-from qdq_translator.network import Network
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.names import name_nodes
+from qdq_translator.scales.network import Network
 
 PASSES = (
     "extract_constant_to_initializer",

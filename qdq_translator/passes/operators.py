@@ -6,12 +6,12 @@ from typing import Iterator
 
 import onnx
 
-from qdq_translator.errors import UserError
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Network
-from qdq_translator.settings import Settings
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.words import counted
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.scales.network import Network
 from qdq_translator.targets.parser import refusal
-from qdq_translator.words import counted
+from qdq_translator.targets.settings import Settings
 
 
 def check_operators(network: Network, settings: Settings) -> None:

@@ -15,13 +15,13 @@ from typing import Callable, Mapping, Optional
 import numpy as np
 import onnx
 
-from qdq_translator import operators
-from qdq_translator.errors import UserError
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Network
+from qdq_translator.core.errors import UserError
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import cleanup
-from qdq_translator.settings import Settings
-from qdq_translator.types import TensorTypes
+from qdq_translator.scales.network import Network
+from qdq_translator.targets.settings import Settings
 
 TENSORRT_8_OPSET = 17
 _NEW_MEANINGS: dict[str, dict[str, tuple[str, ...]]] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.network import Applied, Network
-from qdq_translator.records import record
-from qdq_translator.settings import Settings
-from qdq_translator.words import others
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.records import record
+from qdq_translator.core.words import others
+from qdq_translator.scales.network import Applied, Network
+from qdq_translator.targets.settings import Settings
 
 if TYPE_CHECKING:
     from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict

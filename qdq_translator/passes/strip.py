@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from onnx import helper
 
-from qdq_translator.constants import Constants, is_dequantize, is_quantize
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.errors import UnsupportedQuantizer
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Network, TrainedWeight
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import UnsupportedQuantizer
+from qdq_translator.core.words import counted, others
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.weights import Initializer, Keeper
 from qdq_translator.passes.strip_activations import Stripper
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
@@ -26,9 +27,8 @@ from qdq_translator.quantizers.parameters import read_together
 from qdq_translator.quantizers.refused import other_quantized_operators, quantizers_in_bodies, refusal
 from qdq_translator.quantizers.series import Link, in_series
 from qdq_translator.quantizers.steps import Dequantize, Quantize
-from qdq_translator.settings import QuantizerPolicy
-from qdq_translator.weights import Initializer, Keeper
-from qdq_translator.words import counted, others
+from qdq_translator.scales.network import Network, TrainedWeight
+from qdq_translator.targets.settings import QuantizerPolicy
 
 _KEPT_CODES = 2**27
 """Bytes of codes that stay in memory where the float weights lie in a file, which can give them again."""

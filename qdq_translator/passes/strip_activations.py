@@ -7,9 +7,8 @@ from typing import Optional
 import numpy as np
 from onnx import TensorProto, helper
 
-from qdq_translator.constants import is_dequantize
-from qdq_translator.graph import Node
-from qdq_translator.network import Network
+from qdq_translator.ir.constants import is_dequantize
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.clamps import is_non_negative, make_clamp
 from qdq_translator.quantizers.steps import (
     Bounds,
@@ -21,7 +20,8 @@ from qdq_translator.quantizers.steps import (
     QuantizedOutput,
     Step,
 )
-from qdq_translator.scales import Origin
+from qdq_translator.scales.network import Network
+from qdq_translator.scales.table import Origin
 
 
 class Stripper:

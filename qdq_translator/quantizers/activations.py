@@ -12,15 +12,15 @@ from typing import Optional, Union
 import numpy as np
 from onnx import TensorProto
 
-from qdq_translator.constants import Constants, is_dequantize, is_quantize
-from qdq_translator.graph import Graph, Node
-from qdq_translator.operators import cast_type
-from qdq_translator.qparams import QuantParams
+from qdq_translator.core.records import record
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import cast_type
+from qdq_translator.ir.qparams import QuantParams
+from qdq_translator.ir.types import FLOAT_TYPES, MAKE_INTEGERS
 from qdq_translator.quantizers.between import BETWEEN_OPS, between, same_grid
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.quantizers.steps import Codes, Dequantize, Quantize, QuantizedInput, QuantizedOutput, Step
-from qdq_translator.records import record
-from qdq_translator.types import FLOAT_TYPES, MAKE_INTEGERS
 
 
 @record(frozen=True)

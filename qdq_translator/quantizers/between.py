@@ -12,13 +12,13 @@ from typing import Callable, Optional, Union
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.constants import Constants
-from qdq_translator.graph import Node
-from qdq_translator.qparams import QuantParams
+from qdq_translator.core.records import record
+from qdq_translator.ir import operators
+from qdq_translator.ir.constants import Constants
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.qparams import QuantParams
 from qdq_translator.quantizers.parameters import Rejected
 from qdq_translator.quantizers.steps import ClampCodes, Codes, Move
-from qdq_translator.records import record
 
 
 @record(frozen=True)

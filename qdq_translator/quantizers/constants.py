@@ -13,14 +13,14 @@ from typing import Iterable, NamedTuple, Optional, Sequence, Union
 import numpy as np
 from onnx import TensorProto
 
-from qdq_translator.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
-from qdq_translator.errors import UnsupportedQuantizer
-from qdq_translator.graph import Graph, Node
-from qdq_translator.operators import WEIGHT_INPUTS, from_front
-from qdq_translator.qparams import FLOAT32, INT8_MAX, QuantParams, alike, along, dequantize, largest, quantize
+from qdq_translator.core.errors import UnsupportedQuantizer
+from qdq_translator.core.records import record
+from qdq_translator.ir.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import WEIGHT_INPUTS, from_front
+from qdq_translator.ir.qparams import FLOAT32, INT8_MAX, QuantParams, alike, along, dequantize, largest, quantize
+from qdq_translator.ir.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, to_array, weight_of
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
-from qdq_translator.records import record
-from qdq_translator.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, to_array, weight_of
 
 _MOVES = tuple(op for op in LAYOUT_OPS if "Cast" not in op)
 

@@ -7,11 +7,11 @@ from typing import List, Optional, Tuple, Union
 import numpy as np
 from onnx import TensorProto
 
-from qdq_translator.constants import Constants, element_name, is_dequantize
-from qdq_translator.graph import Graph, Node
-from qdq_translator.qparams import FLOAT32, RANGES, QuantParams
-from qdq_translator.records import record
-from qdq_translator.weights import Weight
+from qdq_translator.core.records import record
+from qdq_translator.ir.constants import Constants, element_name, is_dequantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.qparams import FLOAT32, RANGES, QuantParams
+from qdq_translator.ir.weights import Weight
 
 
 @record(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Optional
 
-from qdq_translator import operators
-from qdq_translator.constants import QUANTIZER_DOMAINS
-from qdq_translator.errors import UnsupportedQuantizer
-from qdq_translator.graph import Graph
+from qdq_translator.core.errors import UnsupportedQuantizer
+from qdq_translator.core.words import counted
+from qdq_translator.ir import operators
+from qdq_translator.ir.constants import QUANTIZER_DOMAINS
+from qdq_translator.ir.graph import Graph
 from qdq_translator.quantizers.parameters import Rejected
-from qdq_translator.words import counted
 
 _OTHER_QUANTIZED_OPS = {
     "QLinearConv",

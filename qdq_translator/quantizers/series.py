@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
-from qdq_translator.constants import is_quantize
-from qdq_translator.graph import Graph
+from qdq_translator.core.records import record
+from qdq_translator.ir.constants import is_quantize
+from qdq_translator.ir.graph import Graph
 from qdq_translator.quantizers.steps import Dequantize, Move, Quantize, QuantizedInput, QuantizedOutput, Step
-from qdq_translator.records import record
 
 
 @record

@@ -6,9 +6,9 @@ from typing import Optional, Tuple, Union
 
 import numpy as np
 
-from qdq_translator.graph import Node
-from qdq_translator.qparams import QuantParams
-from qdq_translator.records import record
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.qparams import QuantParams
 
 Bounds = Tuple[Optional[float], Optional[float]]
 """Lower and upper real bound; None where there is none."""

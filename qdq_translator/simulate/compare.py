@@ -13,21 +13,21 @@ from typing import Any, Callable, Mapping, Optional
 import numpy as np
 import onnx
 
-from qdq_translator.disk import read_file
-from qdq_translator.errors import UserError
-from qdq_translator.formats import polygraphy
-from qdq_translator.formats.npz import read_npz
-from qdq_translator.formats.schemas import DEVICE_RESULTS, read_json
-from qdq_translator.graph import Graph
-from qdq_translator.progress import Progress, silent
-from qdq_translator.records import record
+from qdq_translator.core.disk import read_file
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats import polygraphy
+from qdq_translator.core.formats.npz import read_npz
+from qdq_translator.core.formats.schemas import DEVICE_RESULTS, read_json
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.records import record
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_scores
 from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded, same_inputs
 from qdq_translator.simulate.user_metric import UserMetric
-from qdq_translator.workers.work import Work, shards
 
 EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Iterator, Optional
 
-from qdq_translator.errors import UsageError
-from qdq_translator.records import record
-from qdq_translator.workers.work import Engine, InProcess
+from qdq_translator.core.errors import UsageError
+from qdq_translator.core.records import record
+from qdq_translator.core.workers.work import Engine, InProcess
 
 
 @record(frozen=True)
@@ -32,12 +32,12 @@ def evaluation(workers: int = 1, scheduler: Optional[str] = None, provider: str 
         raise UsageError("--workers and --scheduler exclude each other.", "The workers are those of the scheduler.")
     engine: Engine
     if scheduler is not None:
-        from qdq_translator.workers.cluster import Cluster
+        from qdq_translator.core.workers.cluster import Cluster
 
         engine = Cluster(scheduler)
     else:
         provider_name(provider)
-        from qdq_translator.workers.local import Processes
+        from qdq_translator.core.workers.local import Processes
 
         engine = Processes(workers) if workers > 1 else InProcess()
     with contextlib.closing(engine):

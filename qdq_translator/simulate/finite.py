@@ -7,13 +7,13 @@ from typing import Callable, Iterator, List, NoReturn, Tuple
 
 import numpy as np
 
-from qdq_translator.errors import UserError
-from qdq_translator.progress import Progress, silent
-from qdq_translator.records import record
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.records import record
+from qdq_translator.core.words import counted
+from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.words import counted
-from qdq_translator.workers.work import Work, shards
 
 REMEDY = "Correct the data, or leave such samples out with --ignore_nonfinite."
 

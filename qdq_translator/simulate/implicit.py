@@ -27,18 +27,18 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-from qdq_translator.explicit.restore import is_unary_marker, weight_scales
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.graph import Graph, Node
-from qdq_translator.io import load_model
-from qdq_translator.operators import OutputChannels, has_one_scale, output_channels
-from qdq_translator.options import effective
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.options import effective
+from qdq_translator.core.rules import MARKERS
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.io import load_model
+from qdq_translator.ir.operators import OutputChannels, has_one_scale, output_channels
+from qdq_translator.ir.qparams import INT8_MAX, row_blocks
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.cleanup import remove_unused_initializers
-from qdq_translator.placement import Placement, place
-from qdq_translator.qparams import INT8_MAX, row_blocks
-from qdq_translator.rules import MARKERS
-from qdq_translator.translation import Translated
-from qdq_translator.types import TensorTypes
+from qdq_translator.planning.placement import Placement, place
+from qdq_translator.planning.translation import Translated
+from qdq_translator.qdq.restore import is_unary_marker, weight_scales
 
 NOISE_PERIOD = 65_537
 """Values: more than most channels hold. A prime, so no multiple of a row or a channel."""

@@ -12,12 +12,12 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TypeVar
 import numpy as np
 import onnx
 
-from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.formats.npz import read_npz
-from qdq_translator.formats.polygraphy import read_inputs
+from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.formats.npz import read_npz
+from qdq_translator.core.formats.polygraphy import read_inputs
+from qdq_translator.core.words import counted
+from qdq_translator.core.workers.work import shards
 from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened
-from qdq_translator.words import counted
-from qdq_translator.workers.work import shards
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from qdq_translator.records import record
+from qdq_translator.core.records import record
 
 TOP1_MOST = 100_000
 """More scores than this are no classes."""

@@ -25,21 +25,21 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 import onnx
 
-from qdq_translator.constants import Constants, is_dequantize, is_quantize
-from qdq_translator.graph import Graph, Node
-from qdq_translator.inference import pass_through
-from qdq_translator.precision import float_activations
-from qdq_translator.progress import Progress, silent
-from qdq_translator.qparams import INT8_MAX
-from qdq_translator.records import record
-from qdq_translator.rules import STATED
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import STATED
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.scales.inference import pass_through
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
 from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded
-from qdq_translator.types import TensorTypes
-from qdq_translator.workers.work import Work, shards
+from qdq_translator.targets.precision import float_activations
 
 JUMP_DB = 6.0
 JUMP_BELOW_DB = 50.0

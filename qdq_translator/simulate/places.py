@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Iterator, Union, cast
 
 import numpy as np
 
-from qdq_translator.errors import MissingDependency, UserError
+from qdq_translator.core.errors import MissingDependency, UserError
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -16,14 +16,14 @@ from typing import Callable, Iterable, Mapping, Optional, Sequence
 import numpy as np
 import onnx
 
-from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.graph import Graph, Node
-from qdq_translator.network import Applied, Picture, Stage
-from qdq_translator.operators import Unions
-from qdq_translator.records import record
+from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import Unions
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.weights import to_array, to_message
+from qdq_translator.scales.network import Applied, Picture, Stage
 from qdq_translator.simulate.run import Session
-from qdq_translator.types import TensorTypes
-from qdq_translator.weights import to_array, to_message
 
 TOLERANCE = 1e-4
 """Of an output's largest magnitude."""

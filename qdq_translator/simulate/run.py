@@ -7,17 +7,17 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 import numpy as np
 import onnx
 
-from qdq_translator.constants import Constants, is_quantize
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.errors import MissingDependency, UserError
-from qdq_translator.graph import Graph, Node
-from qdq_translator.operators import RANDOM
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.records import record
+from qdq_translator.ir.constants import Constants, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import RANDOM
+from qdq_translator.ir.weights import to_array
+from qdq_translator.ir.wire import LARGE
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
-from qdq_translator.records import record
 from qdq_translator.simulate.implicit import copy_model
-from qdq_translator.weights import to_array
-from qdq_translator.wire import LARGE
 
 _WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 """Types of tensors whose values decide nothing while a model is loaded."""

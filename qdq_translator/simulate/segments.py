@@ -13,11 +13,11 @@ from typing import Mapping, Optional, Sequence
 import numpy as np
 import onnx
 
-from qdq_translator.graph import Graph, Node
-from qdq_translator.records import record
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.weights import to_message
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.run import Session
-from qdq_translator.weights import to_message
 
 
 @record(frozen=True)

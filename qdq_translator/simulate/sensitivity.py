@@ -32,12 +32,14 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 import numpy as np
 import onnx
 
-from qdq_translator.formats.layer_precisions import format_layer_precisions, fp16_layers
-from qdq_translator.graph import Graph
-from qdq_translator.layer_names import is_expressible
-from qdq_translator.placement import COMMUTING, Placement
-from qdq_translator.progress import Progress, silent
-from qdq_translator.records import record
+from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
+from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.records import record
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.placement import COMMUTING, Placement
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples
@@ -45,8 +47,6 @@ from qdq_translator.simulate.metrics import Comparison, finite_or_none
 from qdq_translator.simulate.run import Session
 from qdq_translator.simulate.segments import Change, Segments
 from qdq_translator.simulate.user_metric import UserMetric
-from qdq_translator.types import TensorTypes
-from qdq_translator.workers.work import Work, shards
 
 KEPT_IF_DB = 0.5
 FAMILY_DB = 3.0

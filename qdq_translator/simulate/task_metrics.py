@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from qdq_translator.simulate.metrics import class_scores
 from qdq_translator.simulate.user_metric import Outputs, UserMetric, load_metric
 

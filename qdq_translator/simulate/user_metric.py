@@ -24,8 +24,8 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 
 import numpy as np
 
-from qdq_translator.errors import UserError
-from qdq_translator.records import record
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.records import record
 
 Outputs = Mapping[str, np.ndarray]
 _PROTOCOL = "A metric is a function (outputs, labels) -> number, or a class with add(outputs, labels) and result()."
@@ -113,7 +113,7 @@ def load_metric(spec: str) -> UserMetric:
 
     Raises UserError where there is no such thing.
     """
-    from qdq_translator.parsing import did_you_mean
+    from qdq_translator.core.parsing import did_you_mean
 
     place, _, name = spec.rpartition(":")
     if not place or not name.isidentifier():

@@ -29,10 +29,11 @@ from typing import Any, Callable, Iterable
 
 import onnx
 
-from qdq_translator.graph import Graph
-from qdq_translator.placement import Placement, graph_tensors
-from qdq_translator.records import record
-from qdq_translator.rules import STATED
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import STATED
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.ir.graph import Graph
+from qdq_translator.planning.placement import Placement, graph_tensors
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import (
     ImplicitNetwork,
@@ -45,7 +46,6 @@ from qdq_translator.simulate.implicit import (
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison, finite_or_none, noise_to_db
 from qdq_translator.simulate.run import Session
-from qdq_translator.workers.work import Work, shards
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 STANDARD_ERRORS = 2

@@ -11,8 +11,8 @@ from typing import Optional, Tuple
 
 import onnx
 
-from qdq_translator.graph import Node
-from qdq_translator.operators import window
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import window
 
 Version = Tuple[int, int, int]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from qdq_translator.errors import UsageError, UserError
-from qdq_translator.records import record
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.records import record
 
 DEFAULT_CACHE_VERSION = "8600"
 """What NVIDIA's translator writes when nobody says otherwise."""

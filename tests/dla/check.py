@@ -13,7 +13,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.passes.dla import RULES
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, simulate
-from qdq_translator.translator import Translation
+from qdq_translator.workflows.translator import Translation
 from tests.explicit_reference import assert_equal_function, random_inputs, run
 from tests.small_models import model, pair, rounded_at_inputs
 

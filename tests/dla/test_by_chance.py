@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import pipeline
+from qdq_translator.passes import pipeline
 from tests.conftest import DATA, PLAIN_PIPELINE
 from tests.dla.check import BATCHES, INFER, SCALE, Pair, graph, ints, pair, same, weights
 

@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, pipeline, translate
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.passes import pipeline
 from tests.conftest import DATA, PLAIN_PIPELINE
 from tests.dla.check import BATCHES, SCALE, Pair, both, covers, graph, ints, pair, same, weights
 

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 from qdq_translator.passes.dla.error_function import ERROR
+from qdq_translator.scales.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 from tests.dla.check import BATCHES, INFER, ORIN, SCALE, Pair, covers, engine, feed_of, graph, outputs, pair
 from tests.explicit_reference import run
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import UserError
+from qdq_translator.core.errors import UserError
 from qdq_translator.passes.dla.max_pool import _axis
 from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, graph, pair, same, weights
 from tests.explicit_reference import random_inputs, run

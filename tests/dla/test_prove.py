@@ -9,12 +9,12 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.errors import MissingDependency, UsageError
-from qdq_translator.graph import Node
+from qdq_translator.core.errors import MissingDependency, UsageError
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import dense, hard_activations, max_pool, shapes, spatial_mean
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.simulate import prove
-from qdq_translator.translator import Translation
+from qdq_translator.workflows.translator import Translation
 from tests.dla.check import ORIN, graph, ints, outputs, pair, weights
 from tests.explicit_reference import assert_equal_function, random_inputs
 

@@ -15,7 +15,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main, main_translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import UsageError
+from qdq_translator.core.errors import UsageError
 from qdq_translator.passes.dla import BY_LIMIT, NO_REWRITE, RULES
 from qdq_translator.passes.no_ops import NO_OPS
 from qdq_translator.targets.dla.limits import GPU, LIMITS

@@ -10,7 +10,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import UsageError
+from qdq_translator.core.errors import UsageError
 from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, feed_of, graph, ints, outputs, pair, weights
 
 W = {"w": weights(1, 5, 12, 1, 1)}

@@ -20,8 +20,8 @@ from typing import Any, Callable
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.errors import UserError
-from qdq_translator.translator import Translation
+from qdq_translator.core.errors import UserError
+from qdq_translator.workflows.translator import Translation
 
 CALLS = ("replace", "rename", "link", "fsync", "mkdir", "rmdir", "unlink", "remove", "open", "write")
 KILLED = 137

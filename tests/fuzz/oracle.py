@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qdq_translator.translator import Translation
+from qdq_translator.workflows.translator import Translation
 from tests.explicit_reference import assert_equal_function, bypassed, random_inputs, run
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from qdq_translator.formats.calibration_cache import CalibrationCache
-from qdq_translator.formats.files import TranslationFiles
-from qdq_translator.formats.layer_precisions import format_layer_precisions
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.layer_precisions import format_layer_precisions
 
 SCALES = {"images": 0.0078125, "c1_out": 0.25, "r1_out": 0.125, "c2_out": 0.5, "ghost": 1.0}
 LAYERS = {"pool": "fp16", "shape": "fp16", "nowhere": "fp16"}

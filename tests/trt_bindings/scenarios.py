@@ -21,7 +21,7 @@ import onnx
 import tensorrt as trt
 
 from qdq_translator.cli import main
-from qdq_translator.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles
 from tests.trt_bindings import models
 from tests.trt_bindings.board import Behaviour, Board
 from tests.trt_bindings.virtual_calls import Calibrator

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import Mapping, Sequence
 
-from qdq_translator.diagnostics import Diagnostics
-from qdq_translator.graph import Graph
-from qdq_translator.network import Network, Picture, Stage, report_applied
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.rules import RULES as REGISTRY
+from qdq_translator.ir.graph import Graph
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.dla import (
     average_pool,
@@ -42,8 +42,8 @@ from qdq_translator.passes.dla import (
     tails,
 )
 from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.rules import RULES as REGISTRY
-from qdq_translator.settings import Settings
+from qdq_translator.scales.network import Network, Picture, Stage, report_applied
+from qdq_translator.targets.settings import Settings
 
 RULES = (
     shapes,

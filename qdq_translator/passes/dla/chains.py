@@ -33,8 +33,8 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.reshapes import target_sizes
 from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter
 

@@ -24,14 +24,14 @@ from typing import Iterable, Optional, Tuple
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
-from qdq_translator.operators import DENSE, ELEMENTWISE, Unions
+from qdq_translator.core.records import record
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import DENSE, ELEMENTWISE, Unions
+from qdq_translator.ir.types import Dim
 from qdq_translator.passes.dla import dense
 from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 from qdq_translator.passes.matmul_2d import trained_by_column
-from qdq_translator.records import record
-from qdq_translator.types import Dim
 
 RULE = "D18"
 _VALUE_BY_VALUE = (*dense.UNARY, "Gelu", "Mish", "Pow", "Reciprocal", "Log", "Selu", "Celu", "Softsign")

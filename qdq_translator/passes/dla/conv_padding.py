@@ -24,8 +24,8 @@ from typing import Optional
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.pads import copying_convs
 from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, Rewriter
 

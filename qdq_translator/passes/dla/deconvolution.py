@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter
 
 RULE = "D21"

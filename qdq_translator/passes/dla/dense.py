@@ -26,8 +26,8 @@ from typing import Iterable, Optional, Tuple
 
 import numpy as np
 
-from qdq_translator.graph import Node
-from qdq_translator.operators import DENSE, ELEMENTWISE, Unions, axis, coefficients, transposed
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import DENSE, ELEMENTWISE, Unions, axis, coefficients, transposed
 from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter
 
 RULE = "D5"

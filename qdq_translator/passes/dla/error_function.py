@@ -13,10 +13,10 @@ Not: without that word; tensors that are not four-dimensional; an unknown number
 
 from __future__ import annotations
 
-from qdq_translator.inference.self_gated import ERF_CUBIC, ERF_LINEAR
-from qdq_translator.operators import is_exact_gelu
+from qdq_translator.ir.operators import is_exact_gelu
 from qdq_translator.passes.dla.hard_activations import gelu, tanh_of_cubic
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.scales.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 
 RULE = "D22"
 ERROR = 0.00036

@@ -34,9 +34,9 @@ from typing import Callable
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
-from qdq_translator.operators import coefficients
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import coefficients
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
 
 RULE = "D7"

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from typing import Optional, Sequence, Tuple
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.core.records import record
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors, reduced
-from qdq_translator.records import record
 
 RULE = "D15"
 Two = Tuple[int, int]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdq_translator.graph import Node
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
 
 RULE = "D19"

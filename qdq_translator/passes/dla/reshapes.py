@@ -21,10 +21,10 @@ from typing import Optional
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.types import Dim
 from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.types import Dim
 
 RULE = "D6"
 

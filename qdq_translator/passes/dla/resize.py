@@ -31,8 +31,8 @@ from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
 from qdq_translator.passes.dla.spatial_mean import WINDOW
 from qdq_translator.passes.dla.spatial_mean import factors as in_a_row

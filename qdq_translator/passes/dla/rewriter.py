@@ -6,16 +6,16 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
-from qdq_translator.budget import Budget
-from qdq_translator.graph import Node
-from qdq_translator.inference.context import Context
-from qdq_translator.network import Network
+from qdq_translator.core.budget import Budget
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.editor import Editor
-from qdq_translator.scales import Origin
-from qdq_translator.settings import EVERYWHERE, Settings
+from qdq_translator.scales.inference.context import Context
+from qdq_translator.scales.network import Network
+from qdq_translator.scales.table import Origin
 from qdq_translator.targets.dla.checks import Layer, explicit_pads
 from qdq_translator.targets.dla.limits import limits_by_op
 from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
+from qdq_translator.targets.settings import EVERYWHERE, Settings
 
 MOST_CHANNELS = 8192
 """Of a Conv (limits C8 and T8)."""

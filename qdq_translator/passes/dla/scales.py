@@ -18,7 +18,7 @@ from typing import Optional
 
 import numpy as np
 
-from qdq_translator.graph import Node
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.passes.no_ops import NO_OPS, changes_nothing, kept_input
 

@@ -24,11 +24,11 @@ from typing import Optional, Tuple, Union
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.cost.layers import work_of
-from qdq_translator.cost.model import Surface, Work
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.targets.cost.layers import work_of
+from qdq_translator.targets.cost.model import Surface, Work
 
 RULE = "D3"
 _UNARY = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Neg", "Abs", "Identity", "Elu")

@@ -8,7 +8,7 @@ Not: Mean of one input (rule D2); tensors that are not four-dimensional; an unkn
 
 from __future__ import annotations
 
-from qdq_translator.graph import Node
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D8"

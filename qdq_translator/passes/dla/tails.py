@@ -12,8 +12,8 @@ four.
 
 from __future__ import annotations
 
-from qdq_translator.graph import Node
-from qdq_translator.operators import VIEWS
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import VIEWS
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D16"

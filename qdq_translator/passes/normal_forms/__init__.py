@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from qdq_translator.network import Network, report_applied
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.editor import Editor
 from qdq_translator.passes.normal_forms import (
@@ -25,7 +24,8 @@ from qdq_translator.passes.normal_forms import (
     operand_ranks,
     trailing_inputs,
 )
-from qdq_translator.settings import Settings
+from qdq_translator.scales.network import Network, report_applied
+from qdq_translator.targets.settings import Settings
 
 RULE = "F8"
 FORMS: tuple[ModuleType, ...] = (

@@ -17,8 +17,8 @@ from typing import Any, Callable
 
 import numpy as np
 
-from qdq_translator.graph import Node
-from qdq_translator.operators import coefficients
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import coefficients
 from qdq_translator.passes.editor import Editor
 
 WHAT = "Activations of several layers in parts"

@@ -11,7 +11,7 @@ Not: integers.
 
 from __future__ import annotations
 
-from qdq_translator.graph import Node
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.editor import Editor
 
 WHAT = "Sum, Max and Min of several inputs as a chain of two-input layers"

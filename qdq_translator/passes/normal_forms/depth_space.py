@@ -9,8 +9,8 @@ Not: on a DLA, which has no six dimensions (rule D11 is for it); unknown C, H or
 
 from __future__ import annotations
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.editor import Editor
 
 WHAT = "DepthToSpace and SpaceToDepth as Reshape, Transpose, Reshape"

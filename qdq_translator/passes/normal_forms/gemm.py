@@ -18,8 +18,8 @@ from typing import Optional
 
 import numpy as np
 
-from qdq_translator.graph import Node
-from qdq_translator.operators import coefficients, transposed
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import coefficients, transposed
 from qdq_translator.passes.editor import Editor
 
 _NOTE = "range of the output and of the bias"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.editor import Editor
 from qdq_translator.targets.parser import has_operator
 

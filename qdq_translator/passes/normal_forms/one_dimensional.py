@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdq_translator.graph import Node
-from qdq_translator.operators import states_output_shape, window
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import states_output_shape, window
 from qdq_translator.passes.editor import Editor
 
 WHAT = "One-dimensional layers with a second dimension of 1"

@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from qdq_translator.graph import Node
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.editor import Editor
 
 WHAT = "Constant operands of full rank"

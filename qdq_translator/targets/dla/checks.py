@@ -10,11 +10,11 @@ from typing import Callable, Optional, Sequence
 
 import numpy as np
 
-from qdq_translator import operators
-from qdq_translator.graph import Node
-from qdq_translator.inference.context import Context
-from qdq_translator.inference.unify import shared_tensors
-from qdq_translator.records import record
+from qdq_translator.core.records import record
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.scales.inference.context import Context
+from qdq_translator.scales.inference.unify import shared_tensors
 
 
 @record(frozen=True)

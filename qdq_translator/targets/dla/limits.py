@@ -10,8 +10,8 @@ the groups of a convolution share its buffer, which no public source says.
 
 from __future__ import annotations
 
-from qdq_translator.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
-from qdq_translator.records import record
+from qdq_translator.core.records import record
+from qdq_translator.ir.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
 from qdq_translator.targets.dla.checks import (
     Check,
     always,

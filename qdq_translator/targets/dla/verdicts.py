@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional, Sequence
 
-from qdq_translator.graph import Graph
-from qdq_translator.inference.context import Context
-from qdq_translator.operators import Unions
-from qdq_translator.precision import FP16, INT8, LayerPlan
-from qdq_translator.records import record
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.operators import Unions
+from qdq_translator.scales.inference.context import Context
 from qdq_translator.targets.dla.checks import Layer
 from qdq_translator.targets.dla.limits import (
     DLA_FP16,
@@ -23,6 +22,7 @@ from qdq_translator.targets.dla.limits import (
     limits_by_op,
 )
 from qdq_translator.targets.platforms import Hardware, Platform
+from qdq_translator.targets.precision import FP16, INT8, LayerPlan
 
 MAX_LOADABLES = 16
 """On one core at once (fact 6.2)."""

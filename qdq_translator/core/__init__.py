@@ -1,0 +1,4 @@
+"""What every folder shares: errors, diagnostics, the registry of rules, options, file formats, progress, worker processes.
+
+Imports nothing of the package. Gives the error type that commands print, the table of rules and limits, guarded reading and writing.
+"""

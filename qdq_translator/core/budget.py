@@ -1,0 +1,58 @@
+"""What the constants of a model may cost before it is refused: a small file must not ask for much work or memory.
+
+A cost is a number of bytes that are read or written; calls and multiplications count as many bytes as they take time.
+A model may always spend `_FREE`, and more in proportion to the bytes that its file holds, so that honest weights of any
+size pass. Sizes are looked at before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable
+
+from qdq_translator.core.errors import ModelError
+
+_FREE = 2**28
+"""Bytes: about half a second of NumPy, and a quarter of a gigabyte if all of it were kept."""
+_PER_STORED_BYTE = 64
+LARGEST_RESULT = 2**26
+"""Bytes that one constant may have if what it is made of is smaller than that."""
+MOST_DIMENSIONS = 32
+"""Dimensions of a tensor: what every NumPy can hold; TensorRT knows 8."""
+INLINED_NODES = 30_000
+"""Nodes that local functions may become, if the file itself does not hold a tenth of that."""
+_PER_WRITTEN_NODE = 10
+_FOLD = "Export with constant folding on, so that the file holds its constants instead of rules for making them."
+
+
+class Budget:
+    """What is left to spend on one model. `stored`: the tensors in its file; `hint`: what a refusal advises."""
+
+    def __init__(self, stored: Iterable[Any], hint: str = _FOLD) -> None:
+        self.left = _FREE
+        self.hint = hint
+        self._uncounted = [*stored]
+        """Counted when what is free is spent: ONNX writes a tensor to say how long it is."""
+
+    def spend(self, cost: int, who: str) -> None:
+        """Raises ModelError, naming `who`, where less than `cost` is left."""
+        self.left -= cost
+        if self.left < 0:
+            self.left += _PER_STORED_BYTE * sum([tensor.ByteSize() for tensor in self._uncounted])
+            self._uncounted = []
+        if self.left < 0:
+            raise ModelError(f"This model takes too much work; {who} is one node too many.", self.hint)
+
+    def allow(self, shape: Iterable[int], itemsize: int, largest_input: int, who: str) -> int:
+        """The bytes of a result, which are spent. Raises ModelError, naming `who`, where it must not be made."""
+        elements = math.prod(shape)
+        size = elements * itemsize
+        if size > max(LARGEST_RESULT, 2 * largest_input):
+            raise ModelError(f"{who} would make {elements:,} values out of a few.", self.hint)
+        self.spend(size, who)
+        return size
+
+
+def most_inlined(written: int) -> int:
+    """Nodes that a model of `written` nodes may have once its local functions are inlined."""
+    return INLINED_NODES + _PER_WRITTEN_NODE * written

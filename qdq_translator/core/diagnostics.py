@@ -1,0 +1,103 @@
+"""What a person should know about a translation: one value object for every message."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterable, Iterator, Mapping, Optional
+
+from qdq_translator.core.records import record
+
+RENAMED_NODES = "renamed"
+"""Key of `data`: name of a node now -> the name it had."""
+_NODES = frozenset(("nodes", "float_readers", "rewritten"))
+_TENSORS = frozenset(("tensors", "new_tensors"))
+"""Keys of `data` whose values name nodes and tensors: lists, or what is gone -> lists."""
+
+
+@record(frozen=True)
+class Diagnostic:
+    """`rule` is the number in docs/rules.md; `data` holds the figures behind the sentence (JSON types only)."""
+
+    severity: str
+    rule: str
+    message: str
+    node: str = ""
+    tensor: str = ""
+    hint: str = ""
+    data: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def code(self) -> str:
+        """`W-C1`: severity letter and rule."""
+        return f"{self.severity[0].upper()}-{self.rule}"
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.message}" + (f" {self.hint}" if self.hint else "")
+
+    def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> Diagnostic:
+        """The same with what nodes and tensors are called now; each mapping has an answer for any name.
+
+        The sentence stays: it says what was found when it was found.
+        """
+        data = {
+            key: {nodes[new]: old for new, old in value.items()}
+            if key == RENAMED_NODES
+            else _follow(value, nodes if key in _NODES else tensors if key in _TENSORS else None)
+            for key, value in self.data.items()
+        }
+        return dataclasses.replace(self, node=nodes[self.node], tensor=tensors[self.tensor], data=data)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; empty fields are left out."""
+        plain = {"code": self.code, **dataclasses.asdict(self)}
+        return {key: value for key, value in plain.items() if value not in ("", {})}
+
+
+class Diagnostics:
+    """A list of diagnostics in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self._items: list[Diagnostic] = []
+
+    def info(self, rule: str, message: str, **more: Any) -> None:
+        self._items.append(Diagnostic("info", rule, message, **more))
+
+    def warning(self, rule: str, message: str, **more: Any) -> None:
+        self._items.append(Diagnostic("warning", rule, message, **more))
+
+    def extend(self, items: Iterable[Diagnostic]) -> None:
+        self._items.extend(items)
+
+    def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
+        """See `Diagnostic.follow`."""
+        self._items = [item.follow(nodes, tensors) for item in self._items]
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def of_rule(self, rule: str) -> list[Diagnostic]:
+        return [d for d in self._items if d.rule == rule]
+
+    @property
+    def renamed_nodes(self) -> dict[str, list[str]]:
+        """A name that nodes had -> what they are called now."""
+        found: dict[str, list[str]] = {}
+        for item in self._items:
+            for new, old in item.data.get(RENAMED_NODES, {}).items():
+                found.setdefault(old, []).append(new)
+        return {old: new for old, new in found.items() if old}
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        return [d for d in self._items if d.severity == "warning"]
+
+
+def _follow(value: Any, names: Optional[Mapping[str, str]]) -> Any:
+    if names is None:
+        return value
+    if isinstance(value, dict):
+        return {gone: [names[name] for name in new] for gone, new in value.items()}
+    return [names[name] for name in value]

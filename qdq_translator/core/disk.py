@@ -1,0 +1,315 @@
+"""Reading and writing files: only regular ones, whole or not at all, sets of them together. Needs nothing but Python.
+
+What is written lies in a scratch folder beside its place first. A scratch folder is locked as long as its run lives; the
+next run into the same folder removes those that nobody holds any more. Where the system has no locks (fcntl), scratch
+folders count as left over after a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+import time
+from io import FileIO
+from pathlib import Path
+from typing import Callable, Iterable, Iterator, Optional, Sequence, Tuple
+
+from qdq_translator.core.errors import UsageError, UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_SCRATCH = ".qdq_unfinished-"
+_KEPT = ".earlier"
+"""Inside a scratch folder: what stood where the new files go."""
+_PATIENCE = 10.0
+"""Seconds to wait for another run that is just placing its files; then we go on without the lock."""
+_POLLED = 0.002
+"""Seconds after which a lock is tried again: placing a set takes less."""
+_DAY = 24 * 3600.0
+
+
+def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
+    """Bytes of a regular file, all to its end without `length`. Raises what `OpenFile` raises, EOFError where it is too short."""
+    with open(_descriptor(path), "rb") as file:
+        _check_holds(os.fstat(file.fileno()), offset + (length or 0))
+        file.seek(offset)
+        return file.read() if length is None else file.read(length)
+
+
+def _descriptor(path: Path) -> int:
+    """A regular file that is open to read from. Raises OSError for anything else (a device, a FIFO or a socket would be read for ever)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:  # NUL in the name
+        raise OSError(errno.EINVAL, "that is no name of a file") from error
+    try:
+        _check_holds(os.fstat(descriptor), 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_holds(status: os.stat_result, size: int) -> None:
+    """Raises OSError for what is no regular file, EOFError for one below `size` bytes."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if size > status.st_size:
+        raise EOFError
+
+
+_Seen = Tuple[int, int, int]
+"""What tells whether a file has changed."""
+
+
+def _seen(status: os.stat_result) -> _Seen:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class OpenFile(FileIO):
+    """A regular file, open as long as somebody has this; for one thread. Raises OSError for what is no regular file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_descriptor(path))
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def status(self) -> os.stat_result:
+        return os.fstat(self.fileno())
+
+    def read_into(self, buffer: memoryview, offset: int = 0) -> None:
+        """Fills `buffer`, which is bytes, from there on. Raises EOFError where the file ends before."""
+        self.seek(offset)
+        while buffer:
+            count = self.readinto(buffer)
+            if not count:
+                raise EOFError
+            buffer = buffer[count:]
+
+
+class FilePart:
+    """Bytes of a regular file that are read later, perhaps more than once, perhaps a few at a time; `reopened` gives the file,
+    which may have stayed open. Raises at once what `read_file` raises; and OSError or EOFError where the file has changed when
+    they are read."""
+
+    def __init__(self, path: Path, offset: int, length: int, reopened: Callable[[Path], OpenFile] = OpenFile) -> None:
+        self._path, self._offset, self._length, self._reopened = path, offset, length, reopened
+        status = os.stat(path)
+        self._status = _seen(status)
+        _check_holds(status, offset + length)
+
+    def read(self) -> bytes:
+        self._file()
+        return read_file(self._path, self._offset, self._length)
+
+    def read_into(self, buffer: memoryview, skipped: int = 0) -> None:
+        """As many bytes as the buffer holds, behind the first `skipped`."""
+        self._file().read_into(buffer, self._offset + skipped)
+
+    def _file(self) -> OpenFile:
+        file = self._reopened(self._path)
+        if _seen(file.status) != self._status:
+            raise OSError(errno.ESTALE, "it was changed while the model was being translated")
+        return file
+
+
+def read_text(path: Path, hint: str) -> str:
+    """A text file; bytes that are no UTF-8 become surrogates. Raises UserError, with `hint`, where it cannot be read."""
+    try:
+        return read_file(path).decode("utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", hint) from error
+
+
+def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """The whole file or none of it; an earlier one stays until then. `mode`: permissions, less the umask.
+
+    Raises UserError where it cannot be written.
+    """
+    try:
+        path = Path(os.path.realpath(path))
+        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stdout, a pipe
+            path.write_bytes(data)
+            return
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.", "Choose another place.") from error
+    with appear_together(path.parent) as scratch:
+        descriptor = os.open(scratch / path.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), mode)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+
+
+def check_place(path: Path) -> None:
+    """Raises UserError where `path` could not be written: to be called before long work."""
+    folder = path.absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}.", "Choose another place.") from error
+    if path.is_dir():
+        raise UserError(f"{path} is a folder.", "Name a file in it.")
+
+
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raises UsageError where a command would write over what it reads, under whatever name."""
+    read = {os.path.realpath(path) for path in inputs}
+    for path in outputs:
+        if os.path.realpath(path) in read:
+            raise UsageError(
+                f"{path} would be overwritten, and this command reads it.", "Name another file or folder to write to."
+            )
+
+
+@contextlib.contextmanager
+def appear_together(folder: Path) -> Iterator[Path]:
+    """Gives a scratch folder inside `folder`; what stands in it at the end replaces its namesakes in `folder`.
+
+    On any error nothing of it appears and what was there stays. Inside another such scratch folder, what is written appears
+    with the rest. Raises UserError where the folder cannot be written.
+    """
+    if folder.name.startswith(_SCRATCH):  # its lock is held, by the set that it belongs to
+        yield folder
+        return
+    with contextlib.ExitStack() as alive:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with _locked(folder):
+                _remove_leftovers(folder)
+                scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder))
+                alive.callback(shutil.rmtree, scratch, ignore_errors=True)
+                alive.enter_context(_locked(scratch))
+        except OSError as error:
+            raise UserError(f"The folder {folder} cannot be written: {error.strerror}.", "Choose another.") from error
+        try:
+            yield scratch
+            written = _on_disk(scratch)  # while others may place their files
+            with _locked(folder):
+                _place(written, scratch / _KEPT, folder)
+        except OSError as error:
+            raise UserError(
+                f"Writing to {folder} failed: {error.strerror or error}.",
+                "Nothing was changed there; free space or choose another folder.",
+            ) from error
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keeps other runs from what goes into `path`, whose folder must exist. Raises UserError where one of them is at it now."""
+    held = path.parent / f"{_SCRATCH}{path.name}"
+    with contextlib.ExitStack() as alive:
+        try:
+            with _locked(path.parent):
+                _remove_leftovers(path.parent)
+                held.mkdir()
+                alive.enter_context(_locked(held))
+                alive.callback(
+                    shutil.rmtree, held, ignore_errors=True
+                )  # before the lock goes: the next run takes the same name
+        except FileExistsError as error:
+            raise UserError(
+                f"Another run writes to {path} now.",
+                f"Wait for its end, or choose another folder. If none is under way, delete {held}.",
+            ) from error
+        except OSError as error:
+            raise UserError(f"{path.parent} cannot be written: {error.strerror}.", "Choose another folder.") from error
+        yield
+
+
+def _on_disk(scratch: Path) -> list[Path]:
+    """The files of `scratch`, once a power cut would leave them whole."""
+    written = sorted(scratch.iterdir())
+    for path in written:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    return written
+
+
+def _place(written: Sequence[Path], kept: Path, folder: Path) -> None:
+    """Moves those files to `folder`; on an error those that were moved are put back. kept: place for what stood there."""
+    for path in written:
+        if (folder / path.name).is_dir():
+            raise IsADirectoryError(errno.EISDIR, f"{folder / path.name} is a folder")
+    kept.mkdir()
+    moved: list[tuple[Path, Path]] = []
+    try:
+        for path in written:
+            target = folder / path.name
+            if os.path.lexists(target):
+                _keep(target, kept / path.name)
+            moved.append((path, target))
+            os.replace(path, target)
+    except BaseException:
+        for path, target in moved:
+            with contextlib.suppress(OSError):
+                if os.path.lexists(kept / target.name):
+                    os.replace(kept / target.name, target)
+                elif not os.path.lexists(path):
+                    os.unlink(target)
+        raise
+
+
+def _keep(path: Path, place: Path) -> None:
+    """A second name for a file, or a copy where the file system has only one name for each."""
+    try:
+        os.link(path, place, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(path, place, follow_symlinks=False)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for path in folder.glob(f"{_SCRATCH}*"):
+        if path.is_dir() and not path.is_symlink() and _is_dead(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_dead(scratch: Path) -> bool:
+    """True for a scratch folder whose run is gone: nobody holds its lock."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(scratch, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                return False
+            finally:
+                os.close(descriptor)
+    with contextlib.suppress(OSError):
+        return time.time() - scratch.stat().st_mtime > _DAY
+    return False
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock, where there are locks."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        patient_until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > patient_until:
+                    break
+                time.sleep(_POLLED)
+            except OSError:  # a file system without locks
+                break
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,151 @@
+"""Where the files of a translation are, and how to read them back."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Iterator, Union
+
+from qdq_translator.core.disk import read_text
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
+from qdq_translator.core.formats.schemas import CONFIG, REPORT, only, read_json
+from qdq_translator.core.records import record
+
+MODEL_SUFFIX = "_noqdq.onnx"
+_AGAIN = "Translate the model again."
+
+
+_LONGEST = 200
+"""Bytes of a NAME: with the longest ending a file name of 255 bytes holds it."""
+
+
+def plain_name(wanted: str) -> str:
+    """What files may be called after a text that a model holds: no folder, no control character, no dot in front."""
+    name = re.sub(r"[^\w.+@ -]", "_", wanted).lstrip(".").strip()
+    return name.encode("utf-8", "ignore")[:_LONGEST].decode("utf-8", "ignore") or "model"
+
+
+@record(frozen=True)
+class TranslationFiles:
+    """The files that `translate` writes for `NAME.onnx` into one folder.
+
+    Raises UsageError where `name` is more than a name.
+    """
+
+    folder: Path
+    name: str
+
+    def __post_init__(self) -> None:
+        if any(c in self.name for c in (os.sep, os.altsep or os.sep, "\0")):
+            raise UsageError(f"'{self.name}' is not a plain file name.", "Name the folder with output_dir.")
+
+    @property
+    def model(self) -> Path:
+        return self.folder / f"{self.name}{MODEL_SUFFIX}"
+
+    @property
+    def model_data(self) -> Path:
+        """External data of the stripped model; exists only for large models."""
+        return self.folder / f"{self.name}{MODEL_SUFFIX}.data"
+
+    @property
+    def annotated(self) -> Path:
+        """For viewers, of `--annotate`; exists only for models that have no place for metadata themselves."""
+        return self.folder / f"{self.name}_annotated.onnx"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / f"{self.name}_precision_config.json"
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / f"{self.name}_precision_config_calib.cache"
+
+    @property
+    def layer_arg(self) -> Path:
+        return self.folder / f"{self.name}_precision_config_layer_arg.txt"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / f"{self.name}_report.json"
+
+    @property
+    def parts(self) -> Path:
+        """Folder of the parts, of `--cut_tail`; exists only where a tail was cut off."""
+        return self.folder / f"{self.name}_parts"
+
+    def __iter__(self) -> Iterator[Path]:
+        """Every file of the set, there or not."""
+        return iter((self.model, self.model_data, self.annotated, self.config, self.cache, self.layer_arg, self.report))
+
+    @classmethod
+    def locate(cls, path: Union[str, Path], model: str = "", only_one: bool = False) -> TranslationFiles:
+        """The translation that `path` names: a `NAME_noqdq.onnx`, or a folder.
+
+        model: a path or name whose translation is meant where the folder holds several; without it the newest is.
+        only_one: the one translation of a folder is taken whatever its model was called.
+        Raises UserError where there is none.
+        """
+        path = Path(path)
+        if path.is_dir():
+            return cls(path, _choose(path, cls.names_in(path), model_name(model) if model else "", only_one))
+        if not path.name.endswith(MODEL_SUFFIX):
+            if not path.exists():
+                raise UserError(f"{path} does not exist.", "Run translate first, or name its output folder with -t.")
+            raise UserError(f"{path} is not a translation.", f"Name the output folder or its NAME{MODEL_SUFFIX}.")
+        if not path.is_file():
+            raise UserError(f"{path} does not exist.", "Run translate first.")
+        return cls(path.parent, path.name[: -len(MODEL_SUFFIX)])
+
+    @staticmethod
+    def names_in(folder: Path) -> list[str]:
+        """The translations that a folder holds, the newest last."""
+        found = (p for p in folder.iterdir() if p.name.endswith(MODEL_SUFFIX))
+        return [p.name[: -len(MODEL_SUFFIX)] for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
+
+    def read_config(self) -> dict[str, Any]:
+        return dict(read_json(self.config, CONFIG, _AGAIN))
+
+    def read_report(self, *keys: str) -> dict[str, Any]:
+        """With `keys` only those are checked, which may be missing: the whole of a large report takes its time."""
+        return dict(read_json(self.report, only(REPORT, *keys) if keys else REPORT, _AGAIN))
+
+    def read_cache(self) -> CalibrationCache:
+        return CalibrationCache.from_text(read_text(self.cache, _AGAIN), str(self.cache))
+
+    def read_layer_precisions(self) -> dict[str, str]:
+        """Layer name -> precision. Raises UserError where the file cannot be read."""
+        try:
+            return parse_layer_precisions(read_text(self.layer_arg, _AGAIN))
+        except ValueError as error:
+            raise UserError(f"{self.layer_arg}: {error}.", _AGAIN) from error
+
+
+def read_layer_argument(given: str) -> dict[str, str]:
+    """Layer name -> precision, from a file that holds a --layerPrecisions argument or from its value. Raises UserError."""
+    text = read_text(Path(given), "Check the path.") if ":" not in given or Path(given).is_file() else given
+    try:
+        return parse_layer_precisions(text)
+    except ValueError as error:
+        hint = "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
+        raise UserError(f"{given}: {error}.", hint) from error
+
+
+def model_name(path: str) -> str:
+    """'nets/a.onnx', 'a.onnx' and 'a' -> 'a'."""
+    name = Path(path).name
+    return name[: -len(".onnx")] if name.endswith(".onnx") else name
+
+
+def _choose(folder: Path, names: list[str], model: str, only_one: bool) -> str:
+    if not names:
+        raise UserError(f"{folder} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first.")
+    if not model or (only_one and len(names) == 1):
+        return names[-1]
+    if model not in names:
+        shown = ", ".join(sorted(names)[:3]) + ("" if len(names) < 4 else ", ...")
+        raise UserError(f"{folder} holds no translation of '{model}', only of {shown}.", "Name one with -i or -t.")
+    return model

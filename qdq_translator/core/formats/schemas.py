@@ -1,0 +1,473 @@
+"""What each JSON file that we read must look like (JSON Schema, draft 7), and reading one: every fault is a sentence.
+
+`docs/report_schema.md` says what the keys mean. Keys that are not named here are let through: later versions may add some.
+What is `required` is what our readers take for granted.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict, NoReturn, Optional
+
+from qdq_translator.core.disk import read_text
+from qdq_translator.core.errors import UserError
+
+Schema = Dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_FLAG: Schema = {"type": "boolean"}
+_COUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63}
+_NUMBER: Schema = {"type": "number", "minimum": -1e300, "maximum": 1e300}
+_OBJECT: Schema = {"type": "object"}
+
+
+def _maybe(schema: Schema) -> Schema:
+    """The same, or null."""
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return {**schema, "type": [*kinds, "null"]}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _map(values: Schema) -> Schema:
+    """Any keys."""
+    return {"type": "object", "additionalProperties": values}
+
+
+def _one_of(*words: str) -> Schema:
+    return {"type": "string", "enum": list(words)}
+
+
+def _record(required: Schema, later: Optional[Schema] = None) -> Schema:
+    return {"type": "object", "properties": {**required, **(later or {})}, "required": list(required)}
+
+
+def _row(keys: str, schema: Schema = _TEXT) -> Schema:
+    """Several keys of one schema."""
+    return dict.fromkeys(keys.split(), schema)
+
+
+_TEXTS = _list(_TEXT)
+_ORIGIN = {"rule": _TEXT}, _row("node source note")
+_FILE = _record(_row("file sha256"))
+_VERSION = _record(_row("number origin"))
+_VERDICTS = ("dla-int8", "dla-fp16", "gpu", "folded")
+_DIAGNOSTIC = _record(
+    {**_row("code rule message"), "severity": _one_of("info", "warning")}, {**_row("node tensor hint"), "data": _OBJECT}
+)
+_PARTS = "total int8 by_design avoidable"
+_END = _record(
+    {
+        "name": _TEXT,
+        "shape": _maybe(_list({"type": ["integer", "string", "null"]})),
+        "float": _FLAG,
+        "scale": _maybe(_NUMBER),
+        "hex": _maybe(_TEXT),
+        "origin": _maybe(_record(*_ORIGIN)),
+    }
+)
+_COST = _row("milliseconds int8_milliseconds fp16_milliseconds share", _maybe(_NUMBER))
+_PLAN = _record(
+    {
+        **_row("name op reason cause cure"),
+        "precision": _one_of("int8", "fp16", "none"),
+        **_row("inputs outputs missing", _TEXTS),
+        **_row("listed by_design", _FLAG),
+        **_row("macs weights", _maybe(_COUNT)),
+        **_row("macs_share weights_share", _maybe(_NUMBER)),
+        "dla": {"enum": [*_VERDICTS, None]},
+        "cost": _maybe(_record({**_COST, "bytes": _maybe(_COUNT), **_row("bound fused_into", _maybe(_TEXT))})),
+    }
+)
+_FINDING = _record(_row("limit text found effect source status"))
+_SHARE = _record(
+    {
+        "layers": _COUNT,
+        "macs": _maybe(_COUNT),
+        **_row("milliseconds macs_share milliseconds_share", _maybe(_NUMBER)),
+    }
+)
+_DLA = _record(
+    {
+        "generation": _TEXT,
+        "counts": _record(_row(" ".join(_VERDICTS), _COUNT)),
+        **_row("subgraphs max_loadables", _COUNT),
+        "notes": _TEXTS,
+        "layers": _list(
+            _record(
+                {
+                    **_row("name op"),
+                    "verdict": _one_of(*_VERDICTS),
+                    "findings": _list(_FINDING),
+                    "unknown": _TEXTS,
+                    "subgraph": _COUNT,
+                    "wants_scale": _FLAG,
+                }
+            )
+        ),
+        "shares": _record(_row("dla-int8 dla-fp16 gpu", _SHARE)),
+        "transitions": _record(_row("int8_fp16 dla_gpu", _record({"tensors": _COUNT, "bytes": _maybe(_COUNT)}))),
+    }
+)
+_CAUSES = _record(
+    {
+        "causes": _list(
+            _record(
+                {
+                    **_row("tensor producer op sentence why cure rule"),
+                    **_row("options follows layers shared_layers", _TEXTS),
+                    "macs": _maybe(_COUNT),
+                    "milliseconds": _maybe(_NUMBER),
+                },
+                {"in_your_model": _TEXT},
+            )
+        ),
+        "groups": _list(
+            _record(
+                {
+                    "op": _TEXT,
+                    **_row("options tensors", _TEXTS),
+                    "layers": _COUNT,
+                    **_row("macs total_macs", _maybe(_COUNT)),
+                    "milliseconds": _maybe(_NUMBER),
+                }
+            )
+        ),
+        "what_if": _list(
+            _record(
+                {
+                    "options": _TEXTS,
+                    **_row("int8_layers scales", _COUNT),
+                    **_row("int8_macs gpu_layers", _maybe(_COUNT)),
+                    **_row("milliseconds bits_lost", _maybe(_NUMBER)),
+                }
+            )
+        ),
+    }
+)
+_NODES = _list(_record(_row("node op")))
+REPORT = _record(
+    {
+        "schema_version": {"type": "integer", "enum": [2]},
+        **_row("generator model"),
+        "source": _FILE,
+        "target": _one_of("gpu", "orin-dla", "xavier-dla"),
+        "options": _OBJECT,
+        "cache_version": _VERSION,
+        "coverage": _record(
+            {
+                "layers": _record(_row(f"{_PARTS} without_float_data", _COUNT)),
+                "macs": _record({**_row(_PARTS, _maybe(_COUNT)), "unknown_layers": _COUNT}),
+                "weights": _record(_row(_PARTS, _COUNT)),
+            }
+        ),
+        **_row("inputs outputs", _list(_END)),
+        "root_causes": _CAUSES,
+        "plan": _list(_PLAN),
+        "dla": _maybe(_DLA),
+        "dla_rewrites": _record(
+            {
+                "applied": _list(
+                    _record(
+                        {
+                            "rule": _TEXT,
+                            **_row("before after", _NODES),
+                            "tensors": _map(_TEXTS),
+                            "new_tensors": _TEXTS,
+                        }
+                    )
+                ),
+                **_row("nodes tensors", _map(_TEXTS)),
+                "left": _list(_record(_row("node op limit why"))),
+            }
+        ),
+        "shared_ranges": _list(
+            _record(
+                {
+                    "scale": _NUMBER,
+                    "from": _TEXT,
+                    "raised": _FLAG,
+                    "nodes": _TEXTS,
+                    "tensors": _list(_record({"tensor": _TEXT, **_row("scale bits_lost", _NUMBER)})),
+                    "refused": _FLAG,
+                }
+            )
+        ),
+        "scales": _list(
+            _record(
+                {"tensor": _TEXT, "scale": _NUMBER, "hex": _TEXT, "explicit": _FLAG, **_ORIGIN[0]},
+                _ORIGIN[1],
+            )
+        ),
+        "automatic_scales": _map(_NUMBER),
+        "conflicts": _list(_DIAGNOSTIC),
+        "weights": _list(
+            _record(
+                {
+                    **_row("weight node note"),
+                    **_row(
+                        "codes reproduced channels full_channels largest_code_error mixed_channels saturated", _COUNT
+                    ),
+                    "full_reproduced": _maybe(_NUMBER),
+                    **_row("largest_error share", _NUMBER),
+                    "exact": _FLAG,
+                },
+                {"one_scale": _FLAG},
+            )
+        ),
+        "diagnostics": _list(_DIAGNOSTIC),
+        "assumption": _TEXT,
+        "cost": _maybe(
+            _record(
+                {
+                    **_row("milliseconds fp16_milliseconds", _maybe(_NUMBER)),
+                    **_row("what note"),
+                    "unknown_layers": _COUNT,
+                    "model": _maybe(_OBJECT),
+                }
+            )
+        ),
+    },
+    {
+        "nodes_in_your_model": _map(_record(_row("node op"))),
+        "integrity": _record(
+            {
+                **_row("set cache layer_arg config"),
+                "model": _record(_row("ends nodes initializers", _map(_TEXT))),
+            }
+        ),
+    },
+)
+REPORT.update({"if": {"properties": {"dla": _OBJECT}}, "then": {"properties": {"cost": _OBJECT}}})
+"""NAME_report.json; what has verdicts for a DLA has an estimated time."""
+
+CONFIG = _record(
+    {},
+    {
+        "int8_tensor_scales": _map(_NUMBER),
+        "fp16_nodes": _TEXTS,
+        "schema_version": _COUNT,
+        "generator": _TEXT,
+        "scale_origins": _map(_record(*_ORIGIN)),
+        "automatic_tensor_scales": _map(_NUMBER),
+        "diagnostics": _list(_DIAGNOSTIC),
+        "options": {
+            **_record({}, {**_row("target platform", _maybe(_TEXT)), "shapes": _maybe(_TEXTS)}),
+            "additionalProperties": True,
+        },
+        "source": _FILE,
+        "cache_version": _VERSION,
+        "set": _TEXT,
+    },
+)
+"""NAME_precision_config.json; NVIDIA's translator writes the first two keys only."""
+
+_COMPARISON = _record(
+    {
+        "identical": _FLAG,
+        **_row("cosine sqnr_db mse max_abs top1_agreement", _maybe(_NUMBER)),
+        **_row("top1_samples non_finite values", _maybe(_COUNT)),
+    }
+)
+_HISTOGRAM = _record({"end": _NUMBER, "counts": _list(_COUNT)})
+_AUDIT = _record(
+    {
+        "unlike": _TEXT,
+        "zero": _TEXTS,
+        "tensors": _list(
+            _record(
+                {
+                    **_row("tensor origin cause"),
+                    **_row("scale amax best best_amax lowest highest clipped unused_bits", _NUMBER),
+                    **_row("sqnr_db best_sqnr_db gain_db", _maybe(_NUMBER)),
+                    "histogram": _HISTOGRAM,
+                }
+            )
+        ),
+        "weights": _list(
+            _record(
+                {
+                    **_row("weight node cause"),
+                    "one_scale": _FLAG,
+                    "worst_channel": _COUNT,
+                    "worst_sqnr_db": _NUMBER,
+                    "channel_amax": _list(_NUMBER),
+                    "channel_codes": _list(_COUNT),
+                    "channel_sqnr_db": _list(_maybe(_NUMBER)),
+                    "histogram": _HISTOGRAM,
+                }
+            )
+        ),
+    }
+)
+_POINT = _record(
+    {
+        "changes": _OBJECT,
+        "kept_fp16": _TEXTS,
+        "cost": _record({"milliseconds": _maybe(_NUMBER), "gpu_layers": _COUNT, "int8_macs": _NUMBER}),
+        "measured": _record({**_row("score drop", _NUMBER), "samples": _COUNT, "complete": _FLAG}),
+    },
+    _row("why"),
+)
+TUNING = _record(
+    {
+        "data": _record({"source": _TEXT, "samples": _COUNT}),
+        "metric": _record({"name": _TEXT, "reference": _NUMBER}),
+        "goal": _record({"max_drop": _maybe(_NUMBER)}),
+        "early_stopping": _TEXT,
+        "evaluations": _COUNT,
+        "best": _POINT,
+        "front": _list(_POINT),
+        "points": _list(_POINT),
+    }
+)
+"""NAME_tune.json."""
+
+RESULTS = _record(
+    {},
+    {
+        "schema_version": _COUNT,
+        **_row("kind generator translation"),
+        "model": _record({}, _row("file sha256")),
+        "simulation": _OBJECT,
+        "integrity": _TEXTS,
+        "inputs": _record({"source": _TEXT, **_row("samples batch", _COUNT)}, {"random": _FLAG}),
+        "outputs": _record(
+            {
+                "pairs": _list(_record({**_row("reference other"), "outputs": _map(_COMPARISON)})),
+                "accuracy": _OBJECT,
+            },
+            {"metric": _map(_NUMBER)},
+        ),
+        **_row("notes failed", _TEXTS),
+        "verdict": _record({}, {"overall": _TEXT, "outputs": _map(_OBJECT)}),
+        "metric": _record({}, {"name": _TEXT, "drop": _NUMBER}),
+        "audit": _maybe(_AUDIT),
+        "per_layer": _maybe(
+            _record(
+                {},
+                {
+                    "layers": _list(
+                        _record(
+                            {
+                                "tensor": _TEXT,
+                                "read": _COMPARISON,
+                                **_row("node op", _maybe(_TEXT)),
+                                "scale": _maybe(_NUMBER),
+                                "made": _maybe(_COMPARISON),
+                                "inherited_db": _maybe(_NUMBER),
+                                "notes": _TEXTS,
+                            }
+                        )
+                    ),
+                    "jumps": _list(
+                        _record(
+                            {
+                                "tensor": _TEXT,
+                                **_row("node op where", _maybe(_TEXT)),
+                                "lost_db": _maybe(_NUMBER),
+                                "notes": _TEXTS,
+                            }
+                        )
+                    ),
+                },
+            )
+        ),
+    },
+)
+"""What `verify --save` writes."""
+
+DEVICE_RESULTS = _record(
+    {
+        "schema_version": {"type": "integer", "enum": [1]},
+        "kind": _one_of("qdq-translator device results"),
+        **_row("model cache inputs", _FILE),
+        "engines": _map(
+            {
+                **_record({"status": _one_of("ok", "failed")}, _row("outputs error")),
+                "if": {"properties": {"status": {"enum": ["ok"]}}},
+                "then": {"required": ["outputs"]},
+            }
+        ),
+    }
+)
+"""What `e2e_workflow/on_device/run_on_device.py` writes; only what we rely on."""
+
+_ENDS = {"type": ["array", "null"], "items": {"type": ["object", "string"]}}
+LAYER_INFO: Schema = {
+    "type": ["object", "array"],
+    "properties": {
+        "Layers": _list({"type": ["object", "string"], "properties": {"Inputs": _ENDS, "Outputs": _ENDS}}),
+        "Bindings": _ENDS,
+        "I/O Tensors": _ENDS,
+    },
+}
+"""TensorRT's own; only what we rely on."""
+
+_WORDS = {
+    "array": "a list",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "null": "null",
+    "number": "a number",
+    "object": "an object",
+    "string": "a text",
+}
+
+
+def only(schema: Schema, *keys: str) -> Schema:
+    """Some keys of an object, which may be missing; the rest is not looked at."""
+    return {"type": "object", "properties": {key: schema["properties"][key] for key in keys}}
+
+
+def read_json(path: Path, schema: Schema, hint: str) -> Any:
+    """The content of a JSON file. Raises UserError, with `hint`, where it cannot be read or a field is not what `schema`
+    says."""
+    return parse_json(read_text(path, hint), schema, str(path), hint)
+
+
+def parse_json(text: str, schema: Schema, where: str, hint: str) -> Any:
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no number")
+
+    try:
+        # strict: TensorRT writes control characters as they are
+        content = json.loads(text, strict=False, parse_constant=refuse)
+    except RecursionError as error:
+        raise UserError(f"{where} is not a JSON file of ours: it is nested too deeply.", hint) from error
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON: {error}.", hint) from error
+    fault = _fault(content, schema)
+    if fault:
+        raise UserError(f"{where}: {fault}.", hint)
+    return content
+
+
+def _fault(content: Any, schema: Schema) -> str:
+    """The first field that is not what it must be, in words; '' where all is."""
+    from jsonschema import Draft7Validator
+
+    error = next(Draft7Validator(schema).iter_errors(content), None)
+    if error is None:
+        return ""
+    if list(error.absolute_path) == ["schema_version"]:
+        return f"it has schema version {_short(json.dumps(error.instance))}, which this program does not read"
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    what = f"'{_short(place.lstrip('.'))}'" if place else "the whole"
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        return f"{what} lacks '{missing}'"
+    found = _short(json.dumps(error.instance))
+    if error.validator == "type":
+        kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
+        return f"{what} is {found} instead of {' or '.join(_WORDS[kind] for kind in kinds)}"
+    if error.validator == "enum":
+        return f"{what} is {found} instead of {' or '.join(json.dumps(word) for word in error.validator_value)}"
+    return f"{what} is {found}, which is out of range"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:40]}...{text[-15:]}"

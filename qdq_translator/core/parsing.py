@@ -1,0 +1,98 @@
+"""From a command's dataclass to its parser: help in groups, suggestions for what was misspelt, hyphens as underscores."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from typing import Any, Iterable, NoReturn, Optional, Sequence
+
+from qdq_translator.core.errors import UsageError
+
+GROUPS = ("Essential", "Target", "Quantizers", "Inference", "Calibration", "Output", "Automation")
+"""Headings of a command's help, in this order; options without a group come last."""
+
+
+def normalise_flags(argv: Sequence[str]) -> list[str]:
+    """`--some-flag=x` -> `--some_flag=x`; values are left alone."""
+    out = []
+    for arg in argv:
+        if arg.startswith("--") and len(arg) > 2:
+            flag, eq, value = arg.partition("=")
+            arg = "--" + flag[2:].replace("-", "_") + eq + value
+        out.append(arg)
+    return out
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """'Did you mean ...?' for the nearest of `known` (case does not count), '' where none is near."""
+    import difflib
+
+    by_fold = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), by_fold, n=2, cutoff=0.6)
+    return f"Did you mean {' or '.join(by_fold[name] for name in near)}?" if near else ""
+
+
+def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParser:
+    """The parser of one command. Its `parse_args` gives an instance of the dataclass `options`.
+
+    Raises UsageError where argparse would print and leave.
+    """
+    from argparse_dataclass import ArgumentParser
+
+    class Parser(ArgumentParser):  # type: ignore[misc, valid-type]
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(_sentence(message), _suggestion(self, message))
+
+    parser: argparse.ArgumentParser = Parser(
+        options, prog=prog, description=" ".join((options.__doc__ or "").split()), allow_abbrev=False
+    )
+    parser.add_argument("--version", "-V", action="version", version=f"qdq-translator {version}")
+    _group(parser, {field.name: field.metadata.get("group", "") for field in dataclasses.fields(options)})
+    parser.usage = _usage(parser)
+    return parser
+
+
+def _group(parser: argparse.ArgumentParser, group_of: dict[str, str]) -> None:
+    """Moves the actions of `parser` below the headings of GROUPS; argparse-dataclass itself has no groups."""
+    if not any(group_of.values()):
+        return
+    loose = [parser._positionals, parser._optionals]
+    for title in GROUPS:
+        members = [a for a in parser._actions if group_of.get(a.dest) == title]
+        members.sort(key=lambda a: bool(a.option_strings))
+        if members:
+            parser.add_argument_group(title)._group_actions.extend(members)
+        for heap in loose:
+            heap._group_actions = [a for a in heap._group_actions if a not in members]
+    parser._optionals.title = "Other"
+    # argparse prints groups in the order of this list: the two that it makes itself go last
+    parser._action_groups.sort(key=lambda heap: heap in loose)
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """One line: what must or may be given by position, the options that are required, and that there are more."""
+    required = [f"{a.option_strings[-1]} {a.metavar}" for a in parser._actions if a.required and a.option_strings]
+    places = [
+        f"[{a.metavar} ...]" if a.nargs == "*" else "{" + ",".join(map(str, a.choices or ())) + "}"
+        for a in parser._actions
+        if not a.option_strings
+    ]
+    return " ".join(["%(prog)s", *required, "[options]", *places])
+
+
+def _sentence(message: str) -> str:
+    return f"{message[0].upper()}{message[1:].rstrip('.')}."
+
+
+def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
+    """What the user may have meant, of argparse's message about an option or a value that it does not know."""
+    unknown = re.match(r"unrecognized arguments: (\S+)", message)
+    if unknown:
+        return did_you_mean(unknown[1].split("=")[0], parser._option_string_actions)
+    value = re.match(r"argument (\S+): invalid choice: '([^']*)'", message)
+    if value:
+        flag = value[1].split("/")[-1]
+        action: Optional[argparse.Action] = parser._option_string_actions.get(flag)
+        return did_you_mean(value[2], map(str, (action.choices or ()) if action else ()))
+    return ""

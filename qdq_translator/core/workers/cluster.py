@@ -1,0 +1,159 @@
+"""`--scheduler ADDRESS`: the workers of a Dask cluster. They read the data where they lie, so paths must mean the same there."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import sys
+import time
+from concurrent.futures import CancelledError
+from importlib import metadata
+from typing import Any, Iterator, Sequence
+
+from qdq_translator._version import __version__
+from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.workers.opened import shard_of
+from qdq_translator.core.workers.packing import Packed, pack, unpack
+from qdq_translator.core.workers.work import Engine, Work
+
+PATIENCE = 4.0
+"""Seconds: for the scheduler, and again for a first worker."""
+KEPT_PARTS = 2
+"""Pieces of work whose parts stay with the workers."""
+MOST_LOSSES = 3
+PAUSE = 1.0
+"""Seconds in which the scheduler finds out which workers are left."""
+
+
+class Cluster(Engine):
+    """A Dask cluster. Raises UserError within ten seconds where nobody is there, and for workers of another version."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError as error:
+            raise MissingDependency(
+                "--scheduler needs Dask, which is not installed.", "pip install 'qdq-translator[cluster]'"
+            ) from error
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._address = address
+        self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT_PARTS)
+        try:
+            client: Any = distributed.Client
+            self._client = client(address, timeout=PATIENCE, set_as_default=False)
+        except Exception as error:  # OSError, TimeoutError, ValueError for what is no address
+            raise UserError(
+                f"The scheduler at {address} cannot be reached: {error}.".replace("..", "."),
+                "Start it with 'dask scheduler', or name another with --scheduler.",
+            ) from error
+        self._check()
+
+    def _check(self) -> None:
+        patient_until = time.monotonic() + PATIENCE
+        while not self._client.nthreads():
+            if time.monotonic() > patient_until:
+                self.close()
+                raise UserError(f"The scheduler at {self._address} has no workers.", "Start some with 'dask worker'.")
+            time.sleep(0.1)
+        try:
+            versions = self._client.run(version)
+        except Exception as error:
+            self.close()
+            raise UserError(
+                f"A worker of {self._address} cannot load qdq-translator: {error}.",
+                f"Install {_words(version())} on every worker.",
+            ) from error
+        for worker, found in versions.items():
+            try:
+                _same(found, worker)
+            except UserError:
+                self.close()
+                raise
+
+    def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
+        packed = pack(work)
+        digest = packed.digest
+        done = losses = 0
+        while done < len(ranges):
+            futures: list[Any] = []
+            try:
+                body, parts = self._send(packed)
+                futures += [
+                    self._client.submit(_shard, body, parts, digest, shard.start, shard.stop, version(), pure=False)
+                    for shard in ranges[done:]
+                ]
+                for index, future in enumerate(futures):
+                    part = future.result()
+                    futures[index] = None  # what is merged is not kept on a worker
+                    yield part
+                    done, losses = done + 1, 0
+            except UserError:
+                raise
+            except Exception as error:
+                # the work went with the last worker that had it or on its way to one, or a shard has ended several workers
+                lost = isinstance(error, (CancelledError, OSError)) or type(error).__name__ in _LOST
+                losses += 1
+                self._sent.clear()
+                if not lost or losses >= MOST_LOSSES:
+                    raise UserError(
+                        f"The cluster failed at runs {ranges[done].start} to {ranges[done].stop - 1} of the data: {error}.",
+                        "See the logs of its workers; they may lack memory.",
+                    ) from error
+                time.sleep(PAUSE)
+            finally:
+                self._client.cancel([future for future in futures if future is not None])
+
+    def _send(self, packed: Packed) -> tuple[Any, list[Any]]:
+        """(body, parts) as futures. The workers keep the parts of the last pieces of work, which are not sent again."""
+        held: dict[str, Any] = {}
+        for sent in self._sent:
+            held.update(sent)
+        new = [name for name in packed.parts if name not in held]
+        # hash=False: a key made from the content may still be on its way out where the same content is sent again; no broadcast,
+        # which waits without end for a worker that has just died: the others fetch what they need from the one that got it
+        data = [packed.body, *(bytes(packed.parts[name]) for name in new)]
+        body, *futures = self._client.scatter(data, hash=False)
+        held.update(zip(new, futures))
+        self._sent.append({name: held[name] for name in packed.parts})
+        return body, [held[name] for name in packed.order]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+_LOST = ("FutureCancelledError", "FuturesCancelledError", "KilledWorker")
+
+
+def version() -> tuple[str, ...]:
+    """What must be equal everywhere for equal numbers."""
+    return (__version__, _runtime(), metadata.version("numpy"), ".".join(map(str, sys.version_info[:2])))
+
+
+def _runtime() -> str:
+    """ONNX Runtime's version, whichever of its packages is installed."""
+    for name in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return "none"
+
+
+def _words(found: Sequence[str]) -> str:
+    names = ("qdq-translator", "onnxruntime", "numpy", "Python")
+    return ", ".join(f"{name} {number}" for name, number in zip(names, found))
+
+
+def _same(found: Sequence[str], where: str) -> None:
+    if tuple(found) != version():
+        raise UserError(
+            f"Worker {where} has {_words(found)}; here is {_words(version())}.", "Install the same versions everywhere."
+        )
+
+
+def _shard(body: bytes, parts: list[bytes], digest: str, first: int, last: int, asked: tuple[str, ...]) -> Any:
+    """On a worker, which may have joined after the first look at versions."""
+    if tuple(asked) != version():
+        raise UserError(
+            f"A worker has {_words(version())}; {_words(asked)} is needed.", "Install the same versions everywhere."
+        )
+    return shard_of(digest, lambda: unpack(body, parts), range(first, last), 1)

@@ -1,0 +1,102 @@
+"""`--workers N`: processes of this machine. One that dies is replaced, and what it was at is done again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Iterator, Optional, Sequence
+
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.workers.opened import shard_of
+from qdq_translator.core.workers.packing import Packed, pack, unpack
+from qdq_translator.core.workers.work import Engine, Work, processors
+
+MOST_DEATHS = 3
+"""In a row, without one shard done in between."""
+
+
+class Processes(Engine):
+    """`workers` processes that share the processors: each computes so many samples at a time as it has of them."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers, self._threads = workers, max(1, processors() // workers)
+        self._folder = tempfile.mkdtemp(prefix="qdq-workers-")
+        self._pool: Optional[ProcessPoolExecutor] = None
+
+    def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
+        packed = pack(work)
+        digest, order = packed.digest, packed.order
+        self._give(packed)
+        del packed
+        done = deaths = 0
+        while done < len(ranges):
+            pool = self._alive()
+            futures = [
+                pool.submit(_shard, self._folder, digest, order, shard.start, shard.stop, self._threads)
+                for shard in ranges[done:]
+            ]
+            try:
+                for future in futures:
+                    yield future.result()
+                    done, deaths = done + 1, 0
+            except BrokenProcessPool as error:
+                deaths += 1
+                self._pool = None
+                if deaths >= MOST_DEATHS:
+                    raise UserError(
+                        f"Worker processes died {deaths} times in a row at runs {ranges[done].start} to "
+                        f"{ranges[done].stop - 1} of the data.",
+                        "The system may have ended them for lack of memory: use fewer --workers.",
+                    ) from error
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _give(self, packed: Packed) -> None:
+        """As files, of which those that the work before had are there already; others of it go."""
+        wanted: dict[str, Any] = {packed.digest: packed.body, **packed.parts}
+        there = set(os.listdir(self._folder))
+        for name in there - wanted.keys():
+            (Path(self._folder) / name).unlink()
+        for name in wanted.keys() - there:
+            (Path(self._folder) / name).write_bytes(wanted[name])
+
+    def _alive(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._workers, spawn, _watch, (self._folder,))
+        return self._pool
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _watch(folder: str) -> None:
+    """A worker leaves when its parent is gone, whatever ended that, and takes its files along. Ctrl-C is the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _shard(folder: str, digest: str, order: Sequence[str], first: int, last: int, threads: int) -> Any:
+    def read() -> Any:
+        body, *parts = ((Path(folder) / name).read_bytes() for name in (digest, *order))
+        return unpack(body, parts)
+
+    return shard_of(digest, read, range(first, last), threads)

@@ -1,0 +1,326 @@
+"""Which tensors are constant, and what they are: constant expressions, evaluated once and only when asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Hashable, List, Optional
+
+import numpy as np
+import onnx
+from onnx import TensorProto, defs, numpy_helper, shape_inference
+
+from qdq_translator.core.budget import Budget
+from qdq_translator.core.errors import ModelError
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS
+from qdq_translator.ir.qparams import QuantParams
+
+LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
+"""Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
+FOLDABLE = frozenset(
+    (
+        *(*LAYOUT_OPS, *PARTS, *ELEMENTWISE, *COMPARISONS, *DENSE),
+        *("Constant", "Clip", "Concat", "GatherElements", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
+        *(
+            "ConstantOfShape",
+            "Range",
+            "ScatterND",
+            "Shape",
+            "Size",
+            "Where",
+            "Trilu",
+            "Dropout",
+            "Pow",
+            "Mod",
+            "Mean",
+            "CumSum",
+        ),
+        *(
+            "Abs",
+            "Neg",
+            "Sqrt",
+            "Exp",
+            "Log",
+            "Reciprocal",
+            "Floor",
+            "Ceil",
+            "Round",
+            "Sign",
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+        ),
+        *("GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "Softmax"),
+        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
+    )
+)
+"""Operators that make constants out of constants: those that NumPy computes without a loop over elements."""
+_CALL, _REFERENCE_CALL = 2**8, 2**17
+"""What one node costs, whatever its size, in NumPy and in ONNX's reference implementation (bytes, see budget.py)."""
+_SHAPE = 128
+"""Elements of the largest value that ONNX's shape inference is given: shapes, axes and pads."""
+_KEPT = 4096
+"""Elements of the largest value that is kept for the next who asks."""
+_TEXTS = "OSU"
+"""NumPy's kinds of arrays that hold texts, which nothing here makes constants of."""
+QUANTIZER_DOMAINS = ("", "com.microsoft")
+
+
+def is_quantize(node: Node) -> bool:
+    return node.op_type == "QuantizeLinear" and node.domain in QUANTIZER_DOMAINS
+
+
+def is_dequantize(node: Node) -> bool:
+    return node.op_type == "DequantizeLinear" and node.domain in QUANTIZER_DOMAINS
+
+
+Special = Callable[[Node, List[Optional[np.ndarray]]], Optional[np.ndarray]]
+
+
+class Constants:
+    """The constant part of a graph. `is_constant` is settled once; values are computed on demand and kept while small.
+
+    What all of them cost together is limited (budget.py).
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._constant = set(graph.initializers)
+        self.varying: list[Node] = []
+        """The nodes that compute from the network's inputs, in the order of the graph as it was."""
+        self.quantizers: list[Node] = []
+        """Every Q and DQ, in that order."""
+        self.dequantized: set[str] = set()
+        """Constant tensors whose expression runs through a DequantizeLinear."""
+        self._small: dict[str, np.ndarray] = {}
+        self.read: dict[Node, QuantParams] = {}
+        """Parameters of the quantizers that `read_together` could read."""
+        self.parameters: dict[Hashable, QuantParams] = {}
+        """What `read_parameters` has read so far: the Q and the DQ of a pair, and whoever asks again, share it."""
+        stored: list[Any] = [*graph.initializers.values()]
+        for node in graph.nodes:
+            inputs = node.inputs
+            if node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS:
+                self.quantizers.append(node)
+            varies = (
+                inputs and inputs[0] and inputs[0] not in self._constant
+            )  # most: no need to look at the other inputs
+            if varies or not self._makes_constants(node):
+                self.varying.append(node)
+            else:
+                self._constant.update(node.outputs)
+                if "value" in node.attributes:
+                    stored.append(node.attributes["value"])
+                if is_dequantize(node) or not self.dequantized.isdisjoint(node.reads()):
+                    self.dequantized.update(node.outputs)
+        self.budget = Budget(stored)
+
+    def _makes_constants(self, node: Node) -> bool:
+        reads = node.reads()
+        if node.captured or not node.outputs or not (reads or node.is_op("Constant")):
+            return False
+        if not ((node.op_type in FOLDABLE and node.is_standard) or is_quantize(node) or is_dequantize(node)):
+            return False
+        return self._constant.issuperset(reads)
+
+    def is_constant(self, name: str) -> bool:
+        return name in self._constant
+
+    def value(self, name: str, special: Optional[Special] = None) -> Optional[np.ndarray]:
+        """The tensor's values; None where it is not constant or cannot be evaluated.
+
+        `special` may take over nodes on the way: it gets a node and its input values, and returns the node's output
+        or None for "evaluate it as usual". Quantizers are evaluated only this way. Each tensor on the way is evaluated
+        once and let go when its last reader has it. Raises ModelError where that would cost too much.
+        """
+        if name not in self._constant:
+            return None
+        stored = self._stored(name)
+        if stored is not None:
+            return stored
+        values: dict[str, np.ndarray] = {}
+        order, readers = self._order(name)
+        for tensor in order:
+            reads, array = self._reads(tensor), self._stored(tensor)
+            if array is None:
+                array = self._evaluate(tensor, values, special)
+                if array is None:
+                    return None
+                if special is None and array.size <= _KEPT:
+                    self._small[tensor] = array
+            values[tensor] = array
+            for read in reads:
+                readers[read] -= 1
+                if not readers[read]:
+                    del values[read]
+        return values[name]
+
+    def _stored(self, name: str) -> Optional[np.ndarray]:
+        """The values of what needs no evaluation (any more)."""
+        if name in self._small:
+            return self._small[name]
+        stored = self._graph.array(name)
+        if stored is not None and stored.size <= _KEPT:
+            self._small[name] = stored
+        return stored
+
+    def _reads(self, name: str) -> list[str]:
+        """What must be known before the tensor can be evaluated, each once."""
+        node = self._graph.producer.get(name)
+        if node is None or name in self._small or node.is_op("Constant"):
+            return []
+        return list(dict.fromkeys(filter(None, node.inputs)))
+
+    def _order(self, name: str) -> tuple[list[str], dict[str, int]]:
+        """The tensors behind `name`, each after those that it is made of, and by how many of them each is read."""
+        order: list[str] = []
+        readers = {name: 1}
+        stack = [(name, iter(self._reads(name)))]
+        while stack:
+            tensor, rest = stack[-1]
+            read = next(rest, None)
+            if read is None:
+                stack.pop()
+                order.append(tensor)
+                continue
+            readers[read] = readers.get(read, 0) + 1
+            if readers[read] == 1:
+                stack.append((read, iter(self._reads(read))))
+        return order, readers
+
+    def _evaluate(self, name: str, values: dict[str, np.ndarray], special: Optional[Special]) -> Optional[np.ndarray]:
+        node = self._graph.producer[name]
+        inputs: list[Optional[np.ndarray]] = [values[i] if i else None for i in node.inputs]
+        result = self.spent(node, inputs, special)
+        if result is None and not (is_quantize(node) or is_dequantize(node)):
+            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset(), self.budget)
+        return result
+
+    def spent(self, node: Node, inputs: list[Optional[np.ndarray]], special: Optional[Special]) -> Optional[np.ndarray]:
+        """What `special` makes of one node, and the node, are paid for. Raises ModelError where that costs too much."""
+        self.pay(node, sum(v.nbytes for v in inputs if v is not None))
+        result = None if special is None else special(node, inputs)
+        if result is not None:
+            self.budget.spend(result.nbytes, f"{node.op_type} {node.label}")
+        return result
+
+    def pay(self, node: Node, size: int) -> None:
+        """For a node that reads so many bytes. Raises ModelError where that costs too much."""
+        self.budget.spend(_CALL + size, f"{node.op_type} {node.label}")
+
+    def type_name(self, name: str) -> Optional[str]:
+        """The element type of a constant, as NumPy calls it ('int8', 'uint4', 'float8_e4m3fn'); None for what is none.
+
+        Read off the file: older versions of ONNX unpack int4 and float8 into arrays of other types.
+        """
+        while name in self._constant:
+            tensor, node = self._graph.initializers.get(name), self._graph.producer.get(name)
+            if tensor is not None:
+                return element_name(tensor.data_type)
+            if node is not None and node.is_op("Constant") and "value" in node.attributes:
+                return element_name(node.attributes["value"].t.data_type)
+            if node is not None and node.is_op("Cast"):
+                return element_name(operators.cast_type(node))
+            if node is None or not node.is_op(*LAYOUT_OPS) or node.is_op("CastLike"):
+                value = self.value(name)
+                return None if value is None else value.dtype.name
+            name = node.inputs[0]
+        return None
+
+
+def element_name(data_type: int) -> str:
+    """NumPy's name of an ONNX element type; 'type N' of what is none."""
+    return _ELEMENT_NAMES.get(data_type, f"type {data_type}")
+
+
+_ELEMENT_NAMES: dict[int, str] = {
+    **{number: name.lower().replace("float8e", "float8_e") for name, number in TensorProto.DataType.items()},
+    TensorProto.FLOAT: "float32",
+    TensorProto.DOUBLE: "float64",
+}
+
+
+def evaluate(
+    node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int, budget: Budget
+) -> Optional[np.ndarray]:
+    """One node on constant inputs. The usual operators in NumPy, others with ONNX's reference implementation.
+
+    Returns None where that has none either. Raises ModelError where the result would be too large.
+    """
+    who = f"{node.op_type} {node.label}"
+    try:
+        shape, itemsize = _made(node, inputs, output, opset)
+        budget.allow(shape, itemsize, max((v.nbytes for v in inputs if v is not None), default=0), who)
+        if node.is_op("MatMul", "Gemm") and inputs[0] is not None and inputs[0].ndim:
+            budget.spend(math.prod(shape) * operators.summed_size(node, inputs[0].shape), who)
+        result = _in_numpy(node, inputs)
+        if result is None:
+            budget.spend(_REFERENCE_CALL, who)
+            result = _reference(node, inputs, output, opset)
+        return None if result.dtype.kind in _TEXTS else result
+    except ModelError:
+        raise
+    except Exception:  # shapes, permutations and types that do not fit: each implementation raises what it likes
+        return None
+
+
+def _made(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int) -> tuple[list[int], int]:
+    """Shape, and bytes of an element, of what the node would make. Raises an exception where ONNX cannot tell."""
+    proto, types, data = node.to_proto(), {}, {}
+    for index, array in enumerate(inputs):
+        if array is not None:
+            name = proto.input[index] = f"in{index}"
+            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            types[name] = onnx.helper.make_tensor_type_proto(kind, array.shape)
+            if array.size <= _SHAPE:
+                data[name] = numpy_helper.from_array(array, name)
+    schema = defs.get_schema(node.op_type, opset, "")
+    found = shape_inference.infer_node_outputs(schema, proto, types, data)[node.outputs[output]].tensor_type
+    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in found.shape.dim):
+        raise ValueError
+    itemsize = onnx.helper.tensor_dtype_to_np_dtype(found.elem_type).itemsize
+    return [dim.dim_value for dim in found.shape.dim], itemsize
+
+
+def _in_numpy(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    op, data = node.op_type, inputs[0] if inputs else None
+    if data is not None and node.is_standard:
+        if op == "Identity":
+            return data
+        if op == "Transpose":
+            return np.transpose(data, operators.permutation(node))
+        if op == "Cast":
+            return data.astype(onnx.helper.tensor_dtype_to_np_dtype(operators.cast_type(node)))
+        if op == "CastLike" and inputs[1] is not None:
+            return data.astype(inputs[1].dtype)
+        if op == "Reshape" and len(inputs) > 1 and inputs[1] is not None:
+            return data.reshape(operators.reshaped(node, data.shape, [int(d) for d in inputs[1]]))
+        if op == "ScatterND" and inputs[1] is not None:
+            if not operators.replaces(node):
+                raise ValueError("the reference implementation adds up element by element")
+            result = data.copy()
+            result[tuple(np.moveaxis(inputs[1], -1, 0))] = inputs[2]
+            return result
+        if op in ("Mul", "Div") and len(inputs) > 1 and inputs[1] is not None and data.dtype.kind == "f":
+            return data * inputs[1] if op == "Mul" else data / inputs[1]
+    return None
+
+
+def _reference(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int) -> np.ndarray:
+    from onnx.reference import ReferenceEvaluator
+
+    names = [f"in{i}" if v is not None else "" for i, v in enumerate(inputs)]
+    proto = node.to_proto()
+    del proto.input[:]
+    proto.input.extend(names)
+    infos = [
+        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for n, v in zip(names, inputs)
+        if v is not None
+    ]
+    wanted = onnx.ValueInfoProto(name=proto.output[output])
+    graph = onnx.helper.make_graph([proto], "constant", infos, [wanted])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    result: Any = ReferenceEvaluator(model).run(None, {n: v for n, v in zip(names, inputs) if v is not None})
+    return np.asarray(result[0])

@@ -1,0 +1,890 @@
+"""The one in-memory form of a network: an ONNX graph, indexed once, edited in constant time.
+
+Nodes stand in a doubly linked list in topological order; `producer` and `consumers` are kept true by every edit.
+Initializers are ONNX `TensorProto`s, or `Weight`s where they are large or were made here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import sys
+from collections import Counter
+from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from qdq_translator.core.budget import MOST_DIMENSIONS, most_inlined
+from qdq_translator.core.errors import ModelError
+from qdq_translator.core.layer_names import legal_name
+from qdq_translator.ir.weights import ELEMENTS, Initializer, Weight, to_array, to_message, weight_of
+from qdq_translator.ir.wire import LARGE, NOT_READ, read_names, tag_of, text_field, varint
+
+_HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
+_PLAIN_TYPES = frozenset(
+    (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS, AttributeProto.STRING)
+)
+"""Types of attributes that nobody edits in their place, as constants and bodies are."""
+_NOTHING: Mapping[str, Any] = {}
+DEFAULT_DOMAINS = ("", "ai.onnx")
+_MOST_CALLS = 100
+"""Levels on which local functions may call each other; ONNX's inliner recurses."""
+_NO_FUNCTIONS = "Export it without local functions."
+PRODUCER_NAME = "qdq-translator"
+"""Never 'TensorRT': the parser would read our attributes as its own (fact 4.10)."""
+
+
+class Node:
+    """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph, attributes
+    through `set` and `unset`: thousands of nodes may share one mapping of them."""
+
+    __slots__ = (
+        "attributes",
+        "captured",
+        "doc",
+        "domain",
+        "inputs",
+        "metadata",
+        "name",
+        "next",
+        "op_type",
+        "outputs",
+        "prev",
+    )
+
+    def __init__(
+        self,
+        op_type: str,
+        inputs: Iterable[str],
+        outputs: Iterable[str],
+        name: str = "",
+        domain: str = "",
+        attributes: Mapping[str, AttributeProto] = _NOTHING,
+        **values: Any,
+    ) -> None:
+        """`values`: attributes as plain Python values."""
+        self.op_type = op_type
+        self.domain = "" if domain in DEFAULT_DOMAINS else domain
+        self.name = name
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        self.attributes = attributes
+        if values:
+            made = {key: onnx.helper.make_attribute(key, value) for key, value in values.items()}
+            self.attributes = {**attributes, **made}
+        self.doc = ""
+        self.metadata: Mapping[str, str] = _NOTHING
+        self.captured: tuple[str, ...] = ()
+        self.prev: Optional[Node] = None
+        self.next: Optional[Node] = None
+
+    @classmethod
+    def from_proto(cls, proto: onnx.NodeProto) -> Node:
+        # one object a name: whoever looks a name up finds it without comparing letters
+        node = cls(
+            sys.intern(proto.op_type),
+            map(sys.intern, proto.input),
+            map(sys.intern, proto.output),
+            proto.name,
+            proto.domain,
+            {a.name: a for a in proto.attribute} if proto.attribute else _NOTHING,
+        )
+        node.doc = proto.doc_string
+        if _HAVE_METADATA and proto.metadata_props:
+            node.metadata = {p.key: p.value for p in proto.metadata_props}
+        return node
+
+    def to_proto(self) -> onnx.NodeProto:
+        proto = onnx.NodeProto(
+            op_type=self.op_type,
+            name=self.name,
+            domain=self.domain,
+            doc_string=self.doc,
+            input=self.inputs,
+            output=self.outputs,
+        )
+        proto.attribute.extend(self.attributes.values())
+        for key, value in self.metadata.items():
+            proto.metadata_props.add(key=key, value=value)
+        return proto
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """An attribute as a plain Python value (bytes become str)."""
+        attribute = self.attributes.get(key)
+        if attribute is None:
+            return default
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return list(value) if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value
+
+    def set(self, key: str, value: Any) -> None:
+        self.attributes = {**self.attributes, key: onnx.helper.make_attribute(key, value)}
+
+    def unset(self, key: str) -> bool:
+        """Whether there was such an attribute."""
+        there = key in self.attributes
+        if there:
+            self.attributes = {name: given for name, given in self.attributes.items() if name != key}
+        return there
+
+    def input(self, index: int) -> str:
+        """The name of input `index`, '' where it is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def is_standard(self) -> bool:
+        """True for operators of ONNX itself."""
+        return self.domain == ""
+
+    def is_op(self, *op_types: str) -> bool:
+        return self.op_type in op_types and self.domain == ""
+
+    @property
+    def label(self) -> str:
+        """For messages: the node's name, else what it is and makes."""
+        return f"'{self.name}'" if self.name else f"{self.op_type} of '{self.outputs[0] if self.outputs else '?'}'"
+
+    def subgraphs(self) -> Iterator[onnx.GraphProto]:
+        for attribute in self.attributes.values():
+            if attribute.type == AttributeProto.GRAPH:
+                yield attribute.g
+            elif attribute.type == AttributeProto.GRAPHS:
+                yield from attribute.graphs
+
+    def reads(self) -> list[str]:
+        """Tensors of this graph that the node depends on: inputs, and what its subgraphs capture."""
+        if not self.captured and "" not in self.inputs:
+            return self.inputs[:]
+        return [name for name in self.inputs if name] + list(self.captured)
+
+    def __repr__(self) -> str:
+        return f"<{self.op_type} {self.name!r} {self.inputs} -> {self.outputs}>"
+
+
+_Readers = Union[None, Node, Dict[int, Node]]
+"""Who reads a tensor: the node itself where it is the only one, as nearly always, else all by id, oldest connection first."""
+
+
+class Graph:
+    """See the module. Made with `Graph.from_model`, written with `to_model`."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.doc = ""
+        self.inputs: dict[str, onnx.ValueInfoProto] = {}
+        self.outputs: dict[str, onnx.ValueInfoProto] = {}
+        self.value_info: dict[str, onnx.ValueInfoProto] = {}
+        self.initializers: dict[str, Initializer] = {}
+        self.opsets: dict[str, int] = {}
+        self.ir_version = 8
+        self.model_metadata: dict[str, str] = {}
+        self.tensor_metadata: dict[str, dict[str, str]] = {}
+        self.producer: dict[str, Node] = {}
+        self._consumers: dict[str, _Readers] = {}
+        self._first: Optional[Node] = None
+        self._last: Optional[Node] = None
+        self._size = 0
+        self._arrays: dict[str, np.ndarray] = {}
+        self.version = 0
+        """Counts the edits of nodes, connections, names and constants (not those of attributes)."""
+        self._of: tuple[int, dict[str, list[Node]]] = (-1, {})
+        self._taken: Optional[set[str]] = None
+        self._suffix: dict[str, int] = {}
+
+    # ---------------------------------------------------------------- in and out
+
+    @classmethod
+    def from_model(cls, model: onnx.ModelProto, nodes: Optional[Sequence[memoryview]] = None) -> Graph:
+        """Indexes a model; local functions are inlined, nodes are sorted where they are not.
+
+        The model must not be used afterwards: its parts are moved, not copied. nodes: the bytes of its nodes, where they are at
+        hand.
+        Raises ModelError where a tensor has two producers or none.
+        """
+        if len(model.functions):
+            from onnx import inliner
+
+            _check_functions(model)
+            nodes = None
+            try:
+                model = inliner.inline_local_functions(model)
+            except Exception as error:  # whatever ONNX says of functions that do not fit
+                raise ModelError("The local functions of this model cannot be inlined.", _NO_FUNCTIONS) from error
+        graph, proto = cls(), model.graph
+        # IR 3 requires every initializer among the graph inputs too; they are none here, so IR 4 is the least
+        graph.name, graph.doc, graph.ir_version = proto.name, proto.doc_string, max(model.ir_version, 4)
+        graph.opsets = {("" if o.domain in DEFAULT_DOMAINS else o.domain): o.version for o in model.opset_import}
+        graph.model_metadata = {p.key: p.value for p in model.metadata_props}
+        if len(proto.sparse_initializer):
+            raise ModelError("The model has sparse initializers.", "Export it with dense weights.")
+        _check_ends(proto)
+        for value in (*proto.input, *proto.output, *proto.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:  # some exporters' word for unknown; ONNX's inference aborts the process over it
+                    dim.ClearField("dim_value")
+        graph.initializers = _taken_tensors(proto)
+        # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (fact 4.8)
+        graph.inputs = {sys.intern(v.name): v for v in proto.input if v.name not in graph.initializers}
+        graph.outputs = {sys.intern(v.name): v for v in proto.output}
+        graph.value_info = {sys.intern(v.name): v for v in proto.value_info}
+        graph._link_all(_taken_nodes(proto, nodes))
+        for name in graph.outputs:
+            if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
+                raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
+        return graph
+
+    def to_model(
+        self, initializers: Optional[Iterable[Initializer]] = None, nodes: Optional[Iterable[Node]] = None
+    ) -> onnx.ModelProto:
+        """A new ModelProto with copies of everything. `initializers`, `nodes`: what stands in for the graph's own, to save the
+        copies where nobody needs them."""
+        model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
+        used = {n.domain for n in self.nodes} | {""}
+        for domain, version in self.opsets.items():
+            if domain in used:
+                model.opset_import.add(domain=domain, version=version)
+        for key, value in self.model_metadata.items():
+            model.metadata_props.add(key=key, value=value)
+        proto = model.graph
+        proto.name, proto.doc_string = self.name or "graph", self.doc
+        proto.MergeFromString(serialized(self.nodes if nodes is None else nodes))
+        proto.input.extend(self.inputs.values())
+        proto.output.extend(self.outputs.values())
+        proto.value_info.extend(
+            v for name, v in self.value_info.items() if name in self.producer and name not in self.outputs
+        )
+        for tensor in self.initializers.values() if initializers is None else initializers:
+            proto.initializer.append(to_message(tensor))
+        if self.tensor_metadata:
+            for value in (*proto.input, *proto.output, *proto.value_info):
+                for key, text in self.tensor_metadata.get(value.name, {}).items():
+                    value.metadata_props.add(key=key, value=text)
+        return model
+
+    # ---------------------------------------------------------------- nodes
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """Nodes in topological order. The node at hand may be removed, and others added, while iterating."""
+        node = self._first
+        while node is not None:
+            following = node.next
+            yield node
+            node = following
+
+    @property
+    def nodes_reversed(self) -> Iterator[Node]:
+        node = self._last
+        while node is not None:
+            following = node.prev
+            yield node
+            node = following
+
+    def of(self, *op_types: str) -> list[Node]:
+        """Nodes of these operators of ONNX itself, in graph order; they stay listed, whatever becomes of them meanwhile.
+
+        Most passes ask for a few operators that the network does not have, so who is what is kept until the next edit."""
+        if self._of[0] != self.version:
+            found: dict[str, list[Node]] = {}
+            for node in self.nodes:
+                if not node.domain:
+                    found.setdefault(node.op_type, []).append(node)
+            self._of = (self.version, found)
+        there = [op_type for op_type in op_types if op_type in self._of[1]]
+        if len(there) > 1:
+            return [node for node in self.nodes if node.is_op(*there)]
+        return self._of[1][there[0]][:] if there else []
+
+    def set_operator(self, node: Node, op_type: str) -> None:
+        self.version += 1
+        node.op_type = op_type
+
+    def with_bodies(self) -> list[Node]:
+        """Nodes that have subgraphs. Those that share their attributes are looked at once."""
+        attributes = {id(node.attributes): node for node in self.nodes if node.attributes}
+        found = {key for key, node in attributes.items() if any(True for _ in node.subgraphs())}
+        return [node for node in self.nodes if id(node.attributes) in found] if found else []
+
+    def tensors(self) -> list[str]:
+        """Graph inputs, then the outputs of nodes in graph order."""
+        return [*self.inputs, *(name for node in self.nodes for name in node.outputs if name)]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, node: Node) -> Node:
+        return self._link(node, self._last)
+
+    def insert_after(self, node: Node, anchor: Optional[Node]) -> Node:
+        """Places `node` right behind `anchor`; None: first of all."""
+        return self._link(node, anchor)
+
+    def remove(self, node: Node) -> None:
+        """Takes a node out. Its outputs have no producer afterwards."""
+        self.version += 1
+        self._disconnect(node, node.inputs if not node.captured else node.reads())
+        producer, before, behind = self.producer, node.prev, node.next
+        for name in node.outputs:
+            if producer.get(name) is node:
+                del producer[name]
+        if before is not None:
+            before.next = behind
+        else:
+            self._first = behind
+        if behind is not None:
+            behind.prev = before
+        else:
+            self._last = before
+        self._size -= 1
+
+    def _link_all(self, nodes: list[Node]) -> None:
+        """Appends the first nodes of a graph, sorted where they are not."""
+        if not self._link_sorted(nodes):
+            self.producer, self._consumers = {}, {}
+            for node in _sorted(nodes, {*self.inputs, *self.initializers}):
+                self.append(node)
+            return
+        before = None
+        for node in nodes:
+            node.prev = before
+            if before is not None:
+                before.next = node
+            before = node
+        self._first, self._last, self._size = (nodes[0] if nodes else None), before, len(nodes)
+        self.version += 1
+
+    def _link_sorted(self, nodes: list[Node]) -> bool:
+        """Connects nodes that stand in topological order; False where they do not, or where a tensor is made twice.
+
+        Every tensor that exists so far has an entry among the consumers, so one look says both."""
+        consumers: dict[str, _Readers] = dict.fromkeys((*self.inputs, *self.initializers))
+        producer = self.producer
+        for node in nodes:
+            for name in node.inputs if not node.captured else node.reads():
+                if name:
+                    readers = consumers.get(name, _UNKNOWN)
+                    if readers is None:
+                        consumers[name] = node
+                    elif readers is _UNKNOWN:
+                        return False
+                    elif readers is not node:
+                        _add_reader(consumers, name, node)
+            for name in node.outputs:
+                if name:
+                    if name in consumers:
+                        return False
+                    consumers[name] = None
+                    producer[name] = node
+        self._consumers = consumers
+        return True
+
+    def _connect(self, node: Node, names: Iterable[str]) -> None:
+        """`node` reads these tensors, of which it may read some already."""
+        consumers = self._consumers
+        for name in names:
+            if consumers.get(name) is None:
+                consumers[name] = node
+            else:
+                _add_reader(consumers, name, node)
+
+    def _disconnect(self, node: Node, names: Iterable[str]) -> None:
+        """`node` reads these tensors no more, if it did."""
+        consumers = self._consumers
+        for name in names:
+            readers = consumers.get(name)
+            if readers is node:
+                consumers[name] = None
+            elif isinstance(readers, dict):
+                readers.pop(id(node), None)
+
+    def _announce(self, node: Node) -> None:
+        """Says who makes the outputs. Raises ModelError where somebody else does."""
+        for name in node.outputs:
+            if name and (name in self.producer or name in self.inputs or name in self.initializers):
+                raise ModelError(f"Tensor '{name}' is made twice, once by {node.label}.", "Export the model again.")
+            if name:
+                self.producer[name] = node
+
+    def _link(self, node: Node, anchor: Optional[Node]) -> Node:
+        self.version += 1
+        self._announce(node)
+        self._connect(node, node.reads())
+        node.prev = anchor
+        node.next = self._first if anchor is None else anchor.next
+        if node.prev is not None:
+            node.prev.next = node
+        else:
+            self._first = node
+        if node.next is not None:
+            node.next.prev = node
+        else:
+            self._last = node
+        self._size += 1
+        return node
+
+    # ---------------------------------------------------------------- tensors
+
+    def consumers(self, name: str) -> list[Node]:
+        """Nodes that read the tensor, each once, oldest connection first."""
+        readers = self._consumers.get(name)
+        if readers is None:
+            return []
+        return list(readers.values()) if isinstance(readers, dict) else [readers]
+
+    def consumer_count(self, name: str) -> int:
+        readers = self._consumers.get(name)
+        if readers is None:
+            return 0
+        return len(readers) if isinstance(readers, dict) else 1
+
+    def is_used(self, name: str) -> bool:
+        """A node reads the tensor, or it is a graph output."""
+        return bool(self._consumers.get(name)) or name in self.outputs
+
+    def only_consumer(self, name: str) -> Optional[Node]:
+        """The one node that reads the tensor, None where there are several or the graph itself reads it too."""
+        readers = self._consumers.get(name)
+        if isinstance(readers, dict):
+            readers = next(iter(readers.values())) if len(readers) == 1 else None
+        return None if readers is None or name in self.outputs else readers
+
+    def set_input(self, node: Node, index: int, name: str) -> None:
+        """Connects input `index` (which may lie behind the last one) to another tensor; '' omits it."""
+        self.version += 1
+        while len(node.inputs) <= index:
+            node.inputs.append("")
+        old, node.inputs[index] = node.inputs[index], name
+        if old and old not in node.inputs and old not in node.captured:
+            self._disconnect(node, (old,))
+        if name:
+            self._connect(node, (name,))
+        while node.inputs and not node.inputs[-1]:
+            node.inputs.pop()
+
+    def set_inputs(self, node: Node, names: Iterable[str]) -> None:
+        self.version += 1
+        self._disconnect(node, node.reads())
+        node.inputs = list(names)
+        self._connect(node, node.reads())
+
+    def replace_uses(self, old: str, new: str) -> None:
+        """Every node that read `old` reads `new` (in subgraphs too). Graph outputs are not touched."""
+        self.version += 1
+        for node in self.consumers(old):
+            _read_instead(node, old, new)
+            self._connect(node, (new,))
+        self._consumers.pop(old, None)
+
+    def replace_use(self, node: Node, old: str, new: str) -> None:
+        """`node`, which reads `old`, reads `new` (in its subgraphs too)."""
+        _read_instead(node, old, new)
+        self._disconnect(node, (old,))
+        self._connect(node, (new,))
+
+    def rename_output(self, node: Node, old: str, new: str) -> None:
+        """Renames a tensor at its producer and at all its consumers. `new` must be free."""
+        self.version += 1
+        node.outputs = [new if n == old else n for n in node.outputs]
+        del self.producer[old]
+        self.producer[new] = node
+        self.replace_uses(old, new)
+        value = self.value_info.pop(old, None)
+        if value is not None:
+            value.name = new
+            self.value_info[new] = value
+        if self._taken is not None:
+            self._taken.add(new)
+
+    def detach(self, name: str) -> None:
+        """Takes a tensor from the node that makes it, so that something else can provide it."""
+        self.version += 1
+        node = self.producer.pop(name)
+        if len(node.outputs) == 1:
+            self.remove(node)
+            return
+        unused = self.unique_name(f"{name}_unused")
+        node.outputs = [unused if n == name else n for n in node.outputs]
+        self.producer[unused] = node
+
+    def rename_tensors(self, mapping: dict[str, str]) -> None:
+        """Renames many tensors at once, so that new names may be old names of others. Graph inputs and outputs and
+        initializers must not be among them."""
+        self.version += 1
+        for node in self.nodes:
+            for subgraph in node.subgraphs():
+                _rename_in_subgraph(subgraph, mapping)
+            node.captured = tuple(mapping.get(n, n) for n in node.captured)
+            node.inputs = [mapping.get(n, n) for n in node.inputs]
+            node.outputs = [mapping.get(n, n) for n in node.outputs]
+        self.producer = {mapping.get(n, n): node for n, node in self.producer.items()}
+        self._consumers = {mapping.get(n, n): readers for n, readers in self._consumers.items()}
+        for value in self.value_info.values():
+            value.name = mapping.get(value.name, value.name)
+        self.value_info = {value.name: value for value in self.value_info.values()}
+        self._taken = None
+
+    def is_graph_tensor(self, name: str) -> bool:
+        """True for graph inputs and outputs: their names are the user's."""
+        return name in self.inputs or name in self.outputs
+
+    def unique_name(self, wanted: str) -> str:
+        """`wanted`, or `wanted_1`, `wanted_2` ...: free as a tensor and as a node name. Stable and amortised constant."""
+        if self._taken is None:
+            self._taken = set(self.initializers)
+            self._taken.update(self.inputs, self.outputs, self.producer, [node.name for node in self.nodes])
+            self._taken.update(self.body_names())
+        name = wanted
+        while not name or name in self._taken:
+            self._suffix[wanted] = self._suffix.get(wanted, 0) + 1
+            name = f"{wanted}_{self._suffix[wanted]}"
+        self._taken.add(name)
+        return name
+
+    def node_name(self, wanted: str) -> str:
+        """A `unique_name` that a layer may have: new nodes are born with names that every file can express (rule F6)."""
+        return self.unique_name(legal_name(wanted))
+
+    def body_names(self) -> set[str]:
+        """Names of nodes and tensors inside the bodies of If, Loop and Scan."""
+        return {name for node in self.with_bodies() for subgraph in node.subgraphs() for name in _names_in(subgraph)}
+
+    # ---------------------------------------------------------------- constants
+
+    def array(self, name: str) -> Optional[np.ndarray]:
+        """The values of an initializer or of a `Constant` node's output; None for anything else. Do not write to it."""
+        tensor = self.initializers.get(name)
+        if tensor is None:
+            node = self.producer.get(name)
+            if node is None or not node.is_op("Constant"):
+                return None
+            return constant_value(node)
+        if isinstance(tensor, Weight):
+            return tensor.array()
+        cached = self._arrays.get(name)
+        if cached is None:
+            cached = to_array(tensor)
+            if cached.size <= 4096:  # scales and shapes are read often, weights are not worth a second copy
+                self._arrays[name] = cached
+        return cached
+
+    def scalar(self, name: str) -> Optional[float]:
+        """The value of a constant with one element."""
+        values = self.array(name)
+        return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
+
+    def add_initializer(self, name: str, values: np.ndarray) -> str:
+        """Adds or replaces an initializer; the array must not change afterwards. Replacing does not touch arrays that were
+        handed out."""
+        return self.set_initializer(name, weight_of(name, values))
+
+    def set_initializer(self, name: str, tensor: Initializer) -> str:
+        """The same for what is an initializer already, and is called `name`."""
+        self.version += 1
+        old = self.initializers.get(name)
+        if old is not None and list(old.dims) != list(tensor.dims):
+            self.value_info.pop(name, None)  # what the file said of the old one
+        self.initializers[name] = tensor
+        self._arrays.pop(name, None)
+        if self._taken is not None:
+            self._taken.add(name)
+        return name
+
+    def drop_initializer(self, *names: str) -> None:
+        self.version += 1
+        for name in names:
+            self.initializers.pop(name, None)
+            self._arrays.pop(name, None)
+
+    def rename_initializer(self, old: str, new: str) -> None:
+        """Everything that reads `old` reads `new`, which must be free; where `old` is a graph output, an Identity
+        makes it from `new`."""
+        self.version += 1
+        tensor = self.initializers.pop(old)
+        tensor.name = new
+        self.initializers[new] = tensor
+        self._arrays.pop(old, None)
+        self.replace_uses(old, new)
+        if old in self.outputs:
+            self.append(Node("Identity", [new], [old], self.node_name(f"{old}_identity")))
+
+    def is_constant(self, name: str) -> bool:
+        """True for initializers and outputs of `Constant` nodes."""
+        if name in self.initializers:
+            return True
+        node = self.producer.get(name)
+        return node is not None and node.is_op("Constant")
+
+    def opset(self) -> int:
+        return self.opsets.get("", 1)
+
+
+_UNKNOWN: _Readers = {}
+"""Stands for the readers of a tensor that does not exist (yet)."""
+
+
+def _read_instead(node: Node, old: str, new: str) -> None:
+    if old in node.captured:
+        for subgraph in node.subgraphs():
+            _rename_in_subgraph(subgraph, {old: new})
+        node.captured = tuple(new if n == old else n for n in node.captured)
+    node.inputs = [new if n == old else n for n in node.inputs]
+
+
+def _add_reader(consumers: dict[str, _Readers], name: str, node: Node) -> None:
+    """One reader more of a tensor that has some."""
+    readers = consumers[name]
+    if isinstance(readers, dict):
+        readers[id(node)] = node
+    elif readers is not None and readers is not node:
+        consumers[name] = {id(readers): readers, id(node): node}
+
+
+def _taken_nodes(graph: onnx.GraphProto, written: Optional[Sequence[memoryview]]) -> list[Node]:
+    """The nodes of a graph, whose attributes are not copied. written: their bytes, where they are at hand.
+
+    Asking messages for all that a node has takes most of the time of indexing. So its names are read off its bytes, and what it
+    is besides once for all nodes of which it is the same.
+    """
+    nodes: list[Node] = []
+    kinds: dict[bytes, Node] = {}
+    protos = graph.node[:]
+    found: Iterable[Union[memoryview, bytes]] = written or ()
+    if written is None or len(written) != len(protos):
+        found = map(onnx.NodeProto.SerializeToString, protos)
+    for place, data in enumerate(found):
+        inputs, outputs, name, rest = read_names(bytes(data)) if len(data) < LARGE else NOT_READ
+        kind = kinds.get(rest)
+        if kind is None:
+            node = Node.from_proto(protos[place])
+            if rest and _is_plain(node, rest):
+                kinds[rest] = node
+            else:
+                node.captured = _captured(node)
+        else:
+            node = Node(kind.op_type, inputs, outputs, name, kind.domain, kind.attributes)
+            if kind.doc or kind.metadata:
+                node.doc, node.metadata = kind.doc, kind.metadata
+        nodes.append(node)
+    return nodes
+
+
+def _is_plain(node: Node, rest: bytes) -> bool:
+    """The rest of a node's bytes holds no name, and none of its attributes is edited in its place."""
+    proto = onnx.NodeProto.FromString(rest)
+    if proto.name or proto.input or proto.output:
+        return False
+    return _PLAIN_TYPES.issuperset([attribute.type for attribute in node.attributes.values()])
+
+
+class _Form(NamedTuple):
+    """What small tensors have in common. length: of their raw data."""
+
+    data_type: int
+    dims: tuple[int, ...]
+    length: int
+
+
+def _form(tensor: TensorProto, data: bytes) -> Optional[_Form]:
+    """Of a tensor without its name and its values, and what it is written as; None where that is more than NumPy knows, or what
+    no tensor has."""
+    data_type, dims = tensor.data_type, tuple(tensor.dims)
+    dtype = ELEMENTS.get(data_type)
+    said = TensorProto(data_type=data_type, dims=dims).SerializeToString()
+    if dtype is None or len(dims) > MOST_DIMENSIONS or data != said:
+        return None
+    return _Form(data_type, dims, math.prod(dims) * dtype.itemsize if min(dims, default=0) >= 0 else -1)
+
+
+def _taken_tensors(graph: onnx.GraphProto) -> dict[str, Initializer]:
+    """The initializers of a graph, which are not left in it as they were. Raises ModelError where two share a name.
+
+    Small ones are read here, once and for all: asking a message for a field costs as much as their values. What they are
+    besides those and their names is read once for all of which it is the same.
+    """
+    tensors: dict[str, Initializer] = {}
+    forms: dict[bytes, Optional[_Form]] = {}
+    for tensor in graph.initializer[:]:
+        name = sys.intern(tensor.name)
+        if name in tensors:
+            raise ModelError(f"Two initializers are called '{name}'.", "Export the model again.")
+        tensors[name] = tensor
+        raw = tensor.raw_data
+        if not name or not 0 < len(raw) < LARGE:
+            continue
+        tensor.ClearField("name")
+        tensor.ClearField("raw_data")
+        key = tensor.SerializeToString()
+        if key not in forms:
+            forms[key] = _form(tensor, key)
+        form = forms[key]
+        if form is not None and form.length == len(raw):
+            tensors[name] = Weight(name, form.data_type, form.dims, raw)
+        else:
+            tensor.name, tensor.raw_data = name, raw
+    return tensors
+
+
+_NODE = tag_of(onnx.GraphProto, "node")
+_INPUT, _OUTPUT, _NAME = (tag_of(onnx.NodeProto, field) for field in ("input", "output", "name"))
+
+
+def serialized(nodes: Iterable[Node]) -> bytes:
+    """Nodes as fields of a `GraphProto` on disk. Of each the names are written here, which NodeProto has first; what stands behind
+    them thousands of nodes have in common."""
+    shared: dict[tuple[str, str, str, int], bytes] = {}
+    fields: list[bytes] = []
+    for node in nodes:
+        kind = (node.op_type, node.domain, node.doc, id(node.attributes))
+        rest = shared.get(kind)
+        if rest is None or node.metadata:
+            proto = node.to_proto()
+            for field in ("input", "output", "name"):
+                proto.ClearField(field)
+            rest = proto.SerializeToString(deterministic=True)
+            if not node.metadata:
+                shared[kind] = rest
+        names = [text_field(_INPUT, name) for name in node.inputs]
+        names += [text_field(_OUTPUT, name) for name in node.outputs]
+        content = b"".join((*names, text_field(_NAME, node.name), rest))
+        fields += (_NODE, varint(len(content)), content)
+    return b"".join(fields)
+
+
+def constant_value(node: Node) -> Optional[np.ndarray]:
+    """What a `Constant` node makes; None for strings and sparse tensors."""
+    for key in ("value", "value_float", "value_int", "value_floats", "value_ints"):
+        if key in node.attributes:
+            value = onnx.helper.get_attribute_value(node.attributes[key])
+            if isinstance(value, TensorProto):
+                return to_array(value) if value.data_type != TensorProto.STRING else None
+            return np.asarray(value, dtype=np.float32 if "float" in key else np.int64)
+    return None
+
+
+def _check_functions(model: onnx.ModelProto) -> None:
+    """Raises ModelError where local functions call themselves, or would become more nodes than a model may have."""
+
+    def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, str]]:
+        for node in nodes:
+            yield (node.domain, node.op_type, getattr(node, "overload", ""))
+            for attribute in node.attribute:
+                for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                    yield from called(subgraph.node)
+
+    bodies = {(f.domain, f.name, getattr(f, "overload", "")): list(called(f.node)) for f in model.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+    written = list(called(model.graph.node))
+    limit = most_inlined(len(written) + sum(map(len, bodies.values())))
+    waiting = [key for key in written if key in bodies]
+    entered = set()
+    while waiting:
+        key = waiting[-1]
+        missing = dict.fromkeys(k for k in bodies[key] if k in bodies and k not in sizes)
+        entered.add(key)
+        if not entered.isdisjoint(missing):  # entered and not yet counted: it is being counted right now
+            raise ModelError(f"The local function '{key[1]}' calls itself.", "Export the model again.")
+        waiting.extend(missing)
+        if not missing:
+            waiting.pop()
+            sizes[key] = min(limit + 1, sum(sizes.get(k, 1) for k in bodies[key]))
+        if len(entered) - len(sizes) > _MOST_CALLS:
+            raise ModelError(f"Local functions call each other over {_MOST_CALLS} levels.", _NO_FUNCTIONS)
+    total = sum(sizes.get(key, 1) for key in written)
+    if total > limit:
+        raise ModelError(
+            f"The local functions of this model would become more than {limit:,} nodes, the limit for a file of its size.",
+            _NO_FUNCTIONS,
+        )
+
+
+def _check_ends(graph: onnx.GraphProto) -> None:
+    """Raises ModelError where inputs or outputs share a name."""
+    for values, what in ((graph.input, "inputs"), (graph.output, "outputs")):
+        names = [v.name for v in values]
+        if len(set(names)) < len(names):
+            twice = next(n for n, count in Counter(names).items() if count > 1)
+            raise ModelError(f"Two graph {what} are called '{twice}'.", "Export the model again.")
+
+
+def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield node.name
+        yield from node.output
+        for attribute in node.attribute:
+            for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                yield from _names_in(subgraph)
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        yield value.name
+
+
+def _captured(node: Node) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+
+    def visit(graph: onnx.GraphProto, outer: set[str]) -> None:
+        known = outer | {v.name for v in graph.input} | {t.name for t in graph.initializer}
+        for inner in graph.node:
+            for name in inner.input:
+                if name and name not in known:
+                    names[name] = None
+            for attribute in inner.attribute:
+                for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                    visit(subgraph, known)
+            known.update(inner.output)
+        for value in graph.output:
+            if value.name not in known:
+                names[value.name] = None
+
+    for subgraph in node.subgraphs():
+        visit(subgraph, set())
+    return tuple(names)
+
+
+def _rename_in_subgraph(graph: onnx.GraphProto, mapping: dict[str, str]) -> None:
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name in mapping:
+                node.input[index] = mapping[name]
+        for attribute in node.attribute:
+            for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                _rename_in_subgraph(subgraph, mapping)
+    for value in graph.output:
+        if value.name in mapping:
+            value.name = mapping[value.name]
+
+
+def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
+    """Topological order; the given order wherever it allows. Raises ModelError for cycles and missing producers."""
+    maker: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in node.outputs:
+            if name:
+                maker.setdefault(name, index)
+    waiting, users = [0] * len(nodes), [[] for _ in nodes]  # type: list[int], list[list[int]]
+    for index, node in enumerate(nodes):
+        for name in set(node.reads()):
+            if name in known:
+                continue
+            if name not in maker:
+                raise ModelError(
+                    f"Node {node.label} reads tensor '{name}', which no node, input or initializer provides.",
+                    "The file is damaged or cut; export it again.",
+                )
+            waiting[index] += 1
+            users[maker[name]].append(index)
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(nodes[index])
+        for user in users[index]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, user)
+    if len(order) < len(nodes):
+        stuck = next(n for i, n in enumerate(nodes) if waiting[i] > 0)
+        raise ModelError(f"The graph has a cycle through node {stuck.label}.", "Export the model again.")
+    return order

@@ -1,0 +1,426 @@
+"""Models from disk and back: sizes over 2 GiB, external data."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import math
+import threading
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, external_data_helper
+
+from qdq_translator.core.direct import direct_file
+from qdq_translator.core.disk import FilePart, OpenFile
+from qdq_translator.core.errors import ModelError
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, serialized
+from qdq_translator.ir.validate import stored_bytes
+from qdq_translator.ir.weights import ELEMENTS, Initializer, Weight, stored_weight
+from qdq_translator.ir.wire import LARGE, cut_weights, tag_of, text_field, varint
+
+PROTOBUF_LIMIT = 2**31 - 2**20
+"""Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
+_ALIGNMENT = 4096
+_SMALL = 1024
+"""Initializers below this many bytes stay inside the model file."""
+_HASHED_BESIDE = 2**22
+"""Bytes from which on a thread is worth it."""
+_SHARED = 4
+"""How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
+_OPEN = 4
+"""Files of external data that stay open, of those that were read last: each tensor may have one of its own."""
+
+
+class Digest:
+    """SHA-256 of bytes that do not change, in hexadecimal. Large ones are read by a thread beside what uses them already."""
+
+    def __init__(self, data: Union[bytes, memoryview]) -> None:
+        self._found = ""
+        self._thread = threading.Thread(target=self._compute, args=(data,), daemon=True)
+        if len(data) < _HASHED_BESIDE:
+            self._thread.run()
+        else:
+            self._thread.start()
+
+    def _compute(self, data: Union[bytes, memoryview]) -> None:
+        self._found = hashlib.sha256(data).hexdigest()
+
+    def __str__(self) -> str:
+        if self._thread.is_alive():
+            self._thread.join()
+        return self._found
+
+
+@record(frozen=True)
+class Source:
+    """Where a model came from: file name, SHA-256 of the .onnx file ('' where there is none), whether its weights lay in other
+    files."""
+
+    file: str
+    digest: Union[str, Digest]
+    external_data: bool = False
+
+    @property
+    def sha256(self) -> str:
+        return str(self.digest)
+
+
+def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.ModelProto, Source]:
+    """Reads an ONNX file; without `weights` those that lie in other files stay there.
+
+    Raises ModelError for what is no ONNX model and for external data outside the model's folder.
+    """
+    path = Path(path)
+    data = _read(path)
+    model, digest = _parse(path, bytes(data)), Digest(data)
+    del data
+    files, external = _DataFiles(path.parent), _external(model)
+    for tensor in external if weights else ():
+        files.load(tensor)
+    return model, Source(path.name, digest, bool(external))
+
+
+class Opened(NamedTuple):
+    """weights: large initializers by name, in whose place the model has empty tensors. nodes: as of `Graph.from_model`."""
+
+    model: onnx.ModelProto
+    weights: dict[str, Weight]
+    source: Source
+    nodes: Optional[list[memoryview]]
+
+
+def open_model(path: Union[str, Path]) -> Opened:
+    """The same without a copy of the weights. What lies in other files is read when somebody asks for it, and must be there until then."""
+    path = Path(path)
+    data = _read(path)
+    digest = Digest(data)
+    rest, values, texts, nodes = cut_weights(data)
+    model = _parse(path, rest, texts)
+    # a tensor that lies elsewhere has an entry of this name
+    source = Source(path.name, digest, b"location" in rest and bool(_external(model)))
+    weights: dict[str, Weight] = {}
+    for place, stored in values.items():
+        tensor = model.graph.initializer[place]
+        weight = stored_weight(tensor, stored)
+        if weight is None:  # for `validate` to say why
+            tensor.raw_data = bytes(stored)
+        else:
+            weights[tensor.name] = weight
+    if source.external_data:
+        np.empty(2**21, np.uint8)  # of smaller blocks than one that was freed, glibc keeps the memory for the next
+        files = _DataFiles(path.parent)
+        for tensor in model.graph.initializer:
+            later = files.open(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
+            if later is not None:
+                weights[tensor.name] = later
+        for tensor in _external(model):
+            files.load(tensor)
+    return Opened(model, weights, source, nodes)
+
+
+def _read(path: Path) -> memoryview:
+    """The whole file, in an array: NumPy asks the system for large pages, which come several times faster."""
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder.", "Name the .onnx file inside it.")
+    try:
+        file = OpenFile(path)
+        data = np.empty(file.status.st_size, np.uint8)
+        file.read_into(data.data)
+    except EOFError as error:
+        raise ModelError(f"{path} was cut while it was read.", "Translate it again.") from error
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check the path and its permissions.") from error
+    if not data.size:
+        raise ModelError(f"{path} is empty.", "Export the model again.")
+    return data.data
+
+
+def _parse(path: Path, data: bytes, texts: Optional[Sequence[int]] = None) -> onnx.ModelProto:
+    """texts: as of `check_text`."""
+    try:
+        model = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{path} is not an ONNX model, or is cut off.", "Export or copy it again.") from error
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError(f"{path} is not an ONNX model: it holds no graph.", "Export the model again.")
+    if not model.opset_import:
+        raise ModelError(f"{path} names no opset.", "Export the model again.")
+    check_text(model, texts)
+    return model
+
+
+def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Weight]]:
+    """The model with empty tensors in the place of large initializers, and those by name. `model` must not be used afterwards.
+
+    A protobuf message is freed as a whole: apart, a weight that is replaced goes at once, and not with its file.
+    """
+    weights: dict[str, Weight] = {}
+    for tensor in model.graph.initializer:
+        values = tensor.raw_data
+        own = stored_weight(tensor, memoryview(values)) if len(values) >= LARGE else None
+        if own is not None:
+            weights[tensor.name] = own
+            tensor.ClearField("raw_data")
+    rest = onnx.ModelProto()
+    rest.CopyFrom(model)
+    return rest, weights
+
+
+def check_text(model: onnx.ModelProto, places: Optional[Sequence[int]] = None) -> None:
+    """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name. places: of the
+    graph's nodes that are to be looked at; None: all of them."""
+    nodes = model.graph.node
+    texts = _texts(model, nodes if places is None else [nodes[place] for place in places])
+    if bytes in set(map(type, texts)):
+        text = next(text for text in texts if isinstance(text, bytes))
+        raise ModelError(f"The name {text[:60]!r} in the model is not UTF-8 text.", "Export the model again.")
+
+
+def _texts(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[Union[str, bytes]]:
+    found: list[Union[str, bytes]] = []
+
+    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+        for node in nodes:
+            found.extend((node.name, node.op_type, node.domain, node.doc_string))
+            found.extend(node.input)
+            found.extend(node.output)
+            of_metadata(node)
+            for attribute in node.attribute:
+                found.append(attribute.name)
+                for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                    of_graph(graph, graph.node)
+
+    def of_graph(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+        found.extend((graph.name, graph.doc_string))
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            found.extend((value.name, value.doc_string))
+            found.extend(dim.dim_param for dim in value.type.tensor_type.shape.dim)
+            of_metadata(value)
+        found.extend([tensor.name for tensor in graph.initializer])
+        of_nodes(nodes)
+
+    def of_metadata(owner: Any) -> None:
+        for entry in getattr(owner, "metadata_props", ()):
+            found.extend((entry.key, entry.value))
+
+    of_metadata(model)
+    found.extend(entry.domain for entry in model.opset_import)
+    of_graph(model.graph, nodes)
+    for function in model.functions:
+        found.extend((function.name, function.domain, *function.input, *function.output))
+        of_nodes(function.node)
+    return found
+
+
+def _external(model: onnx.ModelProto) -> list[TensorProto]:
+    """Every tensor whose data lie in another file."""
+    found: list[TensorProto] = []
+
+    def of_graph(graph: onnx.GraphProto) -> None:
+        found.extend([t for t in graph.initializer if t.data_location == TensorProto.EXTERNAL])
+        of_nodes(graph.node)
+
+    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+        for node in nodes:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_location == TensorProto.EXTERNAL:
+                    found.append(attribute.t)
+                for subgraph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                    of_graph(subgraph)
+
+    of_graph(model.graph)
+    for function in model.functions:
+        of_nodes(function.node)
+    return found
+
+
+class _DataFiles:
+    """The files beside a model, in `folder`, that hold its external data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._given: dict[Path, int] = {}
+        """Bytes that each file has given so far."""
+        self._reopened = functools.lru_cache(_OPEN)(OpenFile)
+
+    def load(self, tensor: TensorProto) -> None:
+        """Moves the data of a tensor into it. Raises ModelError, naming the tensor, where that cannot be."""
+        part, errors = self._part(tensor)
+        with errors():
+            _take_in(tensor, part.read())
+
+    def open(self, tensor: TensorProto) -> Optional[Weight]:
+        """A large tensor whose data are read each time that somebody asks. Others are loaded. Raises ModelError."""
+        dtype, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
+        if dtype is None or min(dims, default=0) < 0 or math.prod(dims) * dtype.itemsize < LARGE:
+            self.load(tensor)
+            return None
+        part, errors = self._part(tensor)
+        element = dtype
+
+        def values(rows: slice) -> np.ndarray:
+            first, behind, _ = rows.indices(dims[0])
+            made = np.empty((behind - first, *dims[1:]), element)
+            with errors():
+                part.read_into(made.reshape(-1).view(np.uint8).data, first * math.prod(dims[1:]) * element.itemsize)
+            return made
+
+        _take_in(tensor, b"")
+        return Weight(tensor.name, tensor.data_type, dims, values)
+
+    def _part(self, tensor: TensorProto) -> tuple[FilePart, Callable[[], ContextManager[None]]]:
+        """Where the data of a tensor lie, and what makes a ModelError of what goes wrong there. Raises ModelError."""
+        who = f"tensor '{tensor.name}'"
+        try:
+            info = external_data_helper.ExternalDataInfo(tensor)
+            offset, length = int(info.offset or 0), int(info.length or 0)
+        except (TypeError, ValueError):
+            offset = -1
+        if offset < 0 or length < 0 or "\0" in info.location:
+            raise ModelError(
+                f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
+            )
+        location = info.location
+        place = (self._folder / location).resolve()
+        if Path(location).is_absolute() or self._folder.resolve() not in place.parents:
+            raise ModelError(
+                f"External data of {who} points to '{location}', outside the model's folder.",
+                "Move the data file beside the model and save the model again.",
+            )
+        needed = stored_bytes(tensor)
+        if needed is None:
+            needed = length
+        elif info.length is not None and length != needed:
+            raise ModelError(
+                f"External data of {who} have {length} bytes instead of the {needed} of its type and shape.",
+                "Export the model again.",
+            )
+
+        errors = functools.partial(_as_model_errors, location, who)
+        with errors():
+            given = self._given[place] = self._given.get(place, 0) + needed
+            if given > _SHARED * place.stat().st_size:
+                raise ModelError(
+                    f"External data of {who} lie where those of many others do.", "Export the model again."
+                )
+            return FilePart(place, offset, needed, self._reopened), errors
+
+
+def _take_in(tensor: TensorProto, data: bytes) -> None:
+    """These are the tensor's data, which lie in no other file any more."""
+    tensor.raw_data = data
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+
+
+@contextlib.contextmanager
+def _as_model_errors(location: str, who: str) -> Iterator[None]:
+    try:
+        yield
+    except EOFError as error:
+        raise ModelError(f"External data '{location}' ends inside {who}.", "Copy it again.") from error
+    except OSError as error:
+        raise ModelError(
+            f"External data '{location}' of {who} cannot be read: {error.strerror}.",
+            "Copy the data file beside the model again.",
+        ) from error
+
+
+def write_graph(
+    graph: Graph,
+    path: Path,
+    data_name: str,
+    external: bool,
+    metadata: Optional[Mapping[str, str]] = None,
+    seal: Optional[Callable[[], Mapping[str, str]]] = None,
+) -> None:
+    """Writes a graph to `path`; with `external`, or where protobuf's 2 GiB do not hold it, the weights to `data_name`
+    beside it. `metadata`: of the model, besides the graph's own; it stands in front of the graph. `seal`: says it anew, with values of
+    the same lengths, when all else is written and every weight has its checksum. Deterministic: tensors in graph order,
+    external ones each at a multiple of 4096 bytes.
+
+    Weights are written one after the other, so that no second copy of them is ever in memory.
+    """
+    tensors = list(graph.initializers.values())
+    if external or sum(tensor.ByteSize() for tensor in tensors) >= PROTOBUF_LIMIT:
+        tensors = _write_data(tensors, path.parent / data_name, data_name)
+    model = graph.to_model(initializers=(), nodes=())
+    body = serialized(graph.nodes) + model.graph.SerializeToString(deterministic=True)
+    model.ClearField("graph")
+    own = {entry.key: entry.value for entry in model.metadata_props}
+
+    def front(metadata: Mapping[str, str]) -> bytes:
+        del model.metadata_props[:]
+        for key, value in {**own, **metadata}.items():
+            model.metadata_props.add(key=key, value=value)
+        return model.SerializeToString(deterministic=True)
+
+    heads, length = _heads(tensors)
+    total = len(body) + length
+    with direct_file(path) as file:
+        file.write(front(metadata or {}))
+        file.write(_GRAPH_TAG + varint(total) + body)
+        for tensor, head in zip(tensors, heads):
+            file.write(head)
+            if isinstance(tensor, Weight):
+                file.writelines(tensor.raw())
+    if seal is not None:
+        with open(path, "r+b") as file:
+            file.write(front(seal()))
+
+
+def _heads(tensors: Iterable[Initializer]) -> tuple[list[bytes], int]:
+    """Tensors as fields of a graph, of a weight all but its values, which are to follow; and their length with these."""
+    kinds: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes, int]] = {}
+    """Type and shape -> what stands in front of a weight's name, what behind it, and the length of its values."""
+    heads, length = [], 0
+    for tensor in tensors:
+        if isinstance(tensor, Weight):
+            kind = (tensor.data_type, tuple(tensor.dims))
+            if kind not in kinds:
+                size = tensor.ByteSize()
+                shape = TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+                kinds[kind] = (shape.SerializeToString(deterministic=True), _RAW_DATA_TAG + varint(size), size)
+            shaped, raw, size = kinds[kind]
+            head = shaped + text_field(_NAME_TAG, tensor.name) + raw
+        else:
+            head, size = tensor.SerializeToString(deterministic=True), 0
+        heads.append(_INITIALIZER_TAG + varint(len(head) + size) + head)
+        length += len(heads[-1]) + size
+    return heads, length
+
+
+def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bool) -> None:
+    """The same for a ModelProto, which must not be used afterwards."""
+    write_graph(Graph.from_model(model), path, data_name, external)
+
+
+_GRAPH_TAG = tag_of(onnx.ModelProto, "graph")
+_INITIALIZER_TAG = tag_of(onnx.GraphProto, "initializer")
+_NAME_TAG = tag_of(onnx.TensorProto, "name")
+_RAW_DATA_TAG = tag_of(onnx.TensorProto, "raw_data")
+
+
+def _write_data(tensors: list[Initializer], path: Path, location: str) -> list[Initializer]:
+    """Writes the bytes of all but small tensors to `path`; returns tensors that point there."""
+    pointers: list[Initializer] = []
+    with direct_file(path) as file:
+        for tensor in tensors:
+            length = tensor.ByteSize() if isinstance(tensor, Weight) else len(tensor.raw_data)
+            if length < _SMALL:
+                pointers.append(tensor)
+                continue
+            file.write(bytes(-file.tell() % _ALIGNMENT))
+            pointer = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            pointer.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", location), ("offset", file.tell()), ("length", length)):
+                pointer.external_data.add(key=key, value=str(value))
+            file.writelines(tensor.raw() if isinstance(tensor, Weight) else [tensor.raw_data])
+            pointers.append(pointer)
+    return pointers

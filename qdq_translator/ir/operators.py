@@ -1,0 +1,470 @@
+"""Facts about ONNX operators that more than one room needs: parameters whatever the opset, weights, and named sets.
+
+A parameter is an attribute in older opsets and a constant input in newer ones. A reader gets the node and a look-up from
+tensor to constant values (`graph.array`, `constants.value`), and answers None where the parameter is not constant.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import (
+    Callable,
+    Dict,
+    Generic,
+    Hashable,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
+
+import numpy as np
+
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Node
+
+Size = TypeVar("Size")
+LookUp = Callable[[str], Optional[np.ndarray]]
+
+# ---------------------------------------------------------------- named sets
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+DENSE = ("Gemm", "MatMul")
+WEIGHTED = (*CONVOLUTIONS, *DENSE)
+"""Layers that multiply with weights."""
+ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum")
+"""Of two or more tensors, value by value, as TensorRT has one layer for them."""
+POOLING = ("MaxPool", "AveragePool")
+RESIZES = ("Resize", "Upsample")
+ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "PRelu")
+"""TensorRT's activation layer, as the DLA has it."""
+CLAMPS = ("Relu", "Clip")
+VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Another shape for the same values in the same order."""
+REARRANGES = (*VIEWS, "Transpose", "Identity", "DepthToSpace", "SpaceToDepth")
+"""Every value of the input comes out, once."""
+PARTS = ("Slice", "Split", "Gather")
+"""A part of the values comes out."""
+COMPARISONS = ("Equal", "Greater", "Less")
+SPATIAL_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+TYPES_SUFFICE = (
+    *(*WEIGHTED, *ELEMENTWISE, *POOLING, *ACTIVATIONS),
+    *("BatchNormalization", "InstanceNormalization", "LRN", "GlobalAveragePool", "GlobalMaxPool"),
+    *("Concat", "Flatten", "Identity", "Transpose", "Softmax", "Elu", "Selu", "Softplus", "HardSigmoid", "HardSwish"),
+)
+"""ONNX infers what they make from the types of their inputs and from attributes, whatever values they read."""
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
+_LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64))
+
+# ---------------------------------------------------------------- parameters
+
+
+def parameter(node: Node, key: str, index: int, constant: LookUp) -> Optional[np.ndarray]:
+    """Attribute `key`, else the constant at input `index`; None where there is neither, or the input is no constant."""
+    given = node.get(key)
+    if given is not None:
+        return np.asarray(given)
+    return constant(node.input(index)) if node.input(index) else None
+
+
+def is_given(node: Node, key: str, index: int) -> bool:
+    return key in node.attributes or bool(node.input(index))
+
+
+def integers(node: Node, key: str, index: int, constant: LookUp) -> Optional[List[int]]:
+    values = parameter(node, key, index, constant)
+    if values is None or (values.dtype.kind == "f" and not np.isfinite(values).all()):
+        return None
+    return [int(v) for v in values.reshape(-1)]
+
+
+def number(node: Node, key: str, index: int, absent: float, constant: LookUp) -> Optional[float]:
+    """A scalar parameter: `absent` where it is not given, None where it is no constant of one element."""
+    if not is_given(node, key, index):
+        return absent
+    values = parameter(node, key, index, constant)
+    return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
+
+
+def axes(node: Node, constant: LookUp, index: int = 1) -> Optional[List[int]]:
+    """As written, perhaps negative, of Reduce operators, Squeeze and Unsqueeze (input 1) or Slice and Pad (input 3);
+    None where they are not given or not constant."""
+    return integers(node, "axes", index, constant)
+
+
+def non_negative(axes_given: Optional[Iterable[int]], rank: Optional[int]) -> Optional[List[int]]:
+    """Axes as they are counted from the front, in the given order; None where a negative one meets an unknown rank."""
+    if axes_given is None:
+        return None
+    found = list(axes_given)
+    if rank is None and any(a < 0 for a in found):
+        return None
+    return [from_front(a, rank or 0) for a in found]
+
+
+def from_front(axis_given: int, rank: int) -> int:
+    return axis_given + rank if axis_given < 0 else axis_given
+
+
+def pads(node: Node, constant: LookUp) -> Optional[List[int]]:
+    """Of a constant Pad: all begins, then all ends, for every axis; None where they are not constant or only for some axes."""
+    if mode(node) != "constant" or node.input(3):
+        return None
+    return integers(node, "pads", 1, constant)
+
+
+def pad_value(node: Node, constant: LookUp) -> Optional[float]:
+    """What a constant Pad writes; None where it is computed."""
+    return number(node, "value", 2, 0.0, constant)
+
+
+def clip_bounds(node: Node, constant: LookUp) -> Tuple[Optional[float], Optional[float]]:
+    """Lowest and highest, infinite where there is none (or the last finite number of a type, which rule F8 writes for it);
+    None for one that is computed."""
+    found = (number(node, "min", 1, -math.inf, constant), number(node, "max", 2, math.inf, constant))
+    low, high = (math.copysign(math.inf, v) if v is not None and abs(v) in _LAST_NUMBERS else v for v in found)
+    return low, high
+
+
+def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[List[int]]:
+    """Sizes of the parts along an axis of `size`; without any, equal ones and a smaller last one."""
+    if is_given(node, "split", 1):
+        return integers(node, "split", 1, constant)
+    count = len(node.outputs)
+    each = -(-size // count)
+    return [*[each] * (count - 1), size - each * (count - 1)]
+
+
+@record(frozen=True)
+class Slices:
+    """Parameters of a Slice, one element an axis. axes: as written."""
+
+    starts: List[int]
+    ends: List[int]
+    axes: List[int]
+    steps: List[int]
+
+
+def slices(node: Node, constant: LookUp) -> Optional[Slices]:
+    """None where one of them is computed."""
+    found: Dict[str, Optional[List[int]]] = {}
+    for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
+        found[key] = integers(node, key, index, constant)
+        if found[key] is None and is_given(node, key, index):
+            return None
+    starts, ends = found["starts"], found["ends"]
+    if starts is None or ends is None:
+        return None
+    return Slices(starts, ends, found["axes"] or list(range(len(starts))), found["steps"] or [1] * len(starts))
+
+
+def resize_scales(node: Node, opset: int, constant: LookUp) -> Optional[np.ndarray]:
+    """Factors of a Resize or Upsample, one an axis; None where there are none, or sizes in their stead."""
+    values = parameter(node, "scales", 1 if node.is_op("Upsample") or opset < 11 else 2, constant)
+    return values if values is not None and values.size else None
+
+
+def resize_coordinates(node: Node, opset: int) -> Tuple[str, str]:
+    """How a Resize or Upsample finds its inputs, and which of them is the nearest one."""
+    if node.is_op("Upsample") or opset < 11:
+        return "asymmetric", "floor"
+    return node.get("coordinate_transformation_mode", "half_pixel"), node.get("nearest_mode", "round_prefer_floor")
+
+
+def crops(node: Node) -> bool:
+    """True for a Resize that may write a value of its own outside the image."""
+    return bool(node.get("coordinate_transformation_mode", "") == "tf_crop_and_resize")
+
+
+def takes_nearest(node: Node) -> bool:
+    """True for a Resize or Upsample that makes no values of its own."""
+    return mode(node) == "nearest" and not crops(node)
+
+
+_MODES = {"Pad": "constant", "Resize": "nearest", "Upsample": "nearest", "DepthToSpace": "DCR"}
+
+
+def mode(node: Node) -> str:
+    return str(node.get("mode", _MODES.get(node.op_type, "")))
+
+
+def axis(node: Node, opset: int) -> int:
+    """The one axis of an operator that has one, as written, perhaps negative."""
+    if node.is_op("Softmax", "LogSoftmax", "Hardmax"):
+        return int(node.get("axis", -1 if opset >= 13 else 1))
+    return int(node.get("axis", {"Split": 0, "Gather": 0, "LayerNormalization": -1}.get(node.op_type, 1)))
+
+
+def axis_and_size(node: Node, opset: int, shape: Optional[Sequence[object]]) -> Tuple[int, Optional[int]]:
+    """That axis counted from the front, and the size of `shape` along it: None where it is open, or no axis of it."""
+    known = shape or ()
+    found = from_front(axis(node, opset), len(known))
+    size = known[found] if 0 <= found < len(known) else None
+    return found, size if isinstance(size, int) else None
+
+
+def coefficients(node: Node) -> Tuple[float, float]:
+    """alpha and beta."""
+    alpha, beta = (0.2, 0.5) if node.is_op("HardSigmoid") else (1.0, 1.0)
+    return float(node.get("alpha", alpha)), float(node.get("beta", beta))
+
+
+def keeps_dimensions(node: Node) -> bool:
+    """Of a reduction: the reduced axes stay, with a size of 1."""
+    return bool(node.get("keepdims", 1))
+
+
+def exponential_linear(node: Node) -> Tuple[float, float]:
+    """Of an Elu, Celu or Selu: the factor of the whole, and that of `exp(x) - 1` within it."""
+    gain, alpha = (1.0507009873554804934193349852946, 1.6732632423543772848170429916717)
+    if not node.is_op("Selu"):
+        gain, alpha = (1.0, 1.0)
+    return float(node.get("gamma", gain)), float(node.get("alpha", alpha))
+
+
+def is_exact_gelu(node: Node) -> bool:
+    """By the error function, not by an approximation with Tanh."""
+    return node.is_op("Gelu") and node.get("approximate", "none") == "none"
+
+
+def epsilon(node: Node) -> float:
+    """Of a normalization."""
+    return float(node.get("epsilon", 1e-5))
+
+
+def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Optional[Tuple[np.ndarray, np.ndarray]]:
+    """(factors, shifts), float (C,), of a BatchNormalization with mean 0, variance 1 and epsilon 0; None for anything else."""
+    if not node.is_op("BatchNormalization") or epsilon(node) != 0:
+        return None
+    factors, shifts, means, variances = (array(name) for name in node.inputs[1:5])
+    if factors is None or shifts is None or means is None or variances is None:
+        return None
+    return None if np.any(means) or np.any(variances != 1) else (factors, shifts)
+
+
+def permutation(node: Node) -> Optional[List[int]]:
+    """Of a Transpose; None where it reverses the axes."""
+    given = node.get("perm")
+    return None if given is None else [int(a) for a in given]
+
+
+def replaces(node: Node) -> bool:
+    """A ScatterND that writes its updates over what was there; of several for one place any may win."""
+    return bool(node.get("reduction", "none") == "none")
+
+
+def truncates(node: Node) -> bool:
+    """A Mod whose result has the sign of the dividend."""
+    return bool(node.get("fmod", 0))
+
+
+def cast_type(node: Node) -> int:
+    """ONNX element type that a Cast makes."""
+    return int(node.get("to", 0))
+
+
+def block_size(node: Node) -> int:
+    """Of DepthToSpace and SpaceToDepth."""
+    return int(node.get("blocksize", 0))
+
+
+def reshaped(node: Node, sizes: Sequence[Size], wanted: Iterable[int]) -> List[Union[Size, int]]:
+    """What `wanted` of a Reshape means for a tensor of `sizes`; -1 stays. Raises IndexError where they do not fit."""
+    if node.get("allowzero", 0):
+        return list(wanted)
+    return [sizes[i] if d == 0 else d for i, d in enumerate(wanted)]
+
+
+def data_outputs(node: Node) -> List[str]:
+    """Outputs that hold the node's values: all of a Split, else the first (not masks, indices or statistics)."""
+    return [name for name in (node.outputs if node.op_type == "Split" else node.outputs[:1]) if name]
+
+
+def in_training(node: Node, constant: LookUp) -> bool:
+    """True for a Dropout that multiplies, or that may."""
+    if node.input(2):
+        values = constant(node.input(2))
+        return values is None or bool(values.any())
+    return not node.get("is_test", 1)
+
+
+@record(frozen=True)
+class Window:
+    """How a convolution or pooling moves over its spatial axes, one element an axis. pads: as written, all begins, then all
+    ends; automatic: the `auto_pad` that holds in their stead, or ''. rounds_up: `ceil_mode`."""
+
+    kernel: List[int]
+    strides: List[int]
+    dilations: List[int]
+    pads: List[int]
+    automatic: str
+    rounds_up: bool
+
+    @property
+    def dilated(self) -> bool:
+        return any(d != 1 for d in self.dilations)
+
+
+def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Window]:
+    """weight: the shape of a convolution's weight, for one that does not say its kernel; None where nothing says it, or
+    a size or stride below 1."""
+    kernel = node.get("kernel_shape")
+    if kernel is None:
+        if weight is None:
+            return None
+        kernel = weight[2:]
+    count = len(kernel)
+
+    def given(key: str, default: int, each: int = 1) -> List[int]:
+        return [int(v) for v in node.get(key, [default] * (each * count))]
+
+    strides = given("strides", 1)
+    if any(value < 1 for value in (*kernel, *strides)):
+        return None
+    auto = node.get("auto_pad", "NOTSET")
+    return Window(
+        [int(k) for k in kernel],
+        strides,
+        given("dilations", 1),
+        given("pads", 0, 2),
+        "" if auto == "NOTSET" else auto,
+        bool(node.get("ceil_mode", 0)),
+    )
+
+
+def counts_padding(node: Node) -> bool:
+    """True for an AveragePool whose average is over its padding too."""
+    return bool(node.get("count_include_pad", 0))
+
+
+def output_padding(node: Node) -> List[int]:
+    """Of a ConvTranspose; [] for none."""
+    return [int(v) for v in node.get("output_padding", ())]
+
+
+def states_output_shape(node: Node) -> bool:
+    """True for a ConvTranspose that gives the shape of its output and not its padding."""
+    return bool(node.get("output_shape"))
+
+
+def groups(node: Node) -> int:
+    return int(node.get("group", 1))
+
+
+def transposed(node: Node, index: int) -> bool:
+    """True for an operand that a Gemm transposes."""
+    return node.op_type == "Gemm" and bool(node.get("transB" if index else "transA", 0))
+
+
+def summed_size(node: Node, first: Sequence[int]) -> int:
+    """How many products a Gemm or MatMul adds up for each of its values. first: the shape of its first operand."""
+    return first[0 if transposed(node, 0) else -1]
+
+
+# ---------------------------------------------------------------- weights
+
+WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
+"""Inputs whose constants TensorRT quantizes per output channel (fact 5.2)."""
+
+
+@record(frozen=True)
+class OutputChannels:
+    """Where a constant operand has the output channels of its layer: on `axis`, and with `groups` > 1 (ConvTranspose) in
+    as many blocks of axis 0 as well."""
+
+    axis: int
+    groups: int = 1
+
+    def count(self, shape: Tuple[int, ...]) -> int:
+        return shape[self.axis] * self.groups
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """(output channels, weights of each)."""
+        if self.axis == 0:
+            return values.reshape(values.shape[0], -1)
+        blocks = self._blocks(values)
+        return blocks.transpose(self._order(blocks.ndim)).reshape(self.count(values.shape), -1)
+
+    def unrolled(self, rows: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
+        """The inverse of `rows`, for a weight of `shape`."""
+        if self.axis == 0:
+            return rows.reshape(shape)
+        blocks = (self.groups, shape[0] // self.groups, *shape[1:])
+        order = self._order(len(blocks))
+        moved = rows.reshape([blocks[a] for a in order])
+        return np.ascontiguousarray(moved.transpose(np.argsort(order)).reshape(shape))
+
+    def times(self, values: np.ndarray, factors: np.ndarray, in_place: bool = False) -> np.ndarray:
+        """Each output channel multiplied by its factor, in float32 or wider; in the type of `values`. in_place: `values` are the
+        caller's own and are written over, where their type allows it."""
+        wide = np.float64 if values.dtype == np.float64 else np.float32
+        if self.axis == 0:
+            rows = factors.astype(wide).reshape(-1, *[1] * (values.ndim - 1))
+            out = values if in_place and values.dtype == wide else None
+            return np.multiply(values, rows, out=out, dtype=wide).astype(values.dtype, copy=False)
+        blocks = self._blocks(values)
+        sizes = [1] * blocks.ndim
+        sizes[0], sizes[self.axis + 1] = self.groups, values.shape[self.axis]
+        out = blocks if in_place and values.dtype == wide else None
+        made = np.multiply(blocks, factors.reshape(sizes).astype(wide), out=out, dtype=wide)
+        return made.astype(values.dtype, copy=False).reshape(values.shape)
+
+    def _blocks(self, values: np.ndarray) -> np.ndarray:
+        return values.reshape(self.groups, values.shape[0] // self.groups, *values.shape[1:])
+
+    def _order(self, rank: int) -> Tuple[int, ...]:
+        return (0, self.axis + 1, *(a for a in range(1, rank) if a != self.axis + 1))
+
+
+_OF_CONV = OutputChannels(0)
+
+
+def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannels]:
+    """Of the constant at input `index`; None where TensorRT has no output channels for it (fact 5.2)."""
+    if index not in WEIGHT_INPUTS.get(node.op_type, ()) or not node.is_standard or rank < 2:
+        return None
+    if node.op_type in CONVOLUTIONS:
+        return _OF_CONV if node.op_type == "Conv" else OutputChannels(1, groups(node))
+    if rank != 2:
+        return None
+    return OutputChannels(1 - index if transposed(node, index) else index)
+
+
+def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -> bool:
+    """True for a constant operand that TensorRT quantizes with one scale, as any tensor: of a MatMul or Gemm that is not a
+    matrix by a constant matrix (fact 5.2). data_rank: of the other operand, None where it is not known."""
+    if not node.is_op(*DENSE) or index not in WEIGHT_INPUTS[node.op_type]:
+        return False
+    return index == 0 or rank != 2 or (node.op_type == "MatMul" and data_rank != 2)
+
+
+# ---------------------------------------------------------------- sets that grow together
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Unions(Generic[Item]):
+    """Union-find: what was joined has one root."""
+
+    def __init__(self) -> None:
+        self._parent: Dict[Item, Item] = {}
+
+    def root(self, item: Item) -> Item:
+        parent = self._parent
+        parent.setdefault(item, item)
+        while parent[item] != item:
+            parent[item] = parent[parent[item]]
+            item = parent[item]
+        return item
+
+    def join(self, item: Item, other: Item) -> None:
+        """The root of `other` becomes that of both."""
+        self._parent[self.root(item)] = self.root(other)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._parent)

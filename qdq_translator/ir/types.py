@@ -1,0 +1,268 @@
+"""Element types and shapes of every tensor, by ONNX's own shape inference from the graph's inputs.
+
+What the file itself says of a tensor (value_info, shapes of graph outputs) counts only where inference knows less: a file
+whose claims contradict its network would decide rewrites otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Hashable, Iterable, Mapping, Optional, Sequence, Union
+
+import numpy as np
+import onnx
+from onnx import TensorProto, ValueInfoProto
+
+from qdq_translator.core.budget import MOST_DIMENSIONS
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import COMPARISONS, TYPES_SUFFICE, WEIGHTED
+from qdq_translator.ir.shape_arithmetic import HIDDEN, complete_shapes, computed_integers, shown_domain
+from qdq_translator.ir.weights import to_message
+
+FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
+MAKE_INTEGERS = frozenset((*COMPARISONS, "Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Not", "And", "Or"))
+_KEPT_VALUES = 64
+"""Initializers up to this many elements keep their values: shapes and axes that inference needs."""
+
+Dim = Union[int, str, None]
+
+
+@record(frozen=True, eq=False)
+class _Form:
+    """What many tensors have in common. static: the shape, where every dimension is a number."""
+
+    elem_type: int
+    shape: Optional[tuple[Dim, ...]]
+    static: Optional[tuple[int, ...]]
+
+
+class TensorTypes:
+    """What is known of every tensor. Unknown element types count as float unless their operator makes integers."""
+
+    def __init__(self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None) -> None:
+        """`input_shapes`: sizes for dynamic dimensions of graph inputs. Raises UserError where they do not fit."""
+        self._graph = graph
+        self._declared: dict[str, ValueInfoProto] = {}
+        if not input_shapes:  # for which the file's claims may not hold
+            self._declared = {**graph.value_info, **graph.outputs}
+        model = onnx.ModelProto(ir_version=graph.ir_version)
+        model.graph.input.extend(graph.inputs.values())
+        _fix_inputs(model, input_shapes or {})
+        self._forms: dict[Hashable, _Form] = {}
+        self._known = {name: self._sized(t.data_type, tuple(t.dims)) for name, t in graph.initializers.items()}
+        self._inferred: Optional[dict[str, ValueInfoProto]] = None
+        if not self._follow(model.graph.input):
+            self._infer(model)
+
+    def _infer(self, model: onnx.ModelProto) -> None:
+        """model: the graph's inputs."""
+        inferred = _inferred(self._graph, model).graph
+        values = (*inferred.value_info[:], *inferred.output[:], *inferred.input[:])
+        self._inferred = {sys.intern(value.name): value for value in values}
+        known = self._read(self._inferred)
+        if not self._is_complete(known):
+            complete_shapes(self._graph, self._inferred, self._declared)
+            known = self._read(self._inferred)
+        self._known = {**known, **self._known}
+
+    def _follow(self, inputs: Iterable[ValueInfoProto]) -> bool:
+        """Whether each layer says what it makes by the types of its inputs, and all sizes are numbers. A network repeats few layers
+        often, and each of them is asked once: ONNX's inference of the whole takes ten times as long."""
+        graph, known = self._graph, self._known.copy()
+        if any(node.op_type not in TYPES_SUFFICE or node.domain or len(node.outputs) != 1 for node in graph.nodes):
+            return False
+        known.update({value.name: self._form(value) for value in inputs})
+        made: dict[Hashable, Optional[_Form]] = {}
+        for node in graph.nodes:
+            forms = [known.get(name) for name in node.inputs]
+            kind = (node.op_type, id(node.attributes), *forms)
+            if kind not in made:
+                made[kind] = self._made(node, forms)
+            form = made[kind]
+            if form is None:
+                return False
+            known[node.outputs[0]] = form
+        for name, value in graph.outputs.items():
+            form = known.get(name)
+            if form is None or form.elem_type != value.type.tensor_type.elem_type:
+                return False
+        self._known = known
+        return True
+
+    def _made(self, node: Node, forms: Sequence[Optional[_Form]]) -> Optional[_Form]:
+        """What the one output of a node is, if that follows and is an array of known sizes."""
+        types = {}
+        for name, form in zip(node.inputs, forms):
+            if name and (form is None or form.static is None):
+                return None
+            if name and form is not None:
+                types[name] = onnx.helper.make_tensor_type_proto(form.elem_type, form.static)
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self._graph.opset(), "")
+            found = onnx.shape_inference.infer_node_outputs(schema, node.to_proto(), types, {})
+            form = self._form(ValueInfoProto(type=found[node.outputs[0]]))
+        except Exception:  # contradictory shapes
+            return None
+        return form if form.elem_type and form.static is not None else None
+
+    @property
+    def _values(self) -> dict[str, ValueInfoProto]:
+        if self._inferred is None:
+            made = {n: form for n, form in self._known.items() if n not in self._graph.initializers}
+            make = onnx.helper.make_tensor_value_info
+            self._inferred = {name: make(name, form.elem_type, form.shape) for name, form in made.items()}
+        return self._inferred
+
+    def _sized(self, elem_type: int, sizes: tuple[int, ...]) -> _Form:
+        key = (elem_type, sizes)
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = _Form(elem_type, sizes, sizes)
+        return form
+
+    def _read(self, values: Mapping[str, ValueInfoProto]) -> dict[str, _Form]:
+        return {name: self._form(value) for name, value in values.items()}
+
+    def _form(self, value: ValueInfoProto) -> _Form:
+        """Most tensors have the type and shape of another one, and then the same bytes say so."""
+        data = value.type.SerializeToString()
+        form = self._forms.get(data)
+        if form is None:
+            elem_type, shape = int(value.type.tensor_type.elem_type), _sizes(value)
+            sizes = () if shape is None else tuple(size for size in shape if isinstance(size, int))
+            is_static = shape is not None and len(sizes) == len(shape)
+            form = self._sized(elem_type, sizes) if is_static else _Form(elem_type, shape, None)
+            self._forms[data] = form
+        return form
+
+    def _is_complete(self, known: Mapping[str, _Form]) -> bool:
+        """Everything follows from the inputs, as ONNX infers it."""
+        if any(form.static is None for form in set(known.values())):
+            return False
+        return known.keys() >= self._graph.producer.keys()
+
+    def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
+        """Tensors of which the file says another rank or other sizes than follow from the inputs: what it says, and what
+        follows."""
+        found = {}
+        for name, value in self._declared.items():
+            declared, shape = self._form(value).shape, self.shape(name)
+            if declared is None or shape is None:
+                continue
+            pairs = zip(declared, shape)
+            if len(declared) != len(shape) or any(
+                isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs
+            ):
+                found[name] = (declared, shape)
+        return found
+
+    def integers(self) -> dict[str, np.ndarray]:
+        """Node outputs that hold integers or booleans which follow from known shapes."""
+        return computed_integers(self._graph, self._values)
+
+    def elem_type(self, name: str) -> int:
+        """ONNX element type, 0 where unknown."""
+        form = self._known.get(name)
+        return 0 if form is None else form.elem_type
+
+    def is_float(self, name: str) -> bool:
+        elem = self.elem_type(name)
+        if elem:
+            return elem in FLOAT_TYPES
+        producer = self._graph.producer.get(name)
+        return producer is None or producer.op_type not in MAKE_INTEGERS
+
+    def shape(self, name: str) -> Optional[tuple[Dim, ...]]:
+        """Sizes; a dynamic dimension is its name or None. None where not even the rank is known."""
+        form = self._known.get(name)
+        return None if form is None else form.shape
+
+    def rank(self, name: str) -> Optional[int]:
+        shape = self.shape(name)
+        return None if shape is None else len(shape)
+
+    def static_shape(self, name: str) -> Optional[tuple[int, ...]]:
+        """The shape where every dimension is a number."""
+        form = self._known.get(name)
+        return None if form is None else form.static
+
+
+def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape") or len(tensor.shape.dim) > MOST_DIMENSIONS:
+        return None
+    # ONNX infers sizes below 0 where a kernel is larger than what it moves over
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None) for d in tensor.shape.dim
+    )
+
+
+def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph's inputs, which `model` has, its outputs, and what ONNX infers of all that its nodes make."""
+    model.graph.output.extend(graph.outputs.values())
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    domains = _add_nodes(graph, model)
+    for domain, version in {**graph.opsets, HIDDEN: 1}.items():
+        if domain in domains:
+            model.opset_import.add(domain=domain, version=version)
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except Exception:  # unknown operators or contradictory shapes: what the file says must do
+        return model
+
+
+def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
+    """Adds what ONNX's inference has to know of nodes and initializers, and nothing else; returns the nodes' domains.
+
+    All weights of one type and shape go by the name of the first, without values. Whatever another operator reads may decide
+    a shape (sizes, axes, scales of a Resize): it keeps its name, and its values where they are few.
+    """
+    initializers, nodes = graph.initializers, model.graph.node
+    stand_ins: dict[tuple[int, tuple[int, ...]], str] = {}
+    kinds: dict[tuple[str, str, int], bytes] = {}
+    own_name, domains = dict.fromkeys(graph.outputs), {""}
+    for node in graph.nodes:
+        inputs = node.inputs
+        if node.op_type in WEIGHTED and not node.domain:
+            inputs = inputs[:]
+            for index, name in enumerate(inputs):
+                tensor = initializers.get(name) if name else None
+                if tensor is not None:
+                    inputs[index] = stand_ins.setdefault((tensor.data_type, tuple(tensor.dims)), name)
+        else:
+            own_name.update(dict.fromkeys(node.reads()))
+        kind = (node.op_type, node.domain, id(node.attributes))
+        if kind not in kinds:
+            domain = shown_domain(node)
+            proto = onnx.NodeProto(op_type=node.op_type, domain=domain, attribute=node.attributes.values())
+            kinds[kind] = proto.SerializeToString()
+            domains.add(domain)
+        nodes.add(input=inputs, output=node.outputs).MergeFromString(kinds[kind])
+    for name in dict.fromkeys((*own_name, *stand_ins.values())):
+        tensor = initializers.get(name)
+        if tensor is not None and name in own_name and math.prod(tensor.dims) <= _KEPT_VALUES:
+            model.graph.initializer.append(to_message(tensor))
+        elif tensor is not None:
+            model.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
+    return domains
+
+
+def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    inputs = {v.name: v for v in model.graph.input}
+    for name, wanted in shapes.items():
+        value = inputs.get(name)
+        if value is None:
+            raise UserError(
+                f"--shapes names '{name}', which is not a graph input.", "Inputs are: " + ", ".join(inputs) + "."
+            )
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) != len(wanted) or any(d.HasField("dim_value") and d.dim_value != w for d, w in zip(dims, wanted)):
+            has = "x".join(str(d.dim_value) if d.HasField("dim_value") else (d.dim_param or "?") for d in dims)
+            raise UserError(f"--shapes gives '{name}' {'x'.join(map(str, wanted))}, but the model says {has}.", "")
+        for dim, size in zip(dims, wanted):
+            dim.Clear()
+            dim.dim_value = size

@@ -1,0 +1,223 @@
+"""What must be true of a model before anything is read off it: the parts of ONNX's checker that hold for every exporter.
+
+Operators that ONNX does not know (plugins) pass; known ones must have the inputs and the attribute types of their
+schema, and every tensor must hold what its type and shape say.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Dict, Hashable, Iterable, Optional, Tuple
+
+from onnx import AttributeProto, TensorProto, defs, numpy_helper
+
+from qdq_translator.core.budget import MOST_DIMENSIONS
+from qdq_translator.core.errors import ModelError
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.weights import Weight
+
+_KNOWN_TYPES = frozenset(v for k, v in TensorProto.DataType.items() if k != "UNDEFINED")
+_BITS: dict[int, int] = {
+    **{v: 8 for k, v in TensorProto.DataType.items() if k.startswith("FLOAT8")},
+    **{v: 4 for k, v in TensorProto.DataType.items() if k.endswith("INT4") or k.startswith("FLOAT4")},
+    **dict.fromkeys((TensorProto.DOUBLE, TensorProto.INT64, TensorProto.UINT64), 64),
+    **dict.fromkeys((TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT32), 32),
+    **dict.fromkeys((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT16, TensorProto.UINT16), 16),
+    **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL), 8),
+}
+"""Bits of one element, for the types whose data are packed bits and nothing else."""
+_MOST_ELEMENTS = 2**48
+"""Also with a 0 among the sizes: NumPy cannot hold such shapes."""
+_MOST_OPSET = 1000
+_MEND = "The file is damaged or was written by a faulty exporter; export it again."
+
+_Known = Dict[Tuple[int, Tuple[int, ...]], Optional[int]]
+"""Element type and shape -> the bytes that such a tensor has, where they are known."""
+
+_AS_IN_ONNX = {("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear")}
+"""ONNX Runtime's own quantizers have the inputs and attributes of ONNX's."""
+
+
+def validate(graph: Graph) -> None:
+    """Raises ModelError naming the first node or tensor that is not what ONNX says it is."""
+    if not 0 < graph.opset() < _MOST_OPSET:
+        raise ModelError(f"The model says that its opset is {graph.opset()}.", _MEND)
+    if not graph.outputs:
+        raise ModelError("The model has no outputs, so nothing in it is computed.", _MEND)
+    for name, value in (*graph.inputs.items(), *graph.outputs.items(), *graph.value_info.items()):
+        if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
+            raise ModelError(f"Tensor '{name}' has more than {MOST_DIMENSIONS} dimensions.", _MEND)
+    known: _Known = {}
+    good: set[Hashable] = set()
+    for tensor in graph.initializers.values():
+        if not isinstance(tensor, Weight):
+            _check_tensor(tensor, f"Initializer '{tensor.name}'", known)
+            continue
+        dims = tuple(tensor.dims)
+        if dims not in good:  # its bytes fit its shape
+            _check_shape(dims, f"Initializer '{tensor.name}'")
+            good.add(dims)
+    good.clear()
+    for node in graph.nodes:
+        if not any(node.outputs):
+            raise ModelError(f"Node {node.label} ({node.op_type}) has no output.", _MEND)
+        if not node.domain or (node.domain, node.op_type) in _AS_IN_ONNX:
+            inputs = node.inputs
+            # nodes that are alike share their attributes
+            given = tuple(map(bool, inputs)) if "" in inputs else len(inputs)
+            like = (node.op_type, id(node.attributes), given, len(node.outputs))
+            if like not in good:
+                _check_node(node, _schema(node.op_type, graph.opset()))
+                good.add(like)
+
+
+@functools.lru_cache(maxsize=None)
+def _schema(op_type: str, opset: int) -> Optional[defs.OpSchema]:
+    try:
+        return defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return None
+
+
+def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
+    for key, attribute in node.attributes.items():
+        if attribute.type == attribute.TENSOR:
+            _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
+    unknown = dict(node.attributes)
+    # an opset that lacks the operator is no reason to accept what no version takes
+    if schema is not None:
+        _check_inputs(node, schema.min_input, schema.max_input)
+        _check_against(node, schema, unknown)
+    else:
+        versions = _histories().get(node.op_type, [])
+        if versions:
+            _check_inputs(node, min(v.min_input for v in versions), max(v.max_input for v in versions))
+    if schema is None or len(node.outputs) > schema.max_output:
+        _check_outputs(node)
+    for key, attribute in unknown.items():
+        kinds = _ever(node.op_type).get(key)
+        if kinds and attribute.type not in kinds:
+            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
+
+
+def _check_inputs(node: Node, least: int, most: int) -> None:
+    if not least <= len(node.inputs) <= most:
+        raise ModelError(
+            f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX requires {least} to {most}.",
+            _MEND,
+        )
+
+
+def _check_outputs(node: Node) -> None:
+    """As many as any version has: exporters mix versions, as with a BatchNormalization that was trained."""
+    most = max((version.max_output for version in _histories().get(node.op_type, ())), default=len(node.outputs))
+    if len(node.outputs) > most:
+        raise ModelError(
+            f"Node {node.label} ({node.op_type}) has {len(node.outputs)} outputs, and ONNX allows {most}.", _MEND
+        )
+
+
+def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, AttributeProto]) -> None:
+    """Takes the attributes that the schema knows out of `unknown`."""
+    for key, (kind, required) in _attributes(schema):
+        given = unknown.pop(key, None)
+        if given is None and required:
+            raise ModelError(f"Node {node.label} ({node.op_type}) lacks its attribute '{key}'.", _MEND)
+        if given is not None and given.type != kind:
+            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
+    for index in _needed(schema.name, schema.since_version):
+        if not node.input(index):
+            raise ModelError(f"Node {node.label} ({node.op_type}) lacks its input {index + 1}.", _MEND)
+
+
+_EXPORTED_WITHOUT = ("Resize",)
+"""Exporters leave out its region of interest in opsets 11 and 12, which do not allow it, and everybody reads that."""
+
+
+@functools.lru_cache(maxsize=None)
+def _needed(op_type: str, since: int) -> tuple[int, ...]:
+    """Which inputs may not be left out."""
+    schema = defs.get_schema(op_type, since, "")
+    single = defs.OpSchema.FormalParameterOption.Single
+    needed = tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == single)
+    return needed[:1] if op_type in _EXPORTED_WITHOUT else needed
+
+
+@functools.lru_cache(maxsize=None)
+def _ever(op_type: str) -> dict[str, set[int]]:
+    """The types that the operator's attributes have had in any version: exporters mix versions."""
+    found: dict[str, set[int]] = {}
+    for schema in _histories().get(op_type, ()):
+        for key, attribute in schema.attributes.items():
+            found.setdefault(key, set()).add(int(attribute.type.value))  # type: ignore[attr-defined]
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def _histories() -> dict[str, list[defs.OpSchema]]:
+    found: dict[str, list[defs.OpSchema]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        if not schema.domain:
+            found.setdefault(schema.name, []).append(schema)
+    return found
+
+
+_ATTRIBUTES: dict[tuple[str, int], tuple[tuple[str, tuple[int, bool]], ...]] = {}
+
+
+def _attributes(schema: defs.OpSchema) -> tuple[tuple[str, tuple[int, bool]], ...]:
+    """Name, (type, required) of each attribute; kept, because reading a schema is slow."""
+    key = (schema.name, schema.since_version)
+    if key not in _ATTRIBUTES:
+        _ATTRIBUTES[key] = tuple(
+            (n, (int(a.type.value), a.required))  # type: ignore[attr-defined]
+            for n, a in schema.attributes.items()
+        )
+    return _ATTRIBUTES[key]
+
+
+def stored_bytes(tensor: TensorProto) -> Optional[int]:
+    """Bytes that the raw data of a tensor must have; None for element types where that is not known, such as strings.
+
+    Raises ModelError for a shape that no tensor can have.
+    """
+    _check_shape(tensor.dims, f"Tensor '{tensor.name}'")
+    return _bytes(tensor)
+
+
+def _bytes(tensor: TensorProto) -> Optional[int]:
+    bits = _BITS.get(tensor.data_type)
+    return None if bits is None else -(-math.prod(tensor.dims) * bits // 8)
+
+
+def _check_shape(sizes: Iterable[int], what: str) -> None:
+    dims = tuple(sizes)
+    if len(dims) > MOST_DIMENSIONS:
+        raise ModelError(f"{what} has more than {MOST_DIMENSIONS} dimensions.", _MEND)
+    if dims and (min(dims) < 0 or math.prod(dims if 0 not in dims else [d or 1 for d in dims]) > _MOST_ELEMENTS):
+        raise ModelError(f"{what} has the shape {list(dims)}.", _MEND)
+
+
+def _check_tensor(tensor: TensorProto, what: str, known: Optional[_Known] = None) -> None:
+    """known: what was found of tensors of the same type and shape."""
+    known = {} if known is None else known
+    kind = tensor.data_type, tuple(tensor.dims)
+    if kind not in known:
+        if tensor.data_type not in _KNOWN_TYPES:
+            raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
+        _check_shape(kind[1], what)
+        known[kind] = _bytes(tensor)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise ModelError(f"{what} has its data in another file.", "Load the model with its external data.")
+    needed = known[kind]
+    if tensor.HasField("raw_data") and needed is not None:
+        if len(tensor.raw_data) != needed:
+            raise ModelError(
+                f"{what} of shape {list(tensor.dims)} holds {len(tensor.raw_data)} bytes instead of {needed}.", _MEND
+            )
+        return
+    try:
+        numpy_helper.to_array(tensor)
+    except Exception as error:  # NumPy and protobuf raise whatever does not fit
+        raise ModelError(f"{what} does not hold what its shape {list(tensor.dims)} needs.", _MEND) from error

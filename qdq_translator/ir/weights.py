@@ -1,0 +1,254 @@
+"""Initializers whose values lie outside ONNX's messages: in an array, in a file, or made each time somebody asks.
+
+A message holds a copy of all its bytes until it is freed as a whole. A `Weight` is a name, a type and a shape, and its values
+are read, used and let go one tensor at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from qdq_translator.ir.qparams import row_blocks
+
+ELEMENTS: dict[int, np.dtype] = {
+    TensorProto.FLOAT: np.dtype("<f4"),
+    TensorProto.DOUBLE: np.dtype("<f8"),
+    TensorProto.FLOAT16: np.dtype("<f2"),
+    TensorProto.INT8: np.dtype("<i1"),
+    TensorProto.INT16: np.dtype("<i2"),
+    TensorProto.INT32: np.dtype("<i4"),
+    TensorProto.INT64: np.dtype("<i8"),
+    TensorProto.UINT8: np.dtype("<u1"),
+    TensorProto.UINT16: np.dtype("<u2"),
+    TensorProto.UINT32: np.dtype("<u4"),
+    TensorProto.UINT64: np.dtype("<u8"),
+}
+"""ONNX's element types whose raw data are NumPy's, byte for byte."""
+MADE_LATER = 2**14
+"""Elements from which on an array is not worth its memory, if it can be made again."""
+ALL = slice(None)
+Maker = Callable[[slice], np.ndarray]
+"""Makes some rows of an array anew, a slice of the first axis or `ALL`."""
+Change = Callable[[np.ndarray, slice], np.ndarray]
+"""Makes some rows of an array of the same rows of another, and is told which ones they are."""
+_TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
+
+
+class Weight:
+    """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which nobody may write to from
+    now on, or its bytes as ONNX has them, or what makes it anew. by_rows: making some rows costs no more than their share.
+    largest: the largest magnitude in each row, where somebody knows it. own: nobody has the array, or another one of the
+    same memory."""
+
+    __slots__ = ("_checksum", "_made_of", "_own", "_values", "by_rows", "data_type", "dims", "largest", "name")
+
+    def __init__(
+        self,
+        name: str,
+        data_type: int,
+        dims: Sequence[int],
+        values: Union[np.ndarray, bytes, Maker],
+        by_rows: bool = True,
+        own: bool = False,
+    ) -> None:
+        self.name, self.data_type, self.dims, self._values = name, data_type, dims, values
+        self.by_rows = by_rows
+        self.largest: Optional[np.ndarray] = None
+        self._made_of: Optional[Tuple[Weight, Change]] = None
+        self._checksum: Optional[int] = None
+        self._own = own
+        if isinstance(values, np.ndarray):
+            values.setflags(write=False)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return ELEMENTS[self.data_type]
+
+    @property
+    def values(self) -> Union[np.ndarray, Maker]:
+        self._own, values = False, self._values
+        if isinstance(values, bytes):
+            self._values = values = np.ndarray(self.dims, self.dtype, values)
+        return values
+
+    def array(self) -> np.ndarray:
+        """The values; they may be written to where their `flags` say so, because they were made for the caller."""
+        values = self.values
+        return values(ALL) if callable(values) else values
+
+    def part(self, rows: slice) -> np.ndarray:
+        """The same for some rows of the first axis."""
+        values = self.values
+        return values(rows) if callable(values) else _some(values, rows)
+
+    def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
+        """Which rows, and they: a few at a time, all of them where they are made together."""
+        for rows in row_blocks(self.dims) if self.by_rows else (ALL,):
+            yield rows, self.part(rows)
+
+    def stored(self) -> bytes:
+        """The values as ONNX's `raw_data`, in one piece; b'' where they are made each time that somebody asks."""
+        values = self._values
+        if callable(values):
+            return b""
+        return values if isinstance(values, bytes) else np.ascontiguousarray(values, self.dtype).tobytes()
+
+    def raw(self) -> Iterator[memoryview]:
+        """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Whoever takes all of them need not make
+        them again for the checksum."""
+        checksum = 0
+        for _, part in self.parts():
+            data = _raw(part, self.dtype)
+            if self._checksum is None:
+                checksum = zlib.crc32(data, checksum)
+            yield data
+        if self._checksum is None:
+            self._checksum = checksum
+
+    def checksum(self) -> int:
+        """CRC-32 of the raw data, computed once."""
+        if self._checksum is None:
+            for _ in self.raw():
+                pass
+        assert self._checksum is not None
+        return self._checksum
+
+    def ByteSize(self) -> int:
+        return math.prod(self.dims) * self.dtype.itemsize
+
+    def changed(self, name: str, change: Change, by_rows: bool, each: bool = False, gone: bool = False) -> Weight:
+        """What `change` makes of some rows, in the same type and shape; made when somebody asks where these are. by_rows: it can
+        do so with some, else it gets `ALL` of them. each: as of `made_of`. gone: nobody asks for this weight any more, so that
+        `change` may write over values of its own."""
+        own = gone and self._own
+        values = self.values
+        if not callable(values):
+            values.setflags(write=own)
+            return Weight(name, self.data_type, self.dims, change(values, ALL), own=own)
+        if by_rows:
+            return self.made_later(name, self.data_type, change, each)
+        return Weight(
+            name, self.data_type, self.dims, lambda rows: _some(change(self.array(), ALL), rows), by_rows=False
+        )
+
+    def made_later(self, name: str, data_type: int, change: Change, each: bool) -> Weight:
+        """What `change` makes of some rows, in the same shape, each time that somebody asks. each: as of `made_of`."""
+        made = Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
+        if each:
+            made._made_of = (self, change)
+        return made
+
+    def made_of(self, source: Weight) -> Optional[Change]:
+        """What makes these values of those of `source`, each of them on its own: equal values in a row, however many there are,
+        become equal ones. None where they are not made that way."""
+        changes: list[Change] = []
+        weight = self
+        while weight is not source:
+            if weight._made_of is None:
+                return None
+            weight, change = weight._made_of
+            changes.insert(0, change)
+
+        def made(values: np.ndarray, rows: slice) -> np.ndarray:
+            for change in changes:
+                values = change(values, rows)
+            return values
+
+        return made
+
+    def header(self) -> TensorProto:
+        """The tensor without its values."""
+        return TensorProto(name=self.name, data_type=self.data_type, dims=self.dims)
+
+
+def _some(values: np.ndarray, rows: slice) -> np.ndarray:
+    """Rows of the first axis; all of a single value, which has none."""
+    return values if rows == ALL else values[rows]
+
+
+def _raw(values: np.ndarray, dtype: np.dtype) -> memoryview:
+    return np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8).data
+
+
+Initializer = Union[TensorProto, Weight]
+
+
+def weight_of(name: str, values: np.ndarray) -> Initializer:
+    """An array as an initializer; a message where NumPy has the element type from elsewhere. The array must not change."""
+    data_type = _TYPES.get(values.dtype)
+    if data_type is None:
+        return message_of(values, name)
+    return Weight(name, data_type, values.shape, values)
+
+
+def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change, each: bool) -> Initializer:
+    """What `change` makes of some rows, of that type and in the same shape: now where they are small, else each time that
+    somebody asks. each: as of `Weight.made_of`."""
+    data_type = _TYPES.get(dtype)
+    if data_type is None or math.prod(source.dims) < MADE_LATER:
+        return weight_of(name, change(source.array(), ALL))
+    return source.made_later(name, data_type, change, each)
+
+
+def as_weight(tensor: Initializer) -> Optional[Weight]:
+    """The initializer as a `Weight`; None where NumPy does not have its element type."""
+    if isinstance(tensor, Weight) or tensor.data_type not in ELEMENTS:
+        return tensor if isinstance(tensor, Weight) else None
+    return Weight(tensor.name, tensor.data_type, tuple(tensor.dims), to_array(tensor))
+
+
+def stored_weight(tensor: TensorProto, values: memoryview) -> Optional[Weight]:
+    """A tensor whose raw data are `values`; None where they do not fit its type and shape."""
+    dtype = ELEMENTS.get(tensor.data_type)
+    dims = tuple(tensor.dims)
+    if dtype is None or min(dims, default=0) < 0 or math.prod(dims) * dtype.itemsize != len(values):
+        return None
+    return Weight(tensor.name, tensor.data_type, dims, np.frombuffer(values, dtype).reshape(dims))
+
+
+class Keeper:
+    """Arrays that can be made again are kept as long as all that are kept have at most `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def keeps(self, size: int, again: bool) -> bool:
+        """Whether an array of `size` bytes stays. again: it can be made again."""
+        if again and size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
+def message_of(values: np.ndarray, name: str) -> TensorProto:
+    """A TensorProto with raw data. Floats and integers of NumPy's own types."""
+    tensor = TensorProto(name=name, data_type=onnx.helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
+    tensor.raw_data = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+    return tensor
+
+
+def to_message(tensor: Initializer) -> TensorProto:
+    """The tensor as ONNX has it, values and all."""
+    if not isinstance(tensor, Weight):
+        return tensor
+    message = tensor.header()
+    message.raw_data = b"".join(tensor.raw())
+    return message
+
+
+def to_array(tensor: Initializer) -> np.ndarray:
+    """The values; bfloat16 as float32 where this version of onnx has no NumPy type for it (before 1.19). Do not write to them."""
+    if isinstance(tensor, Weight):
+        return tensor.array()
+    if tensor.data_type in ELEMENTS and tensor.HasField("raw_data"):  # as ONNX does it, less what it checks
+        return np.frombuffer(tensor.raw_data, ELEMENTS[tensor.data_type]).reshape(tuple(tensor.dims))
+    values = numpy_helper.to_array(tensor)
+    if values.dtype.names == ("bfloat16",):
+        values = np.left_shift(values["bfloat16"], 16, dtype=np.uint32).view(np.float32)
+    return values

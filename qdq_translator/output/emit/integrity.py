@@ -1,0 +1,203 @@
+"""What ties the files of one translation together, and what has become of them since.
+
+`contents` says at writing time what the set holds: a digest of every node, every initializer and every end of the stripped
+model (external data included), of cache, layer argument and precision config, and one digest over all, the set's id, which
+the precision config and the model's metadata carry too. `disagreements` holds the files against that, and cache, config and layer argument against
+the report entry by entry, so that whatever was changed, dropped or added since is named.
+
+Digests are the first 64 bits of SHA-256 (the set's id: 128); the values of an initializer enter them as a CRC-32, which
+costs a third (`benchmarks/verify.py`). They guard against mixed up, stale or edited files, not against
+an attacker.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from typing import Any, Iterable, Mapping, Optional
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable, scale_to_hex
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.layer_precisions import fp16_layers
+from qdq_translator.core.formats.sets import SET_DIGITS, SET_KEY, digest, digest_of_json
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.weights import Initializer, Weight
+
+_MODEL_PARTS = {"ends": "graph input, output or opset", "nodes": "node", "initializers": "initializer"}
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_kind(data_type: int, dims: tuple[int, ...]) -> bytes:
+    return repr((data_type, *dims)).encode()
+
+
+def _of_tensor(tensor: Initializer) -> str:
+    """Type, shape and values, however they are stored."""
+    if isinstance(tensor, Weight):
+        checksum = tensor.checksum()
+    elif tensor.data_type == onnx.TensorProto.STRING:
+        checksum = zlib.crc32(b"\0".join(tensor.string_data))
+    else:
+        checksum = zlib.crc32(tensor.raw_data or np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes())
+    return digest([_of_kind(tensor.data_type, tuple(tensor.dims)), checksum.to_bytes(4, "little")])
+
+
+def _of_nodes(nodes: Iterable[Node]) -> dict[str, str]:
+    """Node -> two digests: what it is and what it reads and makes; its attributes, which nodes share."""
+    shared: dict[int, str] = {}
+    found = {}
+    for node in nodes:
+        given = node.attributes
+        if id(given) not in shared:
+            shared[id(given)] = digest(given[key].SerializeToString(deterministic=True) for key in sorted(given))
+        wiring = [node.domain, node.op_type, *node.inputs, "", *node.outputs]
+        own = digest([text.encode("utf-8", "surrogateescape") for text in wiring])
+        found[node.name] = f"{own} {shared[id(given)]}"
+    return found
+
+
+def model_contents(graph: Graph) -> dict[str, dict[str, str]]:
+    """`ends` (inputs, outputs, opsets), `nodes` and `initializers`, each: name -> digest."""
+    ends = {
+        f"{kind} '{name}'": digest([value.type.SerializeToString(deterministic=True)])
+        for kind, values in (("input", graph.inputs), ("output", graph.outputs))
+        for name, value in values.items()
+    }
+    used = {node.domain for node in graph.nodes} | {""}
+    ends.update({f"opset '{name}'": str(version) for name, version in graph.opsets.items() if name in used})
+    return {
+        "ends": ends,
+        "nodes": _of_nodes(graph.nodes),
+        "initializers": {name: _of_tensor(tensor) for name, tensor in graph.initializers.items()},
+    }
+
+
+def contents(graph: Graph, cache: str, layer_argument: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The report's `integrity`, from the stripped model, the text of cache and layer argument, and the precision config
+    (without its `SET_KEY`)."""
+    found: dict[str, Any] = {
+        "model": model_contents(graph),
+        "cache": digest_of_json(cache),
+        "layer_arg": digest_of_json(layer_argument),
+        "config": digest_of_json(config),
+    }
+    return {SET_KEY: digest_of_json(found, SET_DIGITS), **found}
+
+
+# -------------------------------------------------------------------- what has become of it
+
+
+def disagreements(
+    files: TranslationFiles, graph: Graph, config: Mapping[str, Any], report: Mapping[str, Any]
+) -> list[str]:
+    """One sentence for everything in the files that is not what the translation wrote, [] where all is. `graph`: of the
+    stripped model on disk. `config`, `report`: {} where another translator wrote the set; what is there is compared."""
+    found: list[str] = []
+    cache = files.read_cache()
+    precisions = files.read_layer_precisions() if files.layer_arg.is_file() else None
+    wrote = report.get("integrity")
+    if report:
+        scales = {row["tensor"]: row["scale"] for row in report.get("scales", ())}
+        automatic = report.get("automatic_scales", {})
+        listed = [row["name"] for row in report.get("plan", ()) if row.get("listed")]
+        who = "the report"
+    elif config:
+        scales, automatic = config.get("int8_tensor_scales", {}), config.get("automatic_tensor_scales", {})
+        listed, who = config.get("fp16_nodes", []), "the precision config"
+    else:
+        return []
+    if wrote is not None:
+        found += _model(wrote.get("model", {}), model_contents(graph))
+    found += _cache(cache, {**scales, **automatic}, report.get("cache_version") or config.get("cache_version"), who)
+    if precisions is not None:
+        found += _layers("The layer argument", precisions, fp16_layers(listed), who)
+    if report and config:
+        found += _scales("The precision config", config.get("int8_tensor_scales", {}), scales, who)
+        found += _scales("The precision config", config.get("automatic_tensor_scales", {}), automatic, who)
+        found += _layers("The precision config", fp16_layers(config.get("fp16_nodes", [])), fp16_layers(listed), who)
+    if wrote is not None and not found:
+        found += _rest(files, config, wrote)
+    return found
+
+
+def _rest(files: TranslationFiles, config: Mapping[str, Any], wrote: Mapping[str, Any]) -> list[str]:
+    """What no entry shows: comments and order in a file, other keys of the config, files of another set."""
+    if config.get(SET_KEY) != wrote.get(SET_KEY):
+        return ["The precision config and the report are of different translations (their set ids differ)."]
+    now = {"config": digest_of_json({key: value for key, value in config.items() if key != SET_KEY})}
+    for key, path in (("cache", files.cache), ("layer_arg", files.layer_arg)):
+        now[key] = digest_of_json(path.read_bytes().decode("utf-8", "surrogateescape") if path.is_file() else "")
+    paths = {"cache": files.cache, "layer_arg": files.layer_arg, "config": files.config}
+    return [
+        f"{paths[key].name} was changed after the translation, in none of its entries."
+        for key, digest in now.items()
+        if digest != wrote.get(key)
+    ]
+
+
+def _model(wrote: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
+    found: list[str] = []
+    for part, what in _MODEL_PARTS.items():
+        before, after = wrote.get(part, {}), now[part]
+        label = (lambda name: name) if part == "ends" else (lambda name, what=what: f"{what} '{name}'")
+        found += [f"The model has lost the {label(name)}." for name in before if name not in after]
+        found += [f"The model has a new {label(name)}." for name in after if name not in before]
+        for name in before:
+            if name in after and before[name] != after[name]:
+                how = "has other values"
+                if part == "nodes":
+                    same_wiring = before[name].split()[:1] == after[name].split()[:1]
+                    how = (
+                        "has other attributes" if same_wiring else "is another operator or reads or makes other tensors"
+                    )
+                elif part == "ends":
+                    how = "has another type, shape or version"
+                found.append(f"The model's {label(name)} {how} than the translation wrote.")
+    return found
+
+
+def _cache(
+    cache: CalibrationCache, scales: Mapping[str, float], version: Optional[Mapping[str, str]], who: str
+) -> list[str]:
+    found = []
+    expected = f"TRT-{version['number']}-EntropyCalibration2" if version else cache.header
+    if cache.header != expected:
+        found.append(f"The cache has the header {cache.header}, {who} says {expected}.")
+    found += [f"Line {number} of the cache cannot be read: {line!r}." for number, line in cache.unreadable]
+    return found + _scales("The cache", cache.scales, {n: s for n, s in scales.items() if is_usable(s)}, who)
+
+
+def _scales(what: str, given: Mapping[str, float], expected: Mapping[str, float], who: str) -> list[str]:
+    found = [
+        f"{what} has no scale for '{name}', {who} has {expected[name]:.6g}." for name in expected if name not in given
+    ]
+    found += [f"{what} has a scale for '{name}', {who} has none." for name in given if name not in expected]
+    wrong = [n for n in given if n in expected and _bits(given[n]) != _bits(expected[n])]
+    owner = {_bits(expected[name]): name for name in wrong}
+    for name in wrong:
+        twin = owner.get(_bits(given[name]))
+        factor = f", {given[name] / expected[name]:.4g} times" if expected[name] else ""
+        swapped = f": the scale of '{twin}'" if twin is not None and twin != name else factor
+        found.append(f"{what} has the scale {given[name]:.6g} for '{name}', {who} {expected[name]:.6g}{swapped}.")
+    return found
+
+
+def _bits(scale: float) -> str:
+    """As a cache holds it; a config may hold what no cache can."""
+    try:
+        return scale_to_hex(scale)
+    except OverflowError:
+        return repr(scale)
+
+
+def _layers(what: str, given: Mapping[str, str], expected: Mapping[str, str], who: str) -> list[str]:
+    found = [f"{what} does not keep layer '{name}' above INT8, {who} does." for name in expected if name not in given]
+    found += [
+        f"{what} asks for {given[name]} in layer '{name}', {who} does not." for name in given if name not in expected
+    ]
+    both = [name for name in given if name in expected and given[name] != expected[name]]
+    return found + [f"{what} asks for {given[name]} in layer '{name}', {who} for {expected[name]}." for name in both]

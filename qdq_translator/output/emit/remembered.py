@@ -1,0 +1,91 @@
+"""What a translation was made for: target, platform and sizes, read back from its files, and what contradicts them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional, Sequence
+
+from qdq_translator.core.errors import UsageError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.options import options_of
+from qdq_translator.core.records import record
+from qdq_translator.output.emit.trtexec import Network
+from qdq_translator.targets.platforms import Platform, find_platform
+
+
+@record(frozen=True)
+class Remembered:
+    """target, platform: '' where nobody said. shapes: input -> sizes, as --shapes gave them. open: inputs that have no
+    fixed sizes in the stripped model."""
+
+    target: str = ""
+    platform: str = ""
+    shapes: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    open: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, files: TranslationFiles) -> Remembered:
+        """NVIDIA's translator, or a cache of one's own, says nothing."""
+        made = cls.of_options(files.read_config().get("options") or {} if files.config.exists() else {})
+        inputs = Network.read(files.model).inputs if made.shapes else {}
+        return dataclasses.replace(made, open=frozenset(name for name, sizes in inputs.items() if -1 in sizes))
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> Remembered:
+        """Of the options that stand in the precision config."""
+        made = options_of(options, ("platform", "shapes"))
+        return cls(options.get("target") or "", made.platform or "", made.sizes)
+
+    @property
+    def on_dla(self) -> bool:
+        return self.target not in ("", "gpu")
+
+    def target_for(self, asked: Optional[str]) -> tuple[str, list[str]]:
+        """What to build for where --target says `asked`, and notes. Raises UsageError where a DLA's translation is asked for
+        something else."""
+        made = self.target or "gpu"
+        target = asked or made
+        if self.on_dla and target != self.target:
+            raise UsageError(
+                f"--target {target}, but the model was translated for {self.target}.",
+                f"Leave --target out, or translate the model with --target {target}.",
+            )
+        if target == made:
+            return target, []
+        return target, [
+            f"The model was translated for {made}: nothing was held against the limits of {target}. Translate it with "
+            f"--target {target} to see what runs there."
+        ]
+
+    def platform_for(self, asked: Optional[str]) -> Optional[Platform]:
+        """The platform that --platform says, else that of the translation. Raises UsageError where their TensorRT differ."""
+        own = find_platform(self.platform) if self.platform else None
+        platform = find_platform(asked) if asked else own
+        if own is not None and platform is not None and platform.tensorrt[:2] != own.tensorrt[:2]:
+            raise UsageError(
+                f"--platform {platform.name} has TensorRT {_dotted(platform)}, but the model was translated for {own.name} with "
+                f"TensorRT {_dotted(own)}.",
+                f"Leave --platform out, or translate the model with --platform {platform.name}.",
+            )
+        return platform
+
+    def sizes_for(self, asked: Mapping[str, Sequence[int]], flag: str) -> Mapping[str, Sequence[int]]:
+        """`asked`, else those of the translation. Raises UsageError where a DLA, which has one size, is asked for another."""
+        for name, sizes in asked.items() if self.on_dla else ():
+            if list(sizes) != list(self.shapes.get(name, sizes)):
+                here, there = ("x".join(map(str, dims)) for dims in (sizes, self.shapes[name]))
+                raise UsageError(
+                    f"{flag} {name}:{here}, but the model was translated with --shapes {name}:{there}.",
+                    f"A DLA has one size: leave {flag} out, or translate the model with it.",
+                )
+        return asked or self.shapes
+
+    def sizes_to_build(self, asked: Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
+        """The same for --opt_shapes, which TensorRT takes for open sizes only."""
+        if asked:
+            return self.sizes_for(asked, "--opt_shapes")
+        return {name: sizes for name, sizes in self.shapes.items() if name in self.open}
+
+
+def _dotted(platform: Platform) -> str:
+    return ".".join(map(str, platform.tensorrt))

@@ -1,0 +1,252 @@
+"""A request held against the network, the cache and what trtexec of that version accepts (fact 3).
+
+trtexec is silent about most mistakes, so they are found here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Iterable, Optional
+
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.records import record
+from qdq_translator.output.emit.trtexec.request import (
+    BuildRequest,
+    Network,
+    Version,
+    direct_format,
+    dotted,
+    parse_formats,
+    parse_version,
+)
+from qdq_translator.targets.platforms import cache_version
+
+_STANDALONE_OUTPUTS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8:chw32")
+_STANDALONE_INPUTS = (*_STANDALONE_OUTPUTS, "int8:dla_hwc4", "fp16:dla_hwc4", "int8:chw4", "fp16:chw4")
+
+
+@record
+class Settings:
+    """A checked request. `shapes`: input -> (min, opt, max), every input or none; formats: `type:format+format`."""
+
+    files: TranslationFiles
+    request: BuildRequest
+    version: Version
+    network: Network
+    cache: CalibrationCache
+    layers: dict[str, str]
+    constraints: str
+    input_formats: list[str]
+    output_formats: list[str]
+    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def model(self) -> Path:
+        """What is built."""
+        return Path(self.request.explicit_model) if self.request.mode == "explicit" else self.files.model
+
+
+def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Version] = None) -> Settings:
+    """Checks the request. `version`: default the cache's header.
+
+    Raises UserError or UsageError with a way to mend it; what is only worth knowing goes to `notes`.
+    """
+    cache = files.read_cache()
+    if version is None:
+        version = parse_version(cache.version or "8600")
+    notes: list[str] = []
+    wanted = cache_version(version)
+    if not cache.version or parse_version(cache.version)[:2] != version[:2]:
+        notes.append(
+            f"The cache header says {cache.version or 'nothing'}, and TensorRT {dotted(version)} skips a cache of another "
+            f"version: translate with --trt_calib_version {wanted}, or let --script write a script that puts the right "
+            "header into a copy."
+        )
+    explicit = request.mode == "explicit"
+    network = Network.read(Path(request.explicit_model) if explicit else files.model)
+    _check_device(request, version)
+    _check_mode(request, notes)
+    formats = {
+        end: parse_formats(text, f"--{end}_io_formats", version, notes)
+        for end, text in (("input", request.input_io_formats), ("output", request.output_io_formats))
+    }
+    _check_formats(request, version, network, cache, formats, notes)
+    layers = files.read_layer_precisions() if request.mode == "implicit" else {}
+    wrong = [name for name in layers if not is_expressible(name)]
+    if wrong:
+        raise UserError(
+            f"{files.layer_arg} names a layer {wrong[0]!r}, which trtexec's grammar cannot express.",
+            "Translate the model again.",
+        )
+    shapes = complete_shapes(request, network)
+    inexpressible = [name for name in shapes if not is_expressible(name)]
+    if inexpressible:
+        raise UserError(
+            f"trtexec's grammar cannot express the input name {inexpressible[0]!r} in a list of shapes.",
+            "Rename the input, or use 'qdq-translator build'.",
+        )
+    return Settings(
+        files,
+        request,
+        version,
+        network,
+        cache,
+        layers,
+        request.precision_constraints or ("prefer" if request.on_dla else "obey"),
+        formats["input"],
+        formats["output"],
+        shapes,
+        notes,
+    )
+
+
+def _check_device(request: BuildRequest, version: Version) -> None:
+    if not request.on_dla:
+        given = [n for n in ("allow_gpu_fallback", "dla_standalone", "dla_core") if getattr(request, n)]
+        dla_pools = [p for p in request.pools if p != "workspace"]
+        if given or dla_pools:
+            what = f"--{given[0]}" if given else f"memory pool {dla_pools[0]}"
+            raise UsageError(f"{what} is for a DLA target.", "Add --target orin-dla (or xavier-dla).")
+        return
+    if request.dla_standalone:
+        if request.allow_gpu_fallback:
+            raise UsageError("A DLA loadable has no GPU to fall back to.", "Drop --allow_gpu_fallback.")
+        if version < (8, 6, 0):
+            raise UserError(
+                f"trtexec of TensorRT {dotted(version)} has no --buildDLAStandalone (it came with 8.6).",
+                "Build with TensorRT 8.6 or later, or with --safe there.",
+            )
+    if request.dla_core not in (0, 1):
+        raise UsageError("--dla_core is 0 or 1.", "Orin and Xavier have two cores.")
+
+
+def _check_mode(request: BuildRequest, notes: list[str]) -> None:
+    if request.mode in ("fp16", "fp32") and "int8:" in f"{request.input_io_formats},{request.output_io_formats}":
+        raise UsageError(
+            f"An engine in {request.mode.upper()} has no INT8 inputs or outputs.",
+            "Choose fp16 formats, or another --mode.",
+        )
+    if request.mode == "explicit" and request.on_dla:
+        notes.append(
+            "Explicit models are for a GPU: a DLA takes Q/DQ from TensorRT 11.4.1 on (fact 0.2), and until then NVIDIA's way to "
+            "it is implicit INT8 (fact 0.3)."
+        )
+    if request.profile and (request.skip_inference or request.dla_standalone):
+        what = "--skip_inference" if request.skip_inference else "a DLA loadable"
+        raise UsageError(f"A profile needs inference, and {what} has none.", "Leave --profile out.")
+
+
+def _check_formats(
+    request: BuildRequest,
+    version: Version,
+    network: Network,
+    cache: CalibrationCache,
+    formats: dict[str, list[str]],
+    notes: list[str],
+) -> None:
+    ends = {"input": tuple(network.inputs), "output": network.outputs}
+    if request.dla_standalone:
+        for end, allowed in (("input", _STANDALONE_INPUTS), ("output", _STANDALONE_OUTPUTS)):
+            wrong = [f for f in formats[end] if f not in allowed]
+            if wrong or not formats[end]:
+                found = f"'{wrong[0]}' is none a DLA loadable can have" if wrong else "a DLA loadable needs it"
+                raise UsageError(f"--{end}_io_formats: {found}.", f"Choose from {', '.join(allowed)}.")
+    elif request.on_dla and not request.allow_gpu_fallback and not (formats["input"] and formats["output"]):
+        for end, names in ends.items():
+            formats[end] = formats[end] or [direct_format(is_usable(cache.scales.get(n, 0.0)), end) for n in names]
+        notes.append(
+            "Without --allow_gpu_fallback trtexec sets DIRECT_IO, and the DLA reads and writes itself: types and layouts are "
+            "chosen. --input_io_formats and --output_io_formats choose others, for example int8:dla_hwc4 and fp16:chw16."
+        )
+    for end, names in ends.items():
+        entries = formats[end]
+        if len(entries) not in (0, 1, len(names)):
+            raise UsageError(
+                f"--{end}_io_formats lists {len(entries)} formats for {len(names)} network {end}s.",
+                f"Give one for all, or one each in this order: {', '.join(names)}.",
+            )
+        each = dict(zip(names, entries * len(names) if len(entries) == 1 else entries))
+        for name, entry in each.items():
+            if entry.startswith("int8:") and name not in cache.scales:
+                raise UserError(
+                    f"The INT8 network {end} '{name}' has no scale in the calibration cache, so trtexec would fail.",
+                    "Quantize it in the model, or choose fp16 for it.",
+                )
+            channels = network.inputs.get(name, ())[1:2]
+            if "dla_hwc4" in entry and end == "input" and channels and channels[0] not in (-1, 1, 3, 4):
+                raise UsageError(
+                    f"--input_io_formats: dla_hwc4 needs 1, 3 or 4 channels; '{name}' has {channels[0]}.",
+                    "Choose dla_linear or chw32.",
+                )
+        if len(set(entries)) == 1:
+            formats[end] = entries[:1]
+    int8 = any(entry.startswith("int8:") for entries in formats.values() for entry in entries)
+    if int8 and cache.unreadable:
+        number, line = cache.unreadable[0]
+        raise UserError(
+            f"Line {number} of the calibration cache ({line!r}) makes trtexec fail for INT8 inputs and outputs.",
+            "Translate the model again.",
+        )
+    if int8 and version[0] < 10 and len(formats["output"]) not in (0, 1, len(network.inputs)):
+        raise UserError(
+            f"trtexec of TensorRT {dotted(version)} compares the output formats with the number of INPUTS "
+            f"({len(formats['output'])} against {len(network.inputs)}) and fails.",
+            "Use one format for all outputs, or 'qdq-translator build'.",
+        )
+
+
+def complete_shapes(
+    request: BuildRequest, network: Network
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """(min, opt, max) of every input, or nothing for a static model.
+
+    With --calib trtexec needs shapes for the static inputs too (fact 3.19). Raises UserError where the shapes do not fit.
+    """
+    given = {"min": request.min_shapes, "opt": request.opt_shapes, "max": request.max_shapes}
+    named = [(bound, name) for bound, shapes in given.items() for name in shapes]
+    for bound, name in named:
+        if name not in network.inputs:
+            raise UsageError(
+                f"--{bound}_shapes: there is no input '{name}'.", f"Inputs are {', '.join(network.inputs)}."
+            )
+    dynamic = [name for name, dims in network.inputs.items() if -1 in dims]
+    if not dynamic:
+        if named:
+            raise UsageError("The model's inputs are static, and trtexec then refuses shapes.", "Leave the shapes out.")
+        return {}
+    missing = [name for name in dynamic if not any(name in shapes for shapes in given.values())]
+    if missing:
+        example = f"{missing[0]}:{dims_text(d if d > 0 else 1 for d in network.inputs[missing[0]])}"
+        raise UserError(
+            f"Input '{missing[0]}' has dynamic dimensions {dims_text(network.inputs[missing[0]])}.",
+            f"Give --opt_shapes (and --min_shapes, --max_shapes), for example --opt_shapes {shlex.quote(example)}.",
+        )
+    shapes = {}
+    for name, dims in network.inputs.items():
+        bounds = {bound: tuple(shapes[name]) for bound, shapes in given.items() if name in shapes}
+        opt = bounds.get("opt") or bounds.get("max") or bounds.get("min") or dims
+        triple = (bounds.get("min", opt), opt, bounds.get("max", opt))
+        for shape in triple:
+            if len(shape) != len(dims) or any(d not in (-1, s) for d, s in zip(dims, shape)):
+                raise UserError(
+                    f"Shape {dims_text(shape)} does not fit input '{name}', which is {dims_text(dims)} (-1: any size).",
+                    "Correct the shape.",
+                )
+        if any(not low <= mid <= high for low, mid, high in zip(*triple)):
+            raise UsageError(f"The shapes of '{name}' are not in the order min, opt, max.", "Correct them.")
+        if request.on_dla and len(set(triple)) > 1:
+            raise UsageError(
+                f"The DLA needs static shapes: min, opt and max of '{name}' differ.", "Give --opt_shapes alone."
+            )
+        shapes[name] = triple
+    return shapes
+
+
+def dims_text(dims: Iterable[int]) -> str:
+    return "x".join(map(str, dims))

@@ -1,0 +1,215 @@
+"""trtexec's command line for a checked request."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from pathlib import Path
+from typing import Iterable, Mapping, Optional
+
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.layer_precisions import format_layer_precisions
+from qdq_translator.core.records import record
+from qdq_translator.output.emit.trtexec.checks import Settings, dims_text
+from qdq_translator.output.emit.trtexec.request import Network, dotted
+
+ARGUMENT_LIMIT = 131071
+"""Bytes of one program argument that Linux takes, option name included (fact 3.17)."""
+LONG_ARGUMENT = 100 * 1024
+"""From here on the layer list is shortened or read from its file."""
+
+
+@record(frozen=True)
+class Argument:
+    """`--flag=value`. `kind`: 'text'; 'path' (of a file); 'content' (the content of the file `value`)."""
+
+    flag: str
+    value: str = ""
+    kind: str = "text"
+
+    def plain(self) -> str:
+        """What the program receives."""
+        value = Path(self.value).read_text(encoding="utf-8") if self.kind == "content" else self.value
+        return f"{self.flag}={value}" if value or self.kind != "text" else self.flag
+
+
+def shorten(layers: Mapping[str, str], network: Network) -> str:
+    """The layer list for TensorRT 10.x with `scope/*` where every node of a scope is to have the same precision.
+
+    Selects exactly the same layers: a scope ends at '/' or '.', so that `name_2`, which the parser may add for a node,
+    falls to the pattern only if the node does; a scope that holds a constant (which becomes a layer of its own) is not
+    used; the scopes are disjoint, because with two matching patterns trtexec's choice is unspecified (fact 3.7).
+    """
+    mixed = ""
+    scopes: dict[str, str] = {}
+    for name in (*network.nodes, *network.constants):
+        precision = layers.get(name, mixed)
+        for scope in _scopes(name):
+            scopes[scope] = precision if scopes.get(scope, precision) == precision else mixed
+    items: dict[str, str] = {}
+    for name, precision in layers.items():
+        whole = next((s for s in _scopes(name) if scopes.get(s) == precision), None)
+        items[f"{whole}*" if whole else name] = precision
+    return ",".join(f"{name}:{precision}" for name, precision in items.items())
+
+
+def _scopes(name: str) -> Iterable[str]:
+    """'/a/b/Conv' -> '/', '/a/', '/a/b/': the shortest first."""
+    for match in re.finditer(r"[/.]", name):
+        yield name[: match.end()]
+
+
+def layer_argument(settings: Settings) -> Optional[Argument]:
+    """`--layerPrecisions`, inline, shortened or read from its file; None without layers.
+
+    Raises UserError where no argument that Linux would start holds the list.
+    """
+    flag = "--layerPrecisions"
+    if not settings.layers:
+        return None
+    text = format_layer_precisions(settings.layers)
+
+    def size(value: str) -> int:
+        return len(f"{flag}={value}".encode())
+
+    if size(text) <= LONG_ARGUMENT:
+        return Argument(flag, text)
+    if settings.version[0] >= 10:
+        short = shorten(settings.layers, settings.network)
+        if size(short) <= LONG_ARGUMENT or size(short) <= ARGUMENT_LIMIT < size(text):
+            settings.notes.append(
+                f"The layer list was shortened with wildcards from {size(text)} to {size(short)} bytes; "
+                "TensorRT 8.x would silently ignore them."
+            )
+            return Argument(flag, short)
+    if size(text) <= ARGUMENT_LIMIT:
+        return Argument(flag, str(settings.files.layer_arg), "content")
+    advice = (
+        "Use 'qdq-translator build', or --tool polygraphy, which takes the layers one by one."
+        if settings.version[0] >= 10
+        else "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which takes them one by one."
+    )
+    raise UserError(
+        f"The layer list needs an argument of {size(text)} bytes, and Linux starts no program with one over "
+        f"{ARGUMENT_LIMIT}.",
+        advice,
+    )
+
+
+_PRECISIONS = {
+    "implicit": ("--int8", "--fp16"),
+    "explicit": ("--int8", "--fp16"),
+    "fp16": ("--fp16",),
+    "fp32": (),
+    "best": ("--best",),
+}
+"""Of `BuildRequest.mode`."""
+_SINCE = {
+    "--precisionConstraints": (8, 4),  # 8.2 knows it, but no precisions that it could constrain
+    "--profilingVerbosity": (8, 2),
+    "--exportLayerInfo": (8, 2),
+    "--layerPrecisions": (8, 4),
+    "--memPoolSize": (8, 4),
+    "--skipInference": (8, 6),
+    "--builderOptimizationLevel": (8, 6),
+}
+"""Option -> the first version (major, minor) whose trtexec knows it (samples/common/sampleOptions.cpp, 8.0 to 10.16)."""
+
+
+def trtexec_arguments(settings: Settings) -> list[Argument]:
+    """The options of trtexec, each once and in a fixed order, as that version spells them.
+
+    Raises UserError for what the user asked for and that version's trtexec cannot do.
+    """
+    return [fitted for argument in _arguments(settings) for fitted in _for_version(argument, settings)]
+
+
+def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
+    version, request = settings.version, settings.request
+    if version[:2] >= _SINCE.get(argument.flag, (8, 0)):
+        return [argument]
+    who = f"trtexec of TensorRT {dotted(version)} has no {argument.flag}"
+    if argument.flag == "--skipInference":
+        return [Argument("--buildOnly")]
+    if argument.flag == "--memPoolSize" and set(request.pools) == {"workspace"}:
+        return [Argument("--workspace", str(math.ceil(request.pools["workspace"])))]
+    if argument.flag in ("--memPoolSize", "--builderOptimizationLevel"):
+        option = "--mem_pools" if argument.flag == "--memPoolSize" else "--builder_optimization_level"
+        raise UserError(f"{who}.", f"Leave {option} out, or name another version.")
+    if argument.flag == "--layerPrecisions":
+        settings.notes.append(
+            f"{who}: layers without scales run above INT8 all the same; to keep others there, use 'qdq-translator build'."
+        )
+    elif argument.flag == "--exportLayerInfo":
+        settings.notes.append(f"{who}, so there will be no layer information for 'qdq-translator check-engine'.")
+    return []
+
+
+def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch a flag of trtexec)
+    request, files = settings.request, settings.files
+    arguments = [Argument("--onnx", str(settings.model), "path")]
+    if request.on_dla:
+        arguments.append(Argument("--useDLACore", str(request.dla_core)))
+        if request.dla_standalone:
+            arguments.append(Argument("--buildDLAStandalone"))
+        elif request.allow_gpu_fallback:
+            arguments.append(Argument("--allowGPUFallback"))
+    # --int8 alone would leave a DLA's layers without scale no FP16 (fact 3.10)
+    arguments += [Argument(flag) for flag in _PRECISIONS[request.mode]]
+    if request.mode in ("implicit", "best"):
+        arguments.append(Argument("--calib", str(files.cache), "path"))
+    layers = layer_argument(settings)
+    if layers is not None:
+        arguments += [Argument("--precisionConstraints", settings.constraints), layers]
+    if settings.input_formats:
+        arguments.append(Argument("--inputIOFormats", ",".join(settings.input_formats)))
+    if settings.output_formats:
+        arguments.append(Argument("--outputIOFormats", ",".join(settings.output_formats)))
+    for index, flag in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
+        if settings.shapes:
+            lists = ",".join(f"{name}:{dims_text(triple[index])}" for name, triple in settings.shapes.items())
+            arguments.append(Argument(flag, lists))
+    if request.pools:
+        arguments.append(Argument("--memPoolSize", ",".join(f"{n}:{_number(s)}" for n, s in request.pools.items())))
+    if request.optimization_level is not None:
+        arguments.append(Argument("--builderOptimizationLevel", str(request.optimization_level)))
+    if request.timing_cache:
+        arguments.append(Argument("--timingCacheFile", request.timing_cache, "path"))
+    if request.save_engine:
+        arguments.append(Argument("--saveEngine", request.save_engine, "path"))
+    if request.layer_info:
+        arguments += [
+            Argument("--profilingVerbosity", "detailed"),
+            Argument("--exportLayerInfo", request.layer_info, "path"),
+        ]
+    if request.sparsity:
+        arguments.append(Argument("--sparsity", request.sparsity))
+    if request.profile:
+        # in a run of its own: measuring each layer would slow the timing of the whole
+        arguments += [Argument("--exportProfile", request.profile, "path"), Argument("--separateProfileRun")]
+    if request.skip_inference:
+        arguments.append(Argument("--skipInference"))
+    if request.verbose:
+        arguments.append(Argument("--verbose"))
+    return arguments
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def shell_command(program: str, words: Iterable[str]) -> str:
+    """One command over several lines, to paste into a shell. `words` are quoted already."""
+    return " \\\n  ".join([program, *words]) + "\n"
+
+
+def trtexec_command(arguments: Iterable[Argument]) -> str:
+    """`trtexec` with everything quoted for a POSIX shell."""
+    words = []
+    for argument in arguments:
+        if argument.kind == "content":
+            words.append(f'{argument.flag}="$(cat -- {shlex.quote(argument.value)})"')
+        else:
+            words.append(shlex.quote(argument.plain()))
+    return shell_command("trtexec", words)

@@ -1,0 +1,121 @@
+"""The words behind `polygraphy` that build the same engine, and that hold it against the explicit model."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Sequence
+
+from qdq_translator.core.errors import UserError
+from qdq_translator.output.emit.trtexec.checks import Settings
+from qdq_translator.output.emit.trtexec.command import shell_command
+from qdq_translator.output.emit.trtexec.request import POOLS
+
+_POLYGRAPHY_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def polygraphy_arguments(settings: Settings) -> list[str]:  # noqa: C901 (one branch a flag of polygraphy)
+    """The words behind `polygraphy` that do the same.
+
+    Its grammar differs: every layer is a word of its own, split at its last ':', without wildcards or quotes; types are
+    `float16`, pools are bytes, formats name their tensor; a DLA is always core 0.
+    Raises UserError for what it cannot do.
+    """
+    request, files = settings.request, settings.files
+    if request.on_dla and request.dla_core != 0:
+        raise UserError(
+            "Polygraphy builds for DLA core 0 only.", "Use --dla_core 0, trtexec, or 'qdq-translator build'."
+        )
+    words = ["convert", str(files.model), "--model-type", "onnx", "--convert-to", "trt"]
+    words += [
+        "-o",
+        request.save_engine or f"{files.name}.engine",
+        "--int8",
+        "--fp16",
+        "--calibration-cache",
+        str(files.cache),
+    ]
+    if request.on_dla:
+        words.append("--use-dla")
+        if request.allow_gpu_fallback:
+            words.append("--allow-gpu-fallback")
+        if request.dla_standalone:
+            words += ["--engine-capability", "dla_standalone", "--direct-io"]
+    if settings.layers:
+        words += ["--precision-constraints", settings.constraints, "--layer-precisions"]
+        words += [f"{name}:{_POLYGRAPHY_TYPES.get(p, p)}" for name, p in settings.layers.items()]
+    formats = {
+        **_per_tensor(tuple(settings.network.inputs), settings.input_formats),
+        **_per_tensor(settings.network.outputs, settings.output_formats),
+    }
+    if formats:
+        words.append("--tensor-dtypes")
+        words += [f"{n}:{_POLYGRAPHY_TYPES.get(f.split(':')[0], f.split(':')[0])}" for n, f in formats.items()]
+        words.append("--tensor-formats")
+        words += [f"{n}:[{','.join(_enum_format(k) for k in f.split(':')[1].split('+'))}]" for n, f in formats.items()]
+    for index, flag in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
+        if settings.shapes:
+            words.append(flag)
+            words += [f"{n}:[{','.join(map(str, triple[index]))}]" for n, triple in settings.shapes.items()]
+    if request.pools:
+        words += ["--pool-limit", *(f"{POOLS[n]}:{int(mib * (1 << 20))}" for n, mib in request.pools.items())]
+    if request.optimization_level is not None:
+        words += ["--builder-optimization-level", str(request.optimization_level)]
+    if request.timing_cache:
+        words += ["--load-timing-cache", request.timing_cache, "--save-timing-cache", request.timing_cache]
+    words += ["--profiling-verbosity", "detailed"]
+    if request.verbose:
+        words.append("--verbose")
+    for names in (settings.layers, formats, settings.shapes):
+        wrong = [name for name in names if name.startswith("-")]
+        if wrong:
+            raise UserError(f"Polygraphy would take the name '{wrong[0]}' for an option.", "Use trtexec.")
+    if request.layer_info:
+        settings.notes.append(
+            "Polygraphy writes no layer information while converting; "
+            "'polygraphy inspect model ENGINE --show layers attrs' shows it."
+        )
+    return words
+
+
+LEAST_COSINE = 0.99
+"""Below it `polygraphy run` fails; its own tolerances are those of two networks in FP32."""
+
+
+def comparison_files(settings: Settings) -> dict[str, str]:
+    """Where the comparison keeps inputs, what the explicit model makes of them, and what the engine does."""
+    folder, name = settings.files.folder, settings.files.name
+    return {what: str(folder / f"{name}_{what}.json") for what in ("inputs", "explicit_outputs", "engine_outputs")}
+
+
+def comparison_commands(settings: Settings, explicit: str) -> list[list[str]]:
+    """The explicit model in ONNX Runtime, then the engine on the same inputs, held against it."""
+    files, engine = comparison_files(settings), settings.request.save_engine
+    shapes = [f"{n}:[{','.join(map(str, triple[1]))}]" for n, triple in settings.shapes.items()]
+    first = ["run", explicit, "--onnxrt", *(["--input-shapes", *shapes] if shapes else [])]
+    first += ["--save-inputs", files["inputs"], "--save-outputs", files["explicit_outputs"]]
+    second = ["run", engine, "--model-type", "engine", "--trt", "--load-inputs", files["inputs"]]
+    second += ["--load-outputs", files["explicit_outputs"], "--save-outputs", files["engine_outputs"]]
+    second += ["--compare", "cosine_similarity", "--cosine-similarity-threshold", str(LEAST_COSINE)]
+    return [first, second]
+
+
+def _per_tensor(names: tuple[str, ...], formats: list[str]) -> dict[str, str]:
+    return dict(zip(names, formats * len(names) if len(formats) == 1 else formats))
+
+
+def _enum_format(key: str) -> str:
+    return "linear" if key == "chw" else key
+
+
+def polygraphy_command(words: Sequence[str]) -> str:
+    """`polygraphy convert`, one option with its values to a line; a list of layers one layer to a line."""
+    lines: list[str] = []
+    many = {"--layer-precisions"}
+    current = ""
+    for word in words:
+        if word.startswith("-") or current in many or not lines:
+            lines.append(shlex.quote(word))
+        else:
+            lines[-1] += " " + shlex.quote(word)
+        current = word if word.startswith("-") else current
+    return shell_command("polygraphy", lines)

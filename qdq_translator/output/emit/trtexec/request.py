@@ -1,0 +1,192 @@
+"""What is to be built: versions, memory pools, formats, and the network that it is built from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Iterable, Mapping, Optional, Sequence, Tuple
+
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.files import MODEL_SUFFIX
+from qdq_translator.core.records import record
+
+Version = Tuple[int, int, int]
+
+_TYPES = ("fp32", "fp16", "int8", "int32")
+_TYPES_10 = (*_TYPES, "bf16", "int64", "bool", "uint8")
+_FORMATS = (  # fact 3.3
+    *("chw", "chw2", "chw4", "hwc8", "chw16", "chw32", "dhwc8", "cdhw32"),
+    *("hwc", "dhwc", "dla_linear", "dla_hwc4"),
+)
+POOLS = {
+    "workspace": "workspace",
+    "dlaSRAM": "dla_managed_sram",
+    "dlaLocalDRAM": "dla_local_dram",
+    "dlaGlobalDRAM": "dla_global_dram",
+}
+"""trtexec's names of memory pools -> TensorRT's enum members in lower case."""
+
+
+MODES = ("implicit", "explicit", "fp16", "best")
+"""What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with every
+precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
+
+
+@record(frozen=True)
+class BuildRequest:
+    """What is to be built. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' where not wanted.
+    explicit_model: the Q/DQ model, for the mode 'explicit'. profile: where the times of the layers go."""
+
+    target: str = "gpu"
+    dla_core: int = 0
+    allow_gpu_fallback: bool = False
+    dla_standalone: bool = False
+    precision_constraints: str = ""
+    input_io_formats: str = ""
+    output_io_formats: str = ""
+    min_shapes: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    opt_shapes: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    max_shapes: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    pools: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    save_engine: str = ""
+    layer_info: str = ""
+    timing_cache: str = ""
+    optimization_level: Optional[int] = None
+    skip_inference: bool = False
+    verbose: bool = False
+    mode: str = "implicit"
+    explicit_model: str = ""
+    sparsity: str = ""
+    profile: str = ""
+
+    @property
+    def on_dla(self) -> bool:
+        return self.target != "gpu"
+
+
+def direct_format(scaled: bool, end: str) -> str:
+    """What the DLA alone reads or writes where nobody says otherwise, for an 'input' or 'output' of the network.
+
+    INT8 for an input with a scale (the first convolution then takes it as it is), else FP16.
+    """
+    return "int8:dla_linear" if scaled and end == "input" else "fp16:dla_linear"
+
+
+def engine_paths(model: Path, kind: str, request: BuildRequest) -> tuple[Path, Optional[Path]]:
+    """Where engine (or loadable) and layer information go: what the request says, else beside `model`, under names that say
+    what it was built as. No layer information of a loadable."""
+    base = model.name[: -len(MODEL_SUFFIX)] if model.name.endswith(MODEL_SUFFIX) and kind != "explicit" else model.stem
+    what = f"{base}_{kind}_{request.target}" if request.on_dla else f"{base}_{kind}"
+    engine = model.parent / f"{what}.{'loadable' if request.dla_standalone else 'engine'}"
+    if request.save_engine:
+        engine = Path(request.save_engine)
+    if request.dla_standalone:
+        return engine, None
+    return engine, Path(request.layer_info) if request.layer_info else engine.with_name(
+        f"{engine.stem}_layer_info.json"
+    )
+
+
+@record(frozen=True)
+class Network:
+    """What a command needs to know of the stripped model. Dims: -1 where unknown."""
+
+    inputs: Mapping[str, tuple[int, ...]]
+    outputs: tuple[str, ...]
+    nodes: tuple[str, ...]
+    constants: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> Network:
+        """Reads the model without its external data. Raises UserError where it is no ONNX file."""
+        from qdq_translator.ir.io import load_model
+
+        graph = load_model(path, weights=False)[0].graph
+        constants = [t.name for t in graph.initializer] + [n.output[0] for n in graph.node if n.op_type == "Constant"]
+        known = set(constants)
+        inputs = {
+            value.name: tuple(
+                d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else -1
+                for d in value.type.tensor_type.shape.dim
+            )
+            for value in graph.input
+            if value.name not in known
+        }
+        return cls(inputs, tuple(o.name for o in graph.output), tuple(n.name for n in graph.node), tuple(constants))
+
+
+def parse_version(text: str) -> Version:
+    """'8.6', '10.3.0', '10.16.1.11', or the number of a cache header ('8602', '100300').
+
+    Raises UsageError on anything else, UserError for TensorRT 11 and later.
+    """
+    dotted = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*", text.strip())
+    if dotted:
+        version = (int(dotted[1]), int(dotted[2]), int(dotted[3] or 0))
+    elif re.fullmatch(r"\d{4}", text):
+        version = (int(text[0]), int(text[1]), int(text[2:]))
+    elif re.fullmatch(r"\d{6}", text):
+        version = (int(text[:2]), int(text[2:4]), int(text[4:]))
+    else:
+        raise UsageError(f"'{text}' is not a TensorRT version.", "Write for example 8.6, 10.3.0 or 100300.")
+    if version[0] >= 11:
+        raise UserError(
+            f"TensorRT {version[0]} has no implicit quantization: its trtexec lost --int8, --calib and --layerPrecisions.",
+            "Build a strongly typed Q/DQ model there; 'qdq-translator restore --complete' writes one.",
+        )
+    if version[0] < 8:
+        raise UserError(f"TensorRT {version[0]} is too old for these files.", "Name a version from 8.5 to 10.x.")
+    return version
+
+
+def parse_pools(items: Iterable[str]) -> dict[str, float]:
+    """`workspace:2048` items to MiB.
+
+    Raises UsageError on units (8.6 ignores a suffix, 10.x takes '1MiB' for one byte: fact 3.13), on unknown pools and on
+    sizes that a DLA pool cannot have (a power of two of at least 4 KiB: fact 2.8).
+    """
+    pools = {}
+    for item in items:
+        name, _, size = item.partition(":")
+        if name not in POOLS:
+            raise UsageError(f"'{item}': there is no memory pool '{name}'.", f"Pools are {', '.join(POOLS)}.")
+        if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", size):
+            raise UsageError(f"'{item}' is not POOL:MIB.", "Write the size as a plain number of MiB, without a unit.")
+        pools[name] = float(size)
+        if name != "workspace":
+            power, kib = 4.0, pools[name] * 1024
+            while power < kib:
+                power *= 2
+            if power != kib:
+                raise UsageError(
+                    f"'{item}': a DLA pool is a power of two of at least 4 KiB.", "Write for example 0.5 or 1."
+                )
+    return pools
+
+
+def parse_formats(text: str, option: str, version: Version, notes: list[str]) -> list[str]:
+    """`int8:dla_hwc4,fp16:chw16+chw` to one entry per tensor; `hwc4`, which trtexec does not know, is corrected (fact 3.3).
+
+    Raises UsageError on unknown types and formats.
+    """
+    entries = []
+    for entry in text.split(",") if text else []:
+        kind, _, formats = entry.partition(":")
+        types = _TYPES_10 if version[0] >= 10 else _TYPES
+        if kind not in types:
+            raise UsageError(f"{option}: '{entry}' does not begin with a type.", f"Types are {', '.join(types)}.")
+        keys = formats.split("+")
+        if "hwc4" in keys:
+            keys = ["dla_hwc4" if key == "hwc4" else key for key in keys]
+            notes.append(f"{option}: 'hwc4' is no format of trtexec; dla_hwc4 is written instead.")
+        known = (*_FORMATS, "hwc16") if version >= (10, 16, 0) else _FORMATS
+        wrong = [key for key in keys if key not in known]
+        if wrong:
+            raise UsageError(f"{option}: '{entry}' names no format '{wrong[0]}'.", f"Formats are {', '.join(known)}.")
+        entries.append(f"{kind}:{'+'.join(keys)}")
+    return entries
+
+
+def dotted(version: Version) -> str:
+    return ".".join(map(str, version))

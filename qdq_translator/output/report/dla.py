@@ -1,0 +1,89 @@
+"""What the DLA makes of a network, as rows: the limits that are not kept, the layers on the GPU, and the subgraphs."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Tuple
+
+from qdq_translator.core.records import record
+from qdq_translator.output.report.model import Layer, Network
+
+Found = Tuple[Dict[str, Any], Dict[str, Any]]
+
+
+def by_limit(layers: list[dict[str, Any]]) -> dict[str, list[Found]]:
+    """Limit -> (row of `dla.layers`, its finding) for every layer that does not keep it, in order of appearance."""
+    found: dict[str, list[Found]] = {}
+    for row in layers:
+        for finding in row.get("findings") or []:
+            found.setdefault(finding["limit"], []).append((row, finding))
+    return found
+
+
+@record(frozen=True)
+class Limit:
+    """A limit with the layers that do not keep it. finding: that of the first of them."""
+
+    id: str
+    finding: dict[str, Any]
+    layers: list[Layer]
+
+
+@record(frozen=True)
+class Fallback:
+    """A layer on the GPU, the findings that send it there, and why no rewrite took it ('' where none was tried)."""
+
+    layer: Layer
+    findings: list[dict[str, Any]]
+    why: str
+
+
+@record(frozen=True)
+class Subgraph:
+    """One loadable. milliseconds: of its layers; None where one has no estimate."""
+
+    number: int
+    layers: list[Layer]
+    milliseconds: Optional[float]
+
+    @property
+    def int8(self) -> int:
+        return sum(layer.device == "dla-int8" for layer in self.layers)
+
+
+@record(frozen=True)
+class Dla:
+    limits: list[Limit]
+    fallbacks: list[Fallback]
+    subgraphs: list[Subgraph]
+
+
+def dla_rows(report: dict[str, Any], network: Network) -> Optional[Dla]:
+    """None without a DLA as target."""
+    rows = (report.get("dla") or {}).get("layers")
+    if rows is None or len(rows) != len(network.layers):
+        return None
+    layers = {row["name"]: layer for row, layer in zip(rows, network.layers)}
+    why = {row["node"]: row.get("why") or "" for row in (report.get("dla_rewrites") or {}).get("left") or []}
+    subgraphs: dict[int, list[Layer]] = {}
+    for row in rows:
+        if row.get("subgraph", -1) >= 0:
+            subgraphs.setdefault(row["subgraph"], []).append(layers[row["name"]])
+    return Dla(
+        [Limit(key, found[0][1], [layers[row["name"]] for row, _ in found]) for key, found in by_limit(rows).items()],
+        [
+            Fallback(
+                layers[row["name"]],
+                [finding for finding in row.get("findings") or [] if finding["effect"] == "gpu"],
+                why.get(row["name"], ""),
+            )
+            for row in rows
+            if row["verdict"] == "gpu"
+        ],
+        [Subgraph(number, found, _time(found)) for number, found in subgraphs.items()],
+    )
+
+
+def _time(layers: list[Layer]) -> Optional[float]:
+    times = [layer.milliseconds for layer in layers if layer.cost and not layer.cost.get("fused_into")]
+    known = [time for time in times if time is not None]
+    return sum(known) if known and len(known) == len(times) else None

@@ -1,0 +1,158 @@
+"""What the report means for the tool that quantized the model, in that tool's own arguments (`report --fix-list TOOL`).
+
+Two lists: what should be quantized too (the operators and modules behind the root causes), and what should be left out
+because it runs above INT8 anyway (layers by design in FP16, and those of --keep_fp16), so that training and calibration see the
+network that will run. Drawn from NAME_report.json alone. Names are those of the user's model: what a rewrite or a normal form made
+is named by what it replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Iterable
+
+from qdq_translator.core.records import record
+from qdq_translator.ir.operators import VIEWS
+
+
+@record(frozen=True)
+class FixLists:
+    """ops: every operator that is or should be quantized; more: those of them that nothing in INT8 has so far.
+    tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with their
+    operators; leave_ops: operators that have no other nodes."""
+
+    ops: list[str]
+    more: list[str]
+    tensors: list[str]
+    leave: dict[str, str]
+    leave_ops: list[str]
+
+
+def fix_lists(report: dict[str, Any]) -> FixLists:
+    users = report.get("nodes_in_your_model") or {}
+    quantized: dict[str, None] = {}
+    wanted: dict[str, None] = {}
+    by_design: dict[str, str] = {}
+    others: dict[str, str] = {}
+    causes = [cause.get("in_your_model") or cause["tensor"] for cause in report["root_causes"]["causes"]]
+    missing = {tensor for cause in report["root_causes"]["causes"] for tensor in (cause["tensor"], *cause["follows"])}
+    for row in report["plan"]:
+        own = users.get(row["name"], {"node": row["name"], "op": row["op"]})
+        name, op = own["node"], own["op"]
+        if row["precision"] == "int8":
+            quantized[op] = None
+        elif missing.intersection(row["inputs"]):
+            wanted[op] = None  # a quantizer works on what a node reads
+        apart = row["precision"] == "fp16" and row["by_design"] and op not in VIEWS
+        (by_design if apart else others)[name] = op
+    more = [op for op in wanted if op not in quantized]
+    leave = {name: op for name, op in by_design.items() if name not in others}
+    leave_ops = set(leave.values()).difference(others.values())
+    return FixLists(sorted({*quantized, *wanted}), sorted(more), list(dict.fromkeys(causes)), leave, sorted(leave_ops))
+
+
+def module_of(name: str) -> str:
+    """'/layer2/downsample/downsample.0/Conv' and '/layer2/downsample/downsample.0/Conv_output_0' -> 'layer2.downsample.0', as
+    PyTorch's exporter names what a module computes; '' for what belongs to none."""
+    parts: list[str] = []
+    for scope in filter(None, name.split("/")[:-1]):
+        if parts and scope.startswith(f"{parts[-1]}."):
+            parts.pop()  # a child of a container, which is called after it
+        parts.append(scope)
+    return ".".join(parts)
+
+
+def _quantize_too(lists: FixLists, call: str) -> list[str]:
+    lines = [f"# arguments of {call}"]
+    if lists.more:
+        lines.append(f"# quantize these too: {', '.join(map(_in_comment, lists.more))}")
+    if lists.more or lists.tensors:
+        lines += _assignment("op_types_to_quantize", lists.ops)
+    if lists.leave:
+        lines.append("# leave these out: they run above INT8 anyway")
+    return lines
+
+
+def _onnxruntime(lists: FixLists) -> list[str]:
+    lines = _quantize_too(lists, "onnxruntime.quantization.quantize_static")
+    return lines + (_assignment("nodes_to_exclude", lists.leave) if lists.leave else [])
+
+
+def _modelopt(lists: FixLists) -> list[str]:
+    lines = _quantize_too(lists, "modelopt.onnx.quantization.quantize")
+    if lists.leave_ops:
+        lines += _assignment("op_types_to_exclude", lists.leave_ops)
+    nodes = [name for name, op in lists.leave.items() if op not in lists.leave_ops]
+    if nodes:
+        lines += _assignment("nodes_to_exclude", (f"^{re.escape(name)}$" for name in nodes))  # it takes patterns
+    return lines
+
+
+def _modules(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Modules, each once, and the names that belong to none."""
+    found: dict[str, None] = {}
+    loose: list[str] = []
+    for name in names:
+        module = module_of(name)
+        if module:
+            found[module] = None
+        else:
+            loose.append(name)
+    return list(found), loose
+
+
+def _modelopt_torch(lists: FixLists) -> list[str]:
+    """Entries of quant_cfg, a list as ModelOpt 0.47 has it; later ones win."""
+    too, loose = _modules(lists.tensors)
+    leave, _ = _modules(lists.leave)
+    entries = [
+        *(
+            {"quantizer_name": f"*{module}.output_quantizer", "cfg": {"num_bits": 8, "axis": None}, "enable": True}
+            for module in too
+        ),
+        *({"quantizer_name": f"*{module}.*quantizer", "enable": False} for module in leave),
+    ]
+    head = '# more entries for config["quant_cfg"] of modelopt.torch.quantization.quantize, behind yours'
+    return [head, "quant_cfg = [", *(f"    {entry!r}," for entry in entries), "]", *_loose(loose)]
+
+
+def _pytorch_quantization(lists: FixLists) -> list[str]:
+    too, loose = _modules(lists.tensors)
+    leave, _ = _modules(lists.leave)
+    lines = ["# modules of the network (names as in model.named_modules())"]
+    if too:
+        lines.append("# quantize these too: a quant_nn.TensorQuantizer on the output of each")
+        lines += _assignment("quantize", too)
+    if leave:
+        lines.append("# leave these out: disable() the TensorQuantizers below each")
+        lines += _assignment("leave_out", leave)
+    return [*lines, *_loose(loose)]
+
+
+def _loose(names: Iterable[str]) -> list[str]:
+    return [f"# belongs to no module; quantize it in forward(): {_in_comment(name)}" for name in names]
+
+
+def _in_comment(name: str) -> str:
+    """A name of the model, which may hold line ends: what comes behind one would be run."""
+    return name if name.isprintable() else repr(name)
+
+
+def _assignment(name: str, values: Iterable[str]) -> list[str]:
+    return [f"{name} = [", *(f"    {value!r}," for value in values), "]"]
+
+
+_WRITERS: dict[str, Callable[[FixLists], list[str]]] = {
+    "onnxruntime": _onnxruntime,
+    "modelopt": _modelopt,
+    "modelopt-torch": _modelopt_torch,
+    "pytorch-quantization": _pytorch_quantization,
+}
+
+
+def format_fix_list(report: dict[str, Any], tool: str) -> str:
+    """Python to paste into the script that quantizes. `tool`: one of TOOLS of `commands/report.py`."""
+    lists = fix_lists(report)
+    if not (lists.tensors or lists.more or lists.leave):
+        return "# Nothing to change: no layer is in FP16 for want of a scale, and none has quantizers in vain.\n"
+    return "\n".join(_WRITERS[tool](lists)) + "\n"

@@ -1,0 +1,45 @@
+"""Diagnostics as people read them: one line a rule, the worst case of it, however many there are."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
+from qdq_translator.core.records import record
+
+_BADNESS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "Q1": lambda data: data["coarser"],
+    "C1": lambda data: max(data["scales"]) / min(data["scales"]),
+    "W1": lambda data: data["largest_error"],
+    "W3": lambda data: data["largest_relative"],
+}
+"""Rule -> what makes one of its diagnostics worse than another, of its data."""
+
+
+@record
+class Messages:
+    """worst: of all diagnostics of one code. count: how many there are."""
+
+    worst: dict[str, Any]
+    count: int = 1
+
+
+def _badness(item: dict[str, Any]) -> float:
+    measure = _BADNESS.get(item["code"].split("-")[-1])
+    try:
+        return float(measure(item["data"])) if measure else 0.0
+    except (KeyError, TypeError, ValueError):  # written by another version
+        return 0.0
+
+
+def one_a_rule(items: Iterable[dict[str, Any]]) -> list[Messages]:
+    """`items`: diagnostics as a report has them. In the order of the first of each code."""
+    by_code: dict[str, Messages] = {}
+    for item in items:
+        group = by_code.get(item["code"])
+        if group is None:
+            by_code[item["code"]] = Messages(item)
+            continue
+        group.count += 1
+        if _badness(item) > _badness(group.worst):
+            group.worst = item
+    return list(by_code.values())

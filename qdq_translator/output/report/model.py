@@ -1,0 +1,167 @@
+"""The report as rows for the page: one object a tensor and a layer, with everything that the page says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any, Optional
+
+from qdq_translator.core.records import record
+from qdq_translator.core.words import milliseconds, size
+from qdq_translator.targets.precision import LayerPlan
+
+KINDS = {
+    "int8": ("8", "INT8"),
+    "avoidable": ("16!", "FP16 avoidable"),
+    "expected": ("16", "FP16 by design"),
+    "limit": ("16D", "FP16, by a DLA limit"),
+    "gpu": ("GPU", "GPU, by a DLA limit"),
+    "none": ("-", "no float data"),
+}
+"""What a layer runs in: mark (readable without colour) and words."""
+
+DEVICES = {
+    "dla-int8": ("DLA", "DLA, INT8"),
+    "dla-fp16": ("DLA", "DLA, FP16"),
+    "gpu": ("", "GPU"),
+    "folded": ("", "computed while building"),
+}
+
+
+@record
+class Tensor:
+    """scale: None where it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which gives it one."""
+
+    name: str
+    scale: Optional[float] = None
+    hex: str = ""
+    explicit: bool = False
+    rule: str = ""
+    node: str = ""
+    source: str = ""
+    shape: Optional[list[Any]] = None
+    role: str = ""
+    producer: int = -1
+    assumed: bool = False
+    readers: list[int] = dataclasses.field(default_factory=list)
+
+
+def _of_row(key: str) -> Any:
+    return property(operator.attrgetter(f"row.{key}"))
+
+
+@record
+class Layer:
+    """One row of the plan, numbered. kind: a key of KINDS. cause, inputs, outputs: numbers of tensors (-1: none). db: SQNR of
+    what it makes, as read."""
+
+    index: int
+    row: LayerPlan
+    kind: str
+    cause: int
+    inputs: list[int]
+    outputs: list[int]
+    findings: list[dict[str, str]]
+    db: Optional[float] = None
+    changed: str = ""
+
+    name, op, reason, cure = (_of_row(key) for key in ("name", "op", "reason", "cure"))
+    device, cost, milliseconds = (_of_row(key) for key in ("device", "cost", "milliseconds"))
+    macs, share, weights = (_of_row(key) for key in ("macs", "macs_share", "weights"))
+
+    @property
+    def time_words(self) -> str:
+        """What stands in the column of times; '' on the GPU and without an estimate."""
+        if self.cost.get("fused_into"):
+            return "fused"
+        return "" if self.milliseconds is None else f"{self.milliseconds:.3f}"
+
+    @property
+    def mark(self) -> str:
+        return KINDS[self.kind][0]
+
+    @property
+    def label(self) -> str:
+        return KINDS[self.kind][1]
+
+    @property
+    def device_label(self) -> str:
+        return DEVICES[self.device][1] if self.device in DEVICES else ""
+
+
+class Network:
+    """The plan of a report with its tensors, numbered."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.assumed = bool(report.get("assumption"))
+        self.tensors: list[Tensor] = []
+        self.tensor_index: dict[str, int] = {}
+        self.layers: list[Layer] = []
+        self.layer_index: dict[str, int] = {}
+        for role in ("inputs", "outputs"):
+            for row in report.get(role) or []:
+                tensor = self.tensors[self.tensor(row["name"])]
+                tensor.role = "graph " + role[:-1]
+                tensor.shape = row.get("shape")
+        self.inputs = [self.tensor(row["name"]) for row in report.get("inputs") or []]
+        self.outputs = [self.tensor(row["name"]) for row in report.get("outputs") or []]
+        for row in report.get("scales") or []:
+            tensor = self.tensors[self.tensor(row["tensor"])]
+            tensor.scale, tensor.hex = row.get("scale"), row.get("hex") or ""
+            tensor.explicit, tensor.rule = bool(row.get("explicit")), row.get("rule") or ""
+            tensor.node, tensor.source = row.get("node") or "", row.get("source") or ""
+        verdicts = (report.get("dla") or {}).get("layers") or []
+        plan = report.get("plan") or []
+        for index, row in enumerate(plan):
+            verdict = verdicts[index] if len(verdicts) == len(plan) else {}
+            self._add(index, LayerPlan.from_dict(row), verdict)
+
+    def tensor(self, name: str) -> int:
+        if name not in self.tensor_index:
+            self.tensor_index[name] = len(self.tensors)
+            self.tensors.append(Tensor(name, assumed=self.assumed))
+        return self.tensor_index[name]
+
+    def _add(self, index: int, row: LayerPlan, verdict: dict[str, Any]) -> None:
+        row = dataclasses.replace(row, device=row.device or verdict.get("verdict") or "")
+        if row.device == "gpu":
+            kind = "gpu"
+        elif row.precision == "int8":
+            kind = "limit" if row.device == "dla-fp16" else "int8"
+        elif row.precision == "fp16":
+            kind = "avoidable" if row.avoidable else "expected"
+        else:
+            kind = "none"
+        layer = Layer(
+            index,
+            row,
+            kind,
+            self.tensor(row.cause) if row.cause else -1,
+            [self.tensor(name) for name in row.inputs],
+            [self.tensor(name) for name in row.outputs],
+            verdict.get("findings") or [],
+        )
+        self.layers.append(layer)
+        self.layer_index[layer.name] = index
+        for tensor in layer.outputs:
+            self.tensors[tensor].producer = index
+        for tensor in layer.inputs:
+            self.tensors[tensor].readers.append(index)
+
+    def link(self, node: str = "", tensor: str = "") -> str:
+        """The place of a layer, else of a tensor, on the page; '' where it has none."""
+        if node in self.layer_index:
+            return f"#layer-{self.layer_index[node]}"
+        return f"#tensor-{self.tensor_index[tensor]}" if tensor in self.tensor_index else ""
+
+
+def cost_words(layer: Layer) -> str:
+    """'0.123 ms (estimate), bound by memory, 12.3 kB'; '' without a figure."""
+    cost = layer.cost
+    if cost.get("fused_into"):
+        return f"part of the layer of {cost['fused_into']}"
+    bytes_ = size(cost["bytes"]) if cost.get("bytes") is not None else ""
+    if layer.milliseconds is None:
+        return bytes_
+    bound = f", bound by {cost['bound']}" if cost.get("bound") else ""
+    return f"{milliseconds(layer.milliseconds)} (estimate){bound}, {bytes_}"

@@ -1,0 +1,224 @@
+"""What `translate` says at its end, for a terminal of 80 columns; a report has some of the same lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Iterator, Optional
+
+from qdq_translator.core.words import counted, milliseconds, percent, size
+from qdq_translator.output.report.messages import Messages, one_a_rule
+from qdq_translator.output.report.plain import Plain
+from qdq_translator.output.report.tables import indented, table_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_LABELS = {
+    "dla-int8": "DLA INT8",
+    "dla-fp16": "DLA FP16",
+    "gpu": "GPU",
+    "folded": "computed while building",
+}
+
+
+def print_short(summary: dict[str, Any], verbose: bool) -> None:
+    """What `translate` says at its end."""
+    out = Plain(sys.stdout)
+    coverage, scales = summary["coverage"], summary["scales"]
+    layers, macs = coverage["layers"], coverage["macs"]
+    out.line(f"{out.styled(summary['model'], 'bold')} -> {out.styled(summary['files']['model'])}")
+    rows: list[tuple[str, str]] = []
+    inferred = scales["total"] - scales["explicit"]
+    rows.append(
+        (
+            "scales",
+            f"{counted(scales['total'], 'tensor')} ({scales['explicit']} from the model, {inferred} inferred"
+            + (f", {scales['automatic']} more for TensorRT's own)" if scales["automatic"] else ")"),
+        )
+    )
+    if summary["dla"]:
+        rows += verdict(summary["dla"], summary["cost"])
+    else:
+        rows.append(("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}"))
+    rows.append(
+        (
+            "FP16" if not summary["dla"] else "no scale",
+            f"{counted(layers['avoidable'], 'layer')} for want of a scale, {layers['by_design']} "
+            f"{'by design (graph outputs, GPU)' if summary['dla'] else 'before graph outputs'}; "
+            f"{summary['fp16_nodes']} in the layer argument",
+        )
+    )
+    groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
+    for group in groups[:3]:
+        rows.append(("", _group_line(group, macs["total"])))
+    if len(groups) > 3:
+        rows.append(("", f"and {counted(len(groups) - 3, 'kind')} of tensors more"))
+    if summary["root_causes"]["what_if"]:
+        tried = summary["root_causes"]["what_if"]
+        best = (
+            tried[-1] if len(tried[-1]["options"]) > 1 else tried[0]
+        )  # all together, where that is more, else the best
+        share = (
+            ""
+            if not macs["total"] or best["int8_macs"] is None
+            else f", {percent(best['int8_macs'], macs['total'])} of MACs"
+        )
+        time = f", {milliseconds(best['milliseconds'])}" if best["milliseconds"] is not None else ""
+        lost = f", {best['bits_lost']:.1f} bits lost at most" if best["bits_lost"] else ""
+        rows.append(
+            ("try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}")
+        )
+    if summary["preset"]:
+        rows.append(("preset", " ".join(summary["preset"])))
+    for note in summary["dla"]["notes"] if summary["dla"] else ():
+        rows.append(("", note))
+    if summary["dla_rewrites"]:
+        rows.append(("rewritten", summary["dla_rewrites"]))
+    rows.append(
+        ("weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code")
+    )
+    if summary.get("metric"):
+        found = summary["metric"]
+        rows.append(("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated"))
+    for label, sentence in _parts(summary):
+        rows.append((label, sentence))
+    default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
+    rows.append(("header", summary["cache_header"] + default))
+    if macs["total"] is None and summary["dynamic_inputs"]:
+        rows.append(("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs"))
+    out.pairs(rows)
+    chosen = [d for d in summary["diagnostics"] if verbose or d["severity"] != "info"]
+    for colour, code, text, more in _diagnostics(chosen, "" if verbose else "--verbose"):
+        out.paragraph(f"{out.styled(code, colour)} {out.styled(text)}{out.styled(more, 'dim')}")
+    notes = sum(item["severity"] == "info" for item in summary["diagnostics"])
+    if not verbose:
+        hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
+        out.paragraph(out.styled(f"{hint}Causes and cures of every layer: qdq-translator report", "dim"))
+
+
+def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What was cut off, and where the parts are; or why they are not."""
+    split = summary["split"]
+    if split is None:
+        if summary["not_cut"]:
+            yield "not cut", summary["not_cut"]
+        return
+    part = next(row for row in split["parts"] if row["role"] == "dla")
+    own = counted(part["gpu_layers"], "layer") + " for the GPU" if part["gpu_layers"] else "no layer for the GPU"
+    time = f", {milliseconds(part['milliseconds'])}" if part["milliseconds"] is not None else ""
+    yield (
+        "cut",
+        f"the tail of {counted(len(split['tail']), 'layer')} is a part of its own; files and manifest in {split['folder']}",
+    )
+    yield "", f"the DLA's part {part['file']}: {own}, {counted(part['subgraphs'], 'subgraph')}{time}"
+    yield (
+        "",
+        f"the parts give the bits of the whole ({counted(split['proof']['runs'], 'run')}); --without cut_tail: no parts",
+    )
+
+
+def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) -> None:
+    """The table below several translations: one row a model, those that failed included."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    times = ["ms"] if any(summary["cost"] for summary in summaries) else []  # estimated on a DLA alone
+    titles = ["model", "INT8 layers", "INT8 MACs", *times, "FP16 avoidable", "warnings", "status"]
+    table = table_of(*titles, right=tuple(range(1, len(titles) - 1)), ratios=(1, *[0] * (len(titles) - 1)))
+    missed = {row["model"] for row in failures}
+    for summary in summaries:
+        layers, macs = summary["coverage"]["layers"], summary["coverage"]["macs"]
+        on_dla = summary["dla"]["shares"]["dla-int8"] if summary["dla"] else None
+        warnings = sum(d["severity"] == "warning" for d in summary["diagnostics"])
+        int8 = on_dla or {"layers": layers["int8"], "macs": macs["int8"]}
+        share = percent(int8["macs"], macs["total"]) if macs["total"] else "unknown"
+        time = [milliseconds(summary["cost"]["milliseconds"]).replace(" ms", "")] if times else []
+        cells = (f"{int8['layers']} of {layers['total']}", share, *time, str(layers["avoidable"]), str(warnings))
+        table.add_row(escape(summary["model"]), *cells, "below limit" if summary["source"] in missed else "done")
+    translated = {summary["source"] for summary in summaries}
+    for row in failures:
+        if row["model"] not in translated:
+            table.add_row(escape(row["model"]), *["-"] * (len(titles) - 2), "failed")
+    console.print(table)
+
+
+def verdict(dla: dict[str, Any], cost: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The DLA's verdict: what runs where, how long, and what passes between."""
+    for name, label in _LABELS.items():
+        share = dla["shares"].get(name)
+        if share is None or (name == "gpu" and not share["layers"]):
+            continue
+        parts = [counted(share["layers"], "layer"), _share_of(share["macs"], share["macs_share"])]
+        if name == "gpu":
+            ops = dla.get("gpu_operators") or {}
+            parts += [", ".join(f"{number} {op}" for op, number in ops.items())] if ops else []
+        elif share["milliseconds"] is not None:
+            parts.append(
+                f"{milliseconds(share['milliseconds'])} ({percent(share['milliseconds'], cost['milliseconds']) or '-'})"
+            )
+        yield label, ", ".join(parts)
+    yield "time", _time(cost, bool(dla["shares"]["gpu"]["layers"]))
+    between = [
+        f"{counted(row['tensors'], f'{kind} transition')} ({size(row['bytes'])})"
+        for kind, row in (
+            ("INT8/FP16", dla["transitions"]["int8_fp16"]),
+            ("DLA/GPU", dla["transitions"]["dla_gpu"]),
+        )
+        if row["tensors"]
+    ]
+    yield "passes", ", ".join([*between, counted(dla["subgraphs"], "subgraph")])
+
+
+def _share_of(macs: Optional[int], share: Optional[float]) -> str:
+    return "MACs unknown" if macs is None else f"{percent(share, 1)} of MACs" if share is not None else "no MACs"
+
+
+def _time(cost: dict[str, Any], gpu: bool) -> str:
+    """The estimate, with what it covers; or why there is none."""
+    if cost["milliseconds"] is None:
+        return (
+            f"unknown: {cost['note']}"
+            if not cost["unknown_layers"]
+            else "unknown: shapes are dynamic (--shapes NAME:DIMS)"
+        )
+    part = ", without the GPU's layers" if gpu else ""
+    return f"{milliseconds(cost['milliseconds'])} on one DLA core ({cost['note']}){part}: {cost['what']}"
+
+
+def _macs_share(macs: dict[str, Any]) -> str:
+    if macs["total"] is None:
+        return f"MACs unknown ({counted(macs['unknown_layers'], 'layer')} with dynamic shapes)"
+    return f"{percent(macs['int8'], macs['total'])} of MACs"
+
+
+def _group_line(group: dict[str, Any], total: Optional[int]) -> str:
+    gain = f" and {percent(group['macs'], total)} of MACs" if total and group["macs"] else ""
+    if group["milliseconds"]:
+        gain = f" and {milliseconds(group['milliseconds'])}"
+    cure = " ".join(group["options"]) or "quantize in the model"
+    hold = "hold" if len(group["tensors"]) > 1 else "holds"
+    what = outputs_of(group["op"], len(group["tensors"]))
+    return f"{what} without scale {hold} back {counted(group['layers'], 'layer')}{gain}: {cure}"
+
+
+def outputs_of(op: str, number: int) -> str:
+    return counted(number, op if op == "graph input" else f"{op} output")
+
+
+def print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_them: str) -> None:
+    """One line a rule with its worst case; each on its own line where `all_of_them`, the option that lists them, is ''."""
+    from rich.markup import escape
+
+    for colour, code, text, more in _diagnostics(items, all_of_them):
+        console.print(indented(f"[{colour}]{code}[/] {escape(text)}[dim]{escape(more)}[/dim]"))
+
+
+def _diagnostics(items: list[dict[str, Any]], all_of_them: str) -> Iterator[tuple[str, str, str, str]]:
+    """The same as colour, code, text and how many more there are."""
+    for group in one_a_rule(items) if all_of_them else map(Messages, items):
+        item = group.worst
+        hint = f" {item['hint']}" if item.get("hint") else ""
+        more = f" (the worst of {group.count}; {all_of_them} lists them)" if group.count > 1 else ""
+        yield _COLOURS[item["severity"]], item["code"], item["message"] + hint, more

@@ -1,0 +1,266 @@
+"""The order of passes, as data: what each requires of the network, and what it ensures from then on.
+
+A pass is a function of the network and the settings, and a row here. `requires` says what must hold before it, `ensures`
+what holds after it and after every later pass: an order that breaks a promise fails by name wherever the checks are on
+(`check=True`, or the environment variable QDQ_TRANSLATOR_CHECK_PASSES; the tests switch it on for every translation).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Optional
+
+from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import RULES
+from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.passes import cleanup, names
+from qdq_translator.passes.fold_batchnorm import fold_batchnorm
+from qdq_translator.passes.fold_pad import fold_pads
+from qdq_translator.passes.half_precision import to_float32
+from qdq_translator.passes.kernel_shape import complete_convolutions
+from qdq_translator.passes.matmul_2d import matmul_as_matrices
+from qdq_translator.passes.no_ops import remove_no_ops
+from qdq_translator.passes.normal_forms import apply_normal_forms
+from qdq_translator.passes.operators import check_operators
+from qdq_translator.passes.opset import fit_opset, opset_is_readable
+from qdq_translator.passes.rewrites import rewrite_for_dla
+from qdq_translator.passes.strip import strip
+from qdq_translator.scales.network import Network
+from qdq_translator.targets.settings import Settings
+
+CHECK = "QDQ_TRANSLATOR_CHECK_PASSES"
+
+Condition = Callable[[Network, Settings], str]
+"""What is wrong, '' where the condition holds."""
+
+
+class BrokenPass(AssertionError):
+    """A pass ran where it must not, or broke what it or another one had ensured: a fault of this program."""
+
+
+@record(frozen=True)
+class Pass:
+    """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline."""
+
+    name: str
+    rules: tuple[str, ...]
+    run: Callable[[Network, Settings], None]
+    requires: tuple[Condition, ...] = ()
+    ensures: tuple[Condition, ...] = ()
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def nothing_refers_to_names(network: Network, settings: Settings) -> str:
+    """Renaming many at once is free only before anything is written down."""
+    books = (network.scales.observed_tensors, network.trained, network.applied, network.derived)
+    return "books refer to names already" if any(len(book) for book in books) else ""
+
+
+def node_names_are_legal(network: Network, settings: Settings) -> str:
+    """Unique, not empty, and expressible in `--layerPrecisions` (rule F6)."""
+    seen: set[str] = set()
+    for node in network.graph.nodes:
+        if not is_expressible(node.name) or node.name in seen:
+            return f"node name {node.name!r} is illegal or not unique"
+        seen.add(node.name)
+    return ""
+
+
+def tensor_names_are_legal(network: Network, settings: Settings) -> str:
+    """Without line breaks, which a calibration cache cannot hold."""
+    graph = network.graph
+    bad = [n for n in (*graph.inputs, *graph.initializers, *graph.producer) if "\n" in n or "\r" in n]
+    return f"tensor name {bad[0]!r}" if bad else ""
+
+
+def no_quantizer_is_left(network: Network, settings: Settings) -> str:
+    left = [node.label for node in network.graph.nodes if is_quantize(node) or is_dequantize(node)]
+    return f"quantizer {left[0]}" if left else ""
+
+
+def scales_are_settled(network: Network, settings: Settings) -> str:
+    """Every quantizer has spoken and each tensor has one scale (rule C1): folding asks what has a scale of its own."""
+    return "" if network.scales.settled else "scales are observed, not settled"
+
+
+def constants_are_initializers(network: Network, settings: Settings) -> str:
+    graph = network.graph
+    left = [n for n in graph.nodes if n.is_op("Constant") and n.outputs[0] not in graph.outputs]
+    return f"Constant {left[0].label}" if any(graph.array(n.outputs[0]) is not None for n in left) else ""
+
+
+def opset_is_the_exporters(network: Network, settings: Settings) -> str:
+    """Rewrites make nodes as this opset has them; what lowers it comes behind them."""
+    return "" if network.graph.opset() == network.opset_given else f"opset {network.graph.opset()}"
+
+
+def opset_is_for_the_parser(network: Network, settings: Settings) -> str:
+    """Rule F6. Where nobody named the platform, a model that cannot be lowered stays, with a warning."""
+    readable = opset_is_readable(network.graph, settings) or settings.hardware.origin == "default"
+    return "" if readable else f"opset {network.graph.opset()}"
+
+
+def no_automatic_name_exists(network: Network, settings: Settings) -> str:
+    """Rule F6: last, because every name that a pass makes may be one that TensorRT's parser makes up."""
+    found = names.automatic_collisions(network.graph)
+    return f"'{found[0]}' collides with a name of the parser's" if found else ""
+
+
+def mentions_exist(network: Network, settings: Settings) -> str:
+    """Whatever the log and the scale rules of rewrites name is there, or went in a later rewrite."""
+    graph = network.graph
+    tensors = {*graph.inputs, *graph.initializers, *graph.producer}
+    tensors.update(name for a in network.applied for name in a.tensors)
+    named = [*network.withheld, *(name for derived in network.derived for name in derived.tensors)]
+    named += [name for a in network.applied for kept in a.tensors.values() for name in kept]
+    for name in named:
+        if name not in tensors:
+            return f"tensor '{name}' is named and does not exist"
+    nodes = {node.name for node in graph.nodes} | {name for a in network.applied for name, _ in a.before}
+    missing = [node.name for a in network.applied for node, _ in a.after if node.name not in nodes]
+    return f"node '{missing[0]}' is named and does not exist" if missing else ""
+
+
+# ---------------------------------------------------------------- the order
+
+
+def _name_nodes(network: Network, settings: Settings) -> None:
+    names.name_nodes(network.graph, network.diagnostics)
+
+
+def _clean_tensor_names(network: Network, settings: Settings) -> None:
+    names.clean_tensor_names(network.graph)
+
+
+def _rename_node_outputs(network: Network, settings: Settings) -> None:
+    if settings.rename_node_outputs:
+        names.rename_node_outputs(network.graph)
+
+
+def _strip(network: Network, settings: Settings) -> None:
+    network.users = frozenset((*network.graph.inputs, *network.graph.producer))
+    strip(network, settings.quantizers)
+
+
+def _settle(network: Network, settings: Settings) -> None:
+    network.scales.settle(settings.quantizers.on_conflict, network.diagnostics)
+
+
+def _constants(network: Network, settings: Settings) -> None:
+    cleanup.constants_to_initializers(network.graph)
+    cleanup.fold_constants(network.graph, network.trained)
+
+
+def _to_float32(network: Network, settings: Settings) -> None:
+    to_float32(network)
+
+
+def _remove_no_ops(network: Network, settings: Settings) -> None:
+    remove_no_ops(network)
+
+
+def _onnxoptimizer(network: Network, settings: Settings) -> None:
+    if settings.graph_optimizer == "onnxoptimizer":
+        from qdq_translator.passes.onnxoptimizer_backend import optimize
+
+        optimize(network)
+
+
+def _fold_batchnorm(network: Network, settings: Settings) -> None:
+    fold_batchnorm(network)
+
+
+def _fold_pads(network: Network, settings: Settings) -> None:
+    fold_pads(network.graph, network.scales)
+
+
+def _matmul_as_matrices(network: Network, settings: Settings) -> None:
+    matmul_as_matrices(network)
+
+
+def _dead(network: Network, settings: Settings) -> None:
+    cleanup.remove_dead_nodes(network.graph)
+    cleanup.remove_unused_initializers(network.graph)
+
+
+def _wrong_shapes(network: Network, settings: Settings) -> None:
+    cleanup.remove_wrong_shapes(network.graph, network.types, network.diagnostics)
+
+
+def _complete_convolutions(network: Network, settings: Settings) -> None:
+    complete_convolutions(network.graph, network.diagnostics)
+
+
+def _avoid_automatic_names(network: Network, settings: Settings) -> None:
+    names.avoid_automatic_names(network)
+    names.avoid_helper_names(network, settings.hardware.tensorrt)
+
+
+_STRIPPED = (scales_are_settled, constants_are_initializers)
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass("node names", ("F6",), _name_nodes, (nothing_refers_to_names,), (node_names_are_legal,)),
+    Pass("tensor names", ("F6",), _clean_tensor_names, (nothing_refers_to_names,), (tensor_names_are_legal,)),
+    Pass("tensors named after nodes", ("F5",), _rename_node_outputs, (nothing_refers_to_names, node_names_are_legal)),
+    Pass(
+        "quantizers",
+        ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11", "Q12", "C2", "W1", "W2", "W3"),
+        _strip,
+        (node_names_are_legal, tensor_names_are_legal),
+        (no_quantizer_is_left,),
+    ),
+    Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,)),
+    Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,)),
+    Pass("float32", ("F9",), _to_float32, _STRIPPED),
+    Pass("no-ops", ("F7",), _remove_no_ops, _STRIPPED),
+    Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
+    Pass("BatchNormalization", ("F1",), _fold_batchnorm, _STRIPPED),
+    Pass("Pad", ("F2",), _fold_pads, _STRIPPED),
+    Pass("dead nodes", ("F3",), _dead),
+    Pass(
+        "DLA rewrites",
+        tuple(rule for rule in RULES if rule.startswith("D")),
+        rewrite_for_dla,
+        (*_STRIPPED, opset_is_the_exporters),
+        (mentions_exist,),
+    ),
+    Pass("MatMul as matrices", ("W1",), _matmul_as_matrices, _STRIPPED),
+    Pass(
+        "normal forms",
+        ("F8",),
+        apply_normal_forms,
+        (*_STRIPPED, opset_is_the_exporters),
+        (mentions_exist,),
+    ),
+    Pass("convolutions", ("F6",), _complete_convolutions, (constants_are_initializers,)),
+    Pass("opset", ("F6",), fit_opset, (), (opset_is_for_the_parser,)),
+    Pass("operators", ("F6",), check_operators),
+    Pass("automatic names", ("F6",), _avoid_automatic_names, (node_names_are_legal,), (no_automatic_name_exists,)),
+    Pass("declared shapes", ("F3",), _wrong_shapes),
+)
+
+
+def run_passes(network: Network, settings: Settings, check: Optional[bool] = None) -> None:
+    """Runs every pass of `PIPELINE` in order. check: hold each against what it requires and ensures; None: as the
+    environment says. Raises UserError for what the model or the options make impossible, BrokenPass in a check."""
+    check = bool(os.environ.get(CHECK)) if check is None else check
+    promises: dict[Condition, str] = {}
+    for step in PIPELINE:
+        if check:
+            for condition in step.requires:
+                _hold(condition, network, settings, f"'{step.name}' requires")
+        step.run(network, settings)
+        network.end_of_pass()
+        if check:
+            promises.update((condition, step.name) for condition in step.ensures)
+            for condition, by in promises.items():
+                _hold(condition, network, settings, f"'{by}' ensures, and after '{step.name}' not so:")
+
+
+def _hold(condition: Condition, network: Network, settings: Settings, who: str) -> None:
+    wrong = condition(network, settings)
+    if wrong:
+        raise BrokenPass(f"{who} {getattr(condition, '__name__', '')}: {wrong}")

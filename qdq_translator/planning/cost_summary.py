@@ -1,0 +1,105 @@
+"""The verdict of a DLA plan in a few numbers: shares of layers, MACs and time, and what passes between them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence
+
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.root_causes import add_macs
+from qdq_translator.targets.cost.estimate import CostPlan
+from qdq_translator.targets.cost.layers import surface
+from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, FOLDED, GPU
+from qdq_translator.targets.dla.verdicts import DlaPlan
+from qdq_translator.targets.precision import LayerPlan
+
+
+@record(frozen=True)
+class Share:
+    """Of one verdict. macs: None where unknown. milliseconds: None where unknown or not published (always on the GPU)."""
+
+    layers: int
+    macs: Optional[int]
+    milliseconds: Optional[float]
+
+
+@record(frozen=True)
+class Transitions:
+    """Tensors that pass from one side to another, and their bytes as their producer writes them (None: unknown)."""
+
+    tensors: int
+    bytes: Optional[int]
+
+
+@record(frozen=True)
+class Headline:
+    """shares: verdict -> its part, of 'dla-int8', 'dla-fp16' and 'gpu'. precision: between INT8 and FP16 on the DLA;
+    device: between DLA and GPU."""
+
+    shares: dict[str, Share]
+    precision: Transitions
+    device: Transitions
+
+    def as_dict(self) -> dict[str, Any]:
+        macs = [share.macs for share in self.shares.values()]
+        total = None if any(m is None for m in macs) else sum(m or 0 for m in macs)
+        times = [self.shares[v].milliseconds for v in (DLA_INT8, DLA_FP16)]
+        time = None if any(t is None for t in times) else sum(t or 0.0 for t in times)
+        return {
+            "shares": {
+                verdict: {
+                    **dataclasses.asdict(share),
+                    "macs_share": _part(share.macs, total),
+                    "milliseconds_share": _part(share.milliseconds, time),
+                }
+                for verdict, share in self.shares.items()
+            },
+            "transitions": {
+                "int8_fp16": dataclasses.asdict(self.precision),
+                "dla_gpu": dataclasses.asdict(self.device),
+            },
+        }
+
+
+def _part(part: Optional[float], whole: Optional[float]) -> Optional[float]:
+    return part / whole if part is not None and whole else None
+
+
+def headline(graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan) -> Headline:
+    """Linear in the nodes."""
+    shares = {}
+    for verdict in (DLA_INT8, DLA_FP16, GPU):
+        chosen = [i for i, layer in enumerate(dla.layers) if layer.verdict == verdict]
+        macs = add_macs(plan[i] for i in chosen)
+        shares[verdict] = Share(len(chosen), macs, None if verdict == GPU else costs.of(chosen))
+    return Headline(shares, *_transitions(graph, types, plan, dla, costs))
+
+
+def _transitions(
+    graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan
+) -> tuple[Transitions, Transitions]:
+    """(between precisions, between devices). Nodes that are fused into one layer of the DLA run as that layer does."""
+    verdicts = {layer.name: layer.verdict for layer in dla.layers}
+    runs: dict[str, str] = {}
+    for layer, cost in zip(dla.layers, costs.layers):
+        runs[layer.name] = verdicts[cost.fused_into] if cost is not None and cost.fused_into else layer.verdict
+    precision: dict[str, Optional[int]] = {}
+    device: dict[str, Optional[int]] = {}
+    for row in plan:
+        here = runs[row.name]
+        for tensor in row.inputs if here != FOLDED else ():
+            producer = graph.producer.get(tensor)
+            there = runs[producer.name] if producer is not None else FOLDED
+            if there in (here, FOLDED):
+                continue
+            shape = surface(types.static_shape(tensor))
+            size = None if shape is None else shape.size(1 if there == DLA_INT8 else 2)
+            (device if GPU in (here, there) else precision)[tensor] = size
+    return _sum(precision), _sum(device)
+
+
+def _sum(sizes: dict[str, Optional[int]]) -> Transitions:
+    known = [size for size in sizes.values() if size is not None]
+    return Transitions(len(sizes), sum(known) if len(known) == len(sizes) else None)

@@ -1,0 +1,77 @@
+"""From a network without quantizers to what runs where: scales inferred, the plan, the DLA's verdict, the estimated time.
+
+A pure function of the finished network and the options, so that other options can be tried on the same network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.records import record
+from qdq_translator.ir.kept import kept_layers
+from qdq_translator.passes.rewrites import Rewrites
+from qdq_translator.scales.inference import Context, Observe, infer_scales
+from qdq_translator.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
+from qdq_translator.scales.network import Network
+from qdq_translator.scales.table import ScaleTable
+from qdq_translator.targets.precision import LayerPlan, make_plan, stay_higher
+from qdq_translator.targets.settings import Settings
+
+if TYPE_CHECKING:
+    from qdq_translator.targets.cost.estimate import CostPlan
+    from qdq_translator.targets.dla.verdicts import DlaPlan
+
+
+@record(frozen=True)
+class Decision:
+    """context: with the scales as they came out. plan: without causes and reasons of the verdict."""
+
+    context: Context
+    shared: list[SharedRange]
+    plan: list[LayerPlan]
+    rewrites: Rewrites
+    dla: Optional[DlaPlan]
+    costs: Optional[CostPlan]
+
+
+def context_of(network: Network, scales: ScaleTable, settings: Settings) -> Context:
+    """What scale rules work with."""
+    return Context(
+        network.graph, network.types, scales, settings.policy, tuple(network.derived), dict(network.withheld)
+    )
+
+
+def decide(
+    network: Network,
+    context: Context,
+    settings: Settings,
+    diagnostics: Diagnostics,
+    observe: Optional[Observe] = None,
+    like: Optional[Decision] = None,
+) -> Decision:
+    """Fills the scale table of `context`, and reads the rest of the network only. observe: scales from data (K1). like: of the
+    same network, differing in options of scales at most; it is the answer where the same scales come out."""
+    graph, types, scales = network.graph, network.types, context.scales
+    infer_scales(context, diagnostics, observe)
+    shared = unify_scales(context, diagnostics)
+    if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
+        return like
+    rewrites = Rewrites(
+        tuple(a for a in network.applied if a.rule != "F8"), network.reasons, settings.rewrites != "off"
+    )
+    followed = Rewrites(tuple(network.applied)).nodes
+    for old, renamed in network.diagnostics.renamed_nodes.items():
+        followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
+    kept = kept_layers(settings.keep_fp16, (node.name for node in graph.nodes), followed)
+    refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
+    floats = {tensor: why for tensor, why in context.withheld.items() if why}
+    plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
+    dla = costs = None
+    if settings.hardware.generation:  # what a GPU as target starts without
+        from qdq_translator.targets.cost.estimate import estimate_costs
+        from qdq_translator.targets.dla.verdicts import judge
+
+        dla = judge(context, plan, settings.hardware)
+        costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
+    return Decision(context, shared, plan, rewrites, dla, costs)

@@ -1,0 +1,174 @@
+"""Which layers of a stripped model compute in INT8, and which tensors are rounded to codes: a pure function of the graph,
+the scales and the layer argument. The precision plan (`precision.make_plan`) draws the same line between layers; a test
+holds the two against each other on every network.
+
+1. A layer is INT8 where every float tensor that it reads or makes has a scale and the layer argument does not ask for more
+   (fact 1.11, 5.5). Every other layer with float data runs higher (FP16 or FP32); so does the last layer that
+   multiplies before a graph output without scale (fact 5.6).
+2. A tensor with a scale is rounded once, for all who read it (fact 5.1), where an INT8 layer needs its codes. A tensor that no
+   INT8 layer reads stays float: its producer can write float. A Relu or data movement does not need codes where its own
+   output stays float and would be rounded by the same scale. A graph output with a scale is rounded where its producer
+   is INT8 (rule S2 says what that costs).
+3. Fusion (fact 5.8): a Conv, ConvTranspose, Gemm or MatMul in INT8 fuses with the Add, and that with the Relu or Clip, that
+   alone reads its output. Whether a scale on the tensor between them is then applied is not settled. `fuse` True: it is
+   not, the tensor passes unrounded (documented for NVIDIA's DLA software); False: it is. The Add of a constant is a bias
+   (fact 5.7), which passes unrounded either way. Where two such layers meet in an Add, only one of them fuses: the one with
+   the unary marker (rule S9), else the later one.
+4. Weights are rounded by TensorRT's rule (fact 5.1, 5.2) in INT8 layers only.
+
+`explicit` is the same question for a Q/DQ model, which `restore` writes: there the pairs at a layer's inputs alone decide,
+and every pair rounds but those that only layers of the layer argument would read. Before a bias there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from qdq_translator.core.formats.calibration_cache import is_usable
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import CLAMPS, WEIGHT_INPUTS, WEIGHTED, output_channels
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.scales.inference import pass_through
+from qdq_translator.targets.precision import float_ends
+
+COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "DepthToSpace", "SpaceToDepth")
+"""Rounding before or after them is the same where both sides have one scale."""
+
+
+@record(frozen=True)
+class Placement:
+    """held: tensor that is rounded -> scale, in graph order. int8, higher: names of the layers that compute in INT8, and of
+    those above it. weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a
+    scale that no INT8 layer reads. fused: tensors with a scale that pass a fusion unrounded. open: those of them whose
+    rounding would change what comes out (a bias and a clamp under one scale hide it)."""
+
+    held: dict[str, float]
+    int8: frozenset[str]
+    higher: frozenset[str]
+    weights: frozenset[tuple[str, int]]
+    stay_float: tuple[str, ...]
+    fused: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+
+
+def is_named_higher(node: Node, precisions: Mapping[str, str]) -> bool:
+    """True where the layer argument asks for more than INT8; '*' speaks for all layers that it does not name."""
+    return precisions.get(node.name, precisions.get("*", "int8")) != "int8"
+
+
+def graph_tensors(graph: Graph) -> list[str]:
+    """Graph inputs, then node outputs, in graph order."""
+    return [*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)]
+
+
+def place(
+    graph: Graph,
+    types: TensorTypes,
+    scales: Mapping[str, float],
+    precisions: Mapping[str, str],
+    fuse: bool = False,
+    explicit: bool = False,
+    unary: frozenset[str] = frozenset(),
+) -> Placement:
+    """`scales` may name tensors that the graph does not have; unusable values count as missing. `unary`: tensors whose
+    scale is a unary marker. See the module for `fuse` and `explicit`."""
+    known = {
+        name: scales[name]
+        for name in graph_tensors(graph)
+        if name in scales and is_usable(scales[name]) and types.is_float(name) and not graph.is_constant(name)
+    }
+    int8: set[str] = set()
+    higher: set[str] = set()
+    weights: set[tuple[str, int]] = set()
+    by_choice: set[str] = set()
+    for node in graph.nodes:
+        inputs, outputs = float_ends(node, graph, types)
+        if not inputs:
+            continue
+        lacking = not all(name in known for name in (inputs if explicit else (*inputs, *outputs)))
+        if lacking or is_named_higher(node, precisions):
+            higher.add(node.name)
+            if not lacking:
+                by_choice.add(node.name)
+            continue
+        int8.add(node.name)
+        for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard else ():
+            name = node.input(index)
+            if name in graph.initializers and output_channels(node, index, len(graph.initializers[name].dims)):
+                weights.add((node.name, index))
+    free: set[str] = set()
+    for name in reversed(list(known)):
+        readers = graph.consumers(name)
+        if name in graph.outputs:
+            producer = graph.producer.get(name)
+            rounded = explicit or (producer is not None and producer.name in int8)
+        else:
+            rounded = explicit and not readers
+        if not rounded:
+            needs_codes = (r for r in readers if not (r.name in by_choice if explicit else r.name not in int8))
+            rounded = any(not _hands_on_free(r, name, known, free) for r in needs_codes)
+        if not rounded:
+            free.add(name)
+    fused = _fusions(graph, int8, known, free, fuse and not explicit, unary)
+    held = {name: scale for name, scale in known.items() if name not in free and name not in fused}
+    return Placement(
+        held,
+        frozenset(int8),
+        frozenset(higher),
+        frozenset(weights),
+        tuple(n for n in known if n in free),
+        tuple(n for n in known if n in fused and n not in free),
+        tuple(n for n in known if n not in free and fused.get(n)),
+    )
+
+
+def _hands_on_free(node: Node, name: str, known: Mapping[str, float], free: set[str]) -> bool:
+    """True for a Relu or data movement whose output stays float and would be rounded like its input."""
+    out = node.outputs[0]
+    return node.is_op(*COMMUTING) and node.inputs[0] == name and out in free and known.get(out) == known[name]
+
+
+def is_before_bias(graph: Graph, name: str) -> bool:
+    """True between a product and the Add of a constant that alone reads it: a bias, which needs no codes (fact 5.7)."""
+    maker, reader = graph.producer.get(name), graph.only_consumer(name)
+    return (
+        maker is not None
+        and maker.is_op(*WEIGHTED)
+        and graph.is_constant(maker.input(1))
+        and reader is not None
+        and reader.is_op("Add")
+        and any(map(graph.is_constant, reader.inputs))
+    )
+
+
+def _fusions(
+    graph: Graph, int8: set[str], known: Mapping[str, float], free: set[str], fuse: bool, unary: frozenset[str]
+) -> dict[str, bool]:
+    """Rule 3: tensor with a scale inside a fusion -> whether rounding it would change what comes out."""
+    fused: dict[str, bool] = {}
+    taken: set[str] = set()
+    # backwards, so that of two products that meet in an Add the later one gets it; markers before all
+    products = [n for n in graph.nodes_reversed if n.is_op(*WEIGHTED) and n.name in int8]
+    for node in sorted(products, key=lambda n: n.outputs[0] not in unary):
+        name = node.outputs[0]
+        while True:
+            reader = graph.only_consumer(name)
+            if reader is None or reader.name not in int8 or reader.name in taken:
+                break
+            is_clamp = reader.is_op(*CLAMPS) and reader.inputs[0] == name
+            is_bias = (
+                reader.is_op("Add") and graph.is_constant(node.input(1)) and any(map(graph.is_constant, reader.inputs))
+            )
+            is_sum = reader.is_op("Add") and len(set(reader.inputs)) == 2 and not is_bias and node.is_op(*WEIGHTED)
+            if not (is_bias or (fuse and (is_sum or is_clamp))):
+                break
+            taken.add(reader.name)
+            out = reader.outputs[0]
+            fused[name] = not is_bias and not (is_clamp and known[name] == known.get(out) and out not in free)
+            if is_clamp:
+                break
+            name = out
+            if is_sum:
+                node = reader  # one sum a fusion
+    return fused

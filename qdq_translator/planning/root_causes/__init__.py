@@ -1,0 +1,195 @@
+"""Why layers run in higher precision: the few tensors behind many missing scales, and what would give them one.
+
+A missing tensor is a *root* if no scale rule would give it a scale when the other roots had theirs. The roots are
+found by trying: a copy of the scale table, a nominal scale on one tensor, the inference rules around it. First one
+tensor at a time (which missing tensors follow from this one?), then roots are taken in an order in which sources come
+first, each with everything that follows from it. Where every rule needs one known tensor only, that is the smallest
+possible set; where a rule needs two (Mul, parallel Slices) it is a small one. Every tensor is tried once at each of
+its nodes: linear in the size of the graph.
+
+Cures: the same inference with the options that are off. A root that gets its scale there, with all that follows from
+it, is cured by the options on the way; any other by data (rule K1) where those would be asked for it, or by quantizing it
+in the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Tuple
+
+from qdq_translator.ir.graph import Graph
+from qdq_translator.planning.root_causes.causes import CauseGroup, RootCause, RootCauses, WhatIf, add_macs
+from qdq_translator.planning.root_causes.cures import Flag, Needs, command_line, everything_on, try_rules, what_if
+from qdq_translator.planning.root_causes.roots import Roots
+from qdq_translator.planning.root_causes.words import evidence, what, who, why_not
+from qdq_translator.scales.inference import Context
+from qdq_translator.scales.inference.normalization import inside_normalizations
+from qdq_translator.scales.table import TensorScale
+from qdq_translator.targets.precision import LayerPlan
+
+__all__ = [
+    "CauseGroup",
+    "Flag",
+    "RootCause",
+    "RootCauses",
+    "WhatIf",
+    "add_macs",
+    "command_line",
+    "explain",
+    "find_root_causes",
+]
+
+
+CALIBRATE = "--calibrate DATA"
+_Key = Tuple[str, bool, bool]
+
+
+def find_root_causes(
+    context: Context, plan: list[LayerPlan], users: Callable[[str], str] = lambda tensor: tensor
+) -> RootCauses:
+    """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that cures
+    name in its stead."""
+    wanted = _missing(plan, context)
+    if not wanted:
+        return RootCauses([], [], {}, [])
+    more = everything_on(context)
+    cured, needs = try_rules(context, more)
+    root_of = Roots(context, wanted).find()
+    causes = _describe(context, plan, root_of, cured, needs, users)
+    groups = _group(causes, plan, root_of)
+    return RootCauses(causes, groups, root_of, what_if(context, plan, more, needs, wanted, cured))
+
+
+def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
+    """The plan with cause and cure of every avoidable layer, and the reason completed by them."""
+    if not causes.causes:
+        return plan
+    explained = []
+    for layer in plan:
+        if layer.avoidable:
+            roots = dict.fromkeys(causes.root_of[t] for t in layer.missing if t in causes.root_of)
+            if roots:
+                first = causes.by_tensor[next(iter(roots))]
+                why = (
+                    first.why
+                    if first.tensor in layer.missing
+                    else f"it would follow from '{first.tensor}': {first.why}"
+                )
+                layer = dataclasses.replace(layer, reason=f"{layer.reason}; {why}", cause=first.tensor, cure=first.cure)
+        explained.append(layer)
+    return explained
+
+
+def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
+    """Tensors without scale around avoidable layers, in graph order. Graph outputs only where the network reads them too."""
+    found: dict[str, None] = {}
+    for layer in plan:
+        if layer.avoidable:
+            for tensor in layer.missing:
+                if tensor not in context.graph.outputs or context.graph.consumer_count(tensor):
+                    found[tensor] = None
+    return found
+
+
+def _describe(
+    context: Context,
+    plan: list[LayerPlan],
+    root_of: dict[str, str],
+    cured: dict[str, TensorScale],
+    needs: Needs,
+    users: Callable[[str], str],
+) -> list[RootCause]:
+    graph = context.graph
+    by_data = not context.policy.by_data
+    inside = inside_normalizations(context) if by_data else ()
+    follows: dict[str, list[str]] = {root: [] for root in root_of.values()}
+    for tensor, root in root_of.items():
+        if tensor != root:
+            follows[root].append(tensor)
+    alone: dict[str, list[LayerPlan]] = {root: [] for root in follows}
+    shared: dict[str, list[LayerPlan]] = {root: [] for root in follows}
+    for layer in plan:
+        if not layer.avoidable:
+            continue
+        roots = dict.fromkeys(root_of[t] for t in layer.missing if t in root_of)
+        # a layer that makes an unquantized graph output stays in higher precision whatever its inputs get (rule S2)
+        gains = len(roots) == 1 and all(t in root_of for t in layer.missing)
+        for root in roots:
+            (alone if gains else shared)[root].append(layer)
+    causes = []
+    for root in sorted(follows, key=_graph_order(graph)):
+        producer = graph.producer.get(root)
+        op = producer.op_type if producer is not None else "graph input"
+        tensors = (root, *follows[root])
+        options: tuple[str, ...] = ()
+        rule = cured[root].origin.rule if root in cured else ""
+        if all(t in cured for t in tensors):
+            options = command_line(flag for t in tensors for flag in needs[t])
+        why = why_not(root, context, cured, needs)
+        cure = f"quantize '{users(root)}' in the model"
+        if options:
+            cure = f"translate with {' '.join(options)}"
+        elif by_data and root not in inside and root not in graph.outputs:
+            options = (CALIBRATE,)
+            cure = f"translate with {CALIBRATE}, or {cure}"
+        named = what(root, producer)
+        if users(root) != root:
+            named = named.replace(f"'{root}'", f"'{root}' ('{users(root)}' in your model)", 1)
+        sentence = f"{who(alone[root] or shared[root])} because {named} was never quantized" + evidence(root, context)
+        causes.append(
+            RootCause(
+                root,
+                producer.name if producer is not None else "",
+                op,
+                tuple(follows[root]),
+                tuple(layer.name for layer in alone[root]),
+                tuple(layer.name for layer in shared[root]),
+                add_macs(alone[root]),
+                rule,
+                options,
+                why,
+                cure,
+                sentence + ".",
+                users(root),
+            )
+        )
+    causes.sort(key=lambda cause: -(cause.macs or 0))
+    return causes
+
+
+def _graph_order(graph: Graph) -> Any:
+    names = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs)]
+    position = {name: index for index, name in enumerate(names)}
+    return lambda tensor: position.get(tensor, len(position))
+
+
+def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, str]) -> list[CauseGroup]:
+    # by operator and kind of cure: rules, data, or the model
+    key_of = {cause.tensor: (cause.op, cause.options == (CALIBRATE,), bool(cause.options)) for cause in causes}
+    members: dict[_Key, list[RootCause]] = {}
+    for cause in causes:
+        members.setdefault(key_of[cause.tensor], []).append(cause)
+    own: dict[_Key, list[LayerPlan]] = {key: [] for key in members}
+    spanning: list[tuple[set[_Key], LayerPlan]] = []
+    for layer in plan:
+        if layer.avoidable and layer.missing and all(t in root_of for t in layer.missing):
+            keys = {key_of[root_of[t]] for t in layer.missing}
+            if len(keys) == 1:
+                own[next(iter(keys))].append(layer)
+            spanning.append((keys, layer))
+    order = sorted(members, key=lambda key: (-(add_macs(own[key]) or 0), -len(own[key])))
+    groups, done = [], set()
+    for key in order:
+        done.add(key)
+        flags = dict.fromkeys(option for cause in members[key] for option in cause.options)
+        groups.append(
+            CauseGroup(
+                key[0],
+                tuple(sorted(flags)),
+                tuple(cause.tensor for cause in members[key]),
+                len(own[key]),
+                add_macs(own[key]),
+                add_macs(layer for keys, layer in spanning if keys <= done),
+            )
+        )
+    return groups

@@ -1,0 +1,105 @@
+"""The search for the roots: which missing tensors would follow from which."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable
+
+from qdq_translator.ir.graph import Node
+from qdq_translator.scales.inference import Context, all_rules, rules_by_op
+from qdq_translator.scales.table import Origin
+
+_NOMINAL = 0.9 / 127
+"""The scale that a tensor is tried with: an amax of 0.9, so that the inverse sigmoid exists (rule S5)."""
+
+
+class _TryContext(Context):
+    """A context over a table of its own that notes what is given."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(**{f.name: getattr(context, f.name) for f in dataclasses.fields(Context)})
+        self.scales = context.scales.fork()
+        self.given: list[str] = []
+
+    def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
+        done = super().give(tensor, value, rule, node, source, note)
+        if done:
+            self.given.append(tensor)
+        return done
+
+
+class Roots:
+    """Finds a small set of missing tensors from which all of `wanted` follow."""
+
+    def __init__(self, context: Context, wanted: dict[str, None]) -> None:
+        self.wanted = wanted
+        self.trial = _TryContext(context)
+        self.graph = context.graph
+        self.rules = rules_by_op(all_rules(context.policy))
+
+    def find(self) -> dict[str, str]:
+        """Missing tensor -> root."""
+        follows = self._edges()
+        root_of: dict[str, str] = {}
+        for tensor in reversed(_finish_order(list(self.wanted), follows)):
+            if tensor in root_of:
+                continue
+            self.trial.given.clear()
+            self.trial.scales.infer(tensor, _NOMINAL, Origin("try"))
+            root_of[tensor] = tensor
+            reached = [tensor]
+            while reached:
+                for node in self._around(reached.pop()):
+                    start = len(self.trial.given)
+                    self._apply(node)
+                    reached += self.trial.given[start:]
+            root_of.update((given, tensor) for given in self.trial.given)
+        return root_of
+
+    def _edges(self) -> dict[str, list[str]]:
+        """Missing tensor -> missing tensors that one rule at one node would give when it alone had a scale."""
+        edges: dict[str, list[str]] = {}
+        for tensor in self.wanted:
+            self.trial.scales.infer(tensor, _NOMINAL, Origin("try"))
+            for node in self._around(tensor):
+                self._apply(node)
+                for given in self.trial.given:
+                    edges.setdefault(tensor, []).append(given)
+                    self.trial.scales.drop(given)
+                self.trial.given.clear()
+            self.trial.scales.drop(tensor)
+        return edges
+
+    def _around(self, tensor: str) -> Iterable[Node]:
+        producer = self.graph.producer.get(tensor)
+        nodes = self.graph.consumers(tensor) if producer is None else [producer, *self.graph.consumers(tensor)]
+        return (node for node in nodes if node.op_type in self.rules and node.inputs)
+
+    def _apply(self, node: Node) -> None:
+        for rule in self.rules[node.op_type]:
+            if rule.forward is not None:
+                rule.forward(node, self.trial)
+            if rule.backward is not None:
+                rule.backward(node, self.trial)
+
+
+def _finish_order(tensors: list[str], edges: dict[str, list[str]]) -> list[str]:
+    """Depth-first, in the order in which tensors are left. Read backwards, the first of every component that nothing
+    else leads to comes before all that follows from it."""
+    seen: set[str] = set()
+    order: list[str] = []
+    for start in tensors:
+        if start in seen:
+            continue
+        seen.add(start)
+        stack = [(start, iter(edges.get(start, ())))]
+        while stack:
+            tensor, following = stack[-1]
+            step = next((t for t in following if t not in seen), None)
+            if step is None:
+                order.append(tensor)
+                stack.pop()
+            else:
+                seen.add(step)
+                stack.append((step, iter(edges.get(step, ()))))
+    return order

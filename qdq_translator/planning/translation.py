@@ -1,0 +1,83 @@
+"""A translation as a value, below everything that writes it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Optional
+
+import onnx
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats.calibration_cache import CalibrationCache, make_cache
+from qdq_translator.core.options import TranslateOptions
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.io import Source
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.passes.rewrites import Rewrites
+from qdq_translator.planning.root_causes import RootCauses
+from qdq_translator.planning.weight_check import WeightCheck
+from qdq_translator.scales.inference.unify import SharedRange
+from qdq_translator.scales.table import ASSUMED, ScaleTable
+from qdq_translator.targets.platforms import Hardware
+from qdq_translator.targets.precision import LayerPlan, fp16_nodes
+
+if TYPE_CHECKING:
+    from qdq_translator.targets.cost.estimate import CostPlan
+    from qdq_translator.targets.dla.verdicts import DlaPlan
+
+
+@record
+class Translated:
+    """A translated model and everything known about it: what the report and the files are made from."""
+
+    name: str
+    graph: Graph
+    types: TensorTypes
+    scales: ScaleTable
+    automatic: dict[str, float]
+    plan: list[LayerPlan]
+    weights: list[WeightCheck]
+    diagnostics: Diagnostics
+    options: TranslateOptions
+    source: Source
+    hardware: Hardware
+    causes: RootCauses
+    shared_ranges: list[SharedRange]
+    dla: Optional[DlaPlan]
+    costs: Optional[CostPlan]
+    rewrites: Rewrites
+    users_nodes: dict[str, tuple[str, str]]
+    """`Network.users_nodes`."""
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The stripped model: no Q/DQ, all tensors float."""
+        return self.graph.to_model()
+
+    @cached_property
+    def tensor_scales(self) -> dict[str, float]:
+        """Every float tensor of the stripped model that has a scale, in graph order: inputs, then node outputs."""
+        given = [(name, self.scales.get(name)) for name in self.graph.tensors()]
+        is_float = self.types.is_float
+        return {n: s.value for n, s in given if s is not None and s.origin.rule != ASSUMED and is_float(n)}
+
+    @cached_property
+    def scale_origins(self) -> dict[str, dict[str, str]]:
+        """Where those scales come from, as the files say it."""
+        return {name: self.scales[name].origin.as_dict() for name in self.tensor_scales}
+
+    @property
+    def assumed(self) -> bool:
+        """Nothing but a plan: its scales were assumed."""
+        return any(scale.origin.rule == ASSUMED for _, scale in self.scales.items())
+
+    @property
+    def fp16_nodes(self) -> list[str]:
+        return fp16_nodes(self.plan)
+
+    @cached_property
+    def cache(self) -> CalibrationCache:
+        """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
+        entries = {**self.tensor_scales, **self.automatic}
+        return make_cache(self.hardware.cache_number, entries, entries)

@@ -1,0 +1,79 @@
+"""What further options would do on a DLA: each tried on the model itself, then all together, ranked by what they gain."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from qdq_translator.core.options import flags_of
+from qdq_translator.core.rules import inference_options
+from qdq_translator.planning.decision import Decision
+from qdq_translator.planning.root_causes import WhatIf, add_macs
+from qdq_translator.targets.dla.limits import DLA_INT8, GPU
+
+
+def what_if_on_dla(
+    now: Decision,
+    decide_with: Callable[[dict[str, Any]], Decision],
+    may_rewrite: bool,
+    may_approximate: bool,
+) -> list[WhatIf]:
+    """Single options that gain something, best first, then everything together, where that is more.
+
+    decide_with: what becomes of the model where options have other values. may_rewrite, may_approximate: whether
+    `--dla_rewrites`, for which the passes run again, is among them, and `--dla_rewrites approximate`.
+    """
+    base = _row((), now)
+    candidates = _candidates(now, may_rewrite, may_approximate)
+    singles: list[tuple[dict[str, Any], WhatIf]] = []
+    for change in candidates:
+        row = _row(tuple(flags_of(change)), decide_with(change))
+        if _gain(row, base) > _gain(base, base):
+            singles.append((change, row))
+    singles.sort(key=lambda pair: _gain(pair[1], base), reverse=True)
+    rows = [row for _, row in singles]
+    everything = {name: value for change in candidates for name, value in change.items()}
+    if len(everything) > 1:
+        together = _row(tuple(flags_of(everything)), decide_with(everything))
+        if all(_gain(together, base) > _gain(row, base) for row in (base, *rows)):
+            rows.append(together)
+    return rows
+
+
+def _candidates(now: Decision, may_rewrite: bool, may_approximate: bool) -> list[dict[str, Any]]:
+    """Options that are off and could matter here."""
+    policy = now.context.policy
+    changes: list[dict[str, Any]] = []
+    if any(layer.missing for layer in now.plan):
+        changes += [{name: True} for name in inference_options(markers=True) if name not in policy.on]
+    if now.shared and policy.unify != "max":
+        changes.append({"unify_scales": "max"})
+    if now.dla is not None and now.dla.fallbacks and may_rewrite:
+        changes.append({"dla_rewrites": True})
+    if now.dla is not None and may_approximate and any(layer.op == "Erf" for layer in now.dla.fallbacks):
+        changes.append({"dla_rewrites": "approximate"})
+    return changes
+
+
+def _row(flags: tuple[str, ...], decision: Decision) -> WhatIf:
+    verdicts = [layer.verdict for layer in decision.dla.layers] if decision.dla is not None else []
+    int8 = [row for row, verdict in zip(decision.plan, verdicts) if verdict == DLA_INT8]
+    lost = [ranges.bits_lost(ranges.worst) for ranges in decision.shared if ranges.raised]
+    return WhatIf(
+        flags,
+        len(int8),
+        add_macs(int8),
+        len(decision.context.scales),
+        verdicts.count(GPU),
+        None if decision.costs is None else decision.costs.milliseconds,
+        max(lost, default=0.0),
+    )
+
+
+def _gain(row: WhatIf, base: WhatIf) -> tuple[int, float, int, int]:
+    """Layers kept off the GPU, time, MACs and layers in INT8, in this order: a layer of the GPU has no estimated time."""
+    return (
+        (base.gpu_layers or 0) - (row.gpu_layers or 0),
+        round((base.milliseconds or 0.0) - (row.milliseconds or 0.0), 6),
+        (row.int8_macs or 0) - (base.int8_macs or 0),
+        row.int8_layers - base.int8_layers,
+    )

@@ -1,0 +1,308 @@
+"""The way back: a float network and its scales become an explicit Q/DQ model.
+
+1. Every tensor that `placement` holds as codes gets one QuantizeLinear -> DequantizeLinear pair that all its consumers
+   read; a graph output keeps its name (the pair stands in front of it).
+2. Weights of INT8 layers get a pair per output channel: `scale = max|w| / 127`, codes [-127, 127] (fact 5.1, 5.2).
+   The float weights stay as they are in front of it.
+   - Weights that lie on an int8 grid already (baked ones) and reach +-127 in a channel come back bit for bit:
+     `max|w| / 127` in float32 can miss the grid's own scale s by one unit in the last place (the product 127*s errs by at
+     most 2^-17 for s in [1, 2), which is 2^-23.99 after the division), so the neighbours are tried as well. Other weights
+     end on the new grid, which a second round trip then keeps.
+   - ONNX has one scale per index of one axis. A grouped ConvTranspose has its output channels on axis 1 in every group:
+     groups share the larger scale there (as every exporter's do), while TensorRT's implicit mode tells them apart.
+3. Layers in the layer argument stay float: their weights get no pair, nor do tensors that only they read.
+4. The scale 1.0 between a Conv and the Add that reads nothing else of it is NVIDIA's unary marker (rule S9), no range: no
+   pair. `translate --add_unary_ew_scales_for_dla` puts it back.
+5. `complete`: scales that are missing are inferred first, by all rules that need no data (S3 to S8, S11, B1).
+
+Float16 tensors take float16 scales (opset 19); where a scale is no normal float16 number, the pair works in float32
+between Casts. Q/DQ per channel needs opset 13; older models are converted.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import ModelError, UserError
+from qdq_translator.core.formats.calibration_cache import is_usable
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import inference_options
+from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import OutputChannels, output_channels
+from qdq_translator.ir.qparams import INT8_MAX, row_blocks
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.passes import cleanup, names
+from qdq_translator.planning.placement import Placement, graph_tensors, is_before_bias, is_named_higher, place
+from qdq_translator.scales.inference import Context, Policy, infer_scales
+from qdq_translator.scales.table import Origin, ScaleTable
+from qdq_translator.targets.precision import float_ends
+
+PER_CHANNEL_OPSET = 13
+FLOAT16_OPSET = 19
+_SMALLEST_FLOAT16 = 2.0**-14
+
+# What became of an entry of the cache ...
+USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_float", "unary"
+# ... and of a float tensor of the model
+GIVEN, INFERRED, STAYS_FLOAT, WITHOUT_SCALE = "given", "inferred", "stay_float", "without_scale"
+
+
+@record
+class Restored:
+    """An explicit model and what became of the cache.
+
+    entries: every entry of the cache -> `USED`, `UNKNOWN` (names no tensor), `UNUSABLE` (zero, infinite, NaN or negative),
+    `NOT_FLOAT` (integers and constants) or `UNARY` (rule 4). tensors: every float tensor that a layer reads or that has a
+    scale -> `GIVEN` or `INFERRED` (it has a pair), `STAYS_FLOAT` (only float layers read it) or `WITHOUT_SCALE`. weights:
+    name -> whether the groups of a ConvTranspose share its scales. unknown_layers: names in the layer argument that no
+    node has. bare: layers that the layer argument does not name -> the first tensor `WITHOUT_SCALE` that they read (Casts
+    aside): they run above INT8.
+    """
+
+    model: onnx.ModelProto
+    entries: dict[str, str]
+    tensors: dict[str, str]
+    weights: dict[str, bool]
+    unknown_layers: list[str]
+    bare: dict[str, str]
+
+    def all(self, *kinds: str) -> list[str]:
+        """Names of that kind, in the order of the cache or of the graph."""
+        return [name for table in (self.entries, self.tensors) for name, kind in table.items() if kind in kinds]
+
+
+def restore(
+    model: onnx.ModelProto,
+    scales: Mapping[str, float],
+    precisions: Optional[Mapping[str, str]] = None,
+    complete: bool = False,
+) -> Restored:
+    """`scales`: tensor -> scale as a calibration cache has them; `precisions`: layer -> precision. The model is used up.
+
+    Raises UserError where the model has Q/DQ already, where no scale fits it, and where its opset cannot be raised.
+    """
+    precisions = precisions or {}
+    graph = Graph.from_model(_with_opset(model))
+    for node in graph.nodes:
+        if is_quantize(node) or is_dequantize(node):
+            raise UserError(
+                f"The model holds Q/DQ nodes already ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
+            )
+        if not node.name and node.outputs:
+            node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact 4.3)
+    names.name_nodes(graph, Diagnostics())
+    cleanup.constants_to_initializers(graph)
+    types = TensorTypes(graph)
+    entries = {name: _classify(name, scale, graph, types) for name, scale in scales.items()}
+    if scales and all(kind == UNKNOWN for kind in entries.values()):
+        raise UserError(
+            f"None of the {len(scales)} names in the calibration cache is a tensor of the model.",
+            "Give the model that the cache was made for (names must be those of the ONNX file).",
+        )
+    table = ScaleTable()
+    for name in graph_tensors(graph):
+        if entries.get(name) == USED:
+            table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
+    table.settle("max", Diagnostics())
+    if complete:
+        policy = Policy(frozenset(inference_options(markers=False)))
+        infer_scales(Context(graph, types, table, policy), Diagnostics())
+    placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions, explicit=True)
+    tensors: dict[str, str] = {}
+    for name in graph_tensors(graph):
+        if name in placement.held:
+            tensors[name] = GIVEN if entries.get(name) == USED else INFERRED
+        elif name in table and name not in placement.fused:
+            tensors[name] = STAYS_FLOAT
+        elif name not in table and types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
+            tensors[name] = WITHOUT_SCALE
+    bare: dict[str, str] = {}
+    for node in graph.nodes:
+        lacking = [n for n in float_ends(node, graph, types)[0] if tensors.get(n) == WITHOUT_SCALE]
+        lacking = [n for n in lacking if not is_before_bias(graph, n)]
+        if lacking and not node.is_op("Cast") and not is_named_higher(node, precisions):
+            bare[node.name] = lacking[0]
+    unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
+    quantizers = _Quantizers(graph, types)
+    weights = quantizers.weights(placement)
+    for name, scale in placement.held.items():
+        quantizers.tensor(name, scale)
+    return Restored(graph.to_model(), entries, tensors, weights, unknown_layers, bare)
+
+
+def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
+    """What becomes of a cache entry."""
+    if name not in graph.producer and name not in graph.inputs:
+        return UNKNOWN
+    if not is_usable(scale):
+        return UNUSABLE
+    if is_unary_marker(graph, name, scale):
+        return UNARY
+    return USED if types.is_float(name) and not graph.is_constant(name) else NOT_FLOAT
+
+
+def is_unary_marker(graph: Graph, name: str, scale: float) -> bool:
+    """Rule S9 read off a graph: exactly 1.0 on a Conv output that only a two-input Add reads."""
+    producer, reader = graph.producer.get(name), graph.only_consumer(name)
+    return (
+        scale == 1.0
+        and producer is not None
+        and producer.is_op("Conv")
+        and reader is not None
+        and reader.is_op("Add")
+        and len(set(reader.inputs)) == 2
+    )
+
+
+def _with_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in an opset that can say what is needed. Raises UserError where the conversion fails."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    half = TensorProto.FLOAT16
+    uses_half = any(t.data_type == half for t in model.graph.initializer) or any(
+        v.type.tensor_type.elem_type == half for v in (*model.graph.input, *model.graph.output)
+    )
+    wanted = FLOAT16_OPSET if uses_half else PER_CHANNEL_OPSET
+    if opset >= wanted:
+        return model
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(model, wanted)
+    except Exception as error:  # the converter raises whatever its adapters raise
+        raise ModelError(
+            f"Q/DQ {'in float16' if uses_half else 'per channel'} needs opset {wanted}; the model has {opset} and "
+            f"could not be converted ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",
+            f"Export it with opset {wanted} or later.",
+        ) from error
+
+
+class _Quantizers:
+    """Puts pairs into a graph; the zero point is shared."""
+
+    def __init__(self, graph: Graph, types: TensorTypes) -> None:
+        self.graph, self.types = graph, types
+        self._zero = ""
+        self._pairs: dict[tuple[str, int], str] = {}
+
+    def tensor(self, name: str, scale: float) -> None:
+        """One pair behind `name` for all its readers (rule 3 keeps none out: see placement)."""
+        graph = self.graph
+        half = self.types.elem_type(name) == TensorProto.FLOAT16
+        if name in graph.outputs:
+            producer = graph.producer[name]
+            source, target = graph.unique_name(f"{name}_float"), name
+            graph.rename_output(producer, name, source)
+        else:
+            source, target = name, graph.unique_name(f"{name}_dequantized")
+        readers = graph.consumers(source)
+        value = np.asarray(scale, np.float32)
+        direct_half = half and float(np.float16(scale)) == scale and scale >= _SMALLEST_FLOAT16
+        if direct_half:
+            value = value.astype(np.float16)
+        nodes = self._pair(source, target, name, value, None, casts=half and not direct_half)
+        anchor = graph.producer.get(source)
+        for node in nodes:
+            anchor = graph.insert_after(node, anchor)
+        for reader in readers:
+            for index, read in enumerate(reader.inputs):
+                if read == source:
+                    graph.set_input(reader, index, target)
+
+    def weights(self, placement: Placement) -> dict[str, bool]:
+        """A pair for every (weight, axis) of an INT8 layer; layers that share a weight share the pair. The result: see
+        `Restored`."""
+        graph = self.graph
+        done: dict[str, bool] = {}
+        for node in list(graph.nodes):
+            for index, name in enumerate(list(node.inputs)):
+                if (node.name, index) not in placement.weights:
+                    continue
+                values = graph.array(name)
+                channels = output_channels(node, index, len(graph.initializers[name].dims))
+                if values is None or channels is None or values.dtype not in (np.float32, np.float16):
+                    continue
+                axis = channels.axis
+                if (name, axis) not in self._pairs:
+                    self._pairs[name, axis] = self._weight_pair(name, values, axis)
+                graph.set_input(node, index, self._pairs[name, axis])
+                done[name] = done.get(name, False) or channels.groups > 1
+        return done
+
+    def _weight_pair(self, name: str, values: np.ndarray, axis: int) -> str:
+        graph = self.graph
+        scale = weight_scales(values, axis)
+        casts = scale.dtype != values.dtype
+        source, target = name, graph.unique_name(f"{name}_dequantized")
+        if (
+            casts and graph.consumer_count(name) == 1
+        ):  # behind a Cast, a weight is called like the tensor its layer reads
+            source, target = graph.unique_name(f"{name}_float16"), name
+            graph.drop_initializer(name)
+            graph.add_initializer(source, values)
+        anchor: Optional[Node] = None
+        for node in self._pair(source, target, name, scale, axis, casts):
+            anchor = graph.insert_after(node, anchor)
+        return target
+
+    def _pair(
+        self, source: str, target: str, base: str, scale: np.ndarray, axis: Optional[int], casts: bool
+    ) -> list[Node]:
+        graph = self.graph
+        scale_name = graph.add_initializer(graph.unique_name(f"{base}_scale"), scale)
+        if axis is None:
+            self._zero = self._zero or graph.add_initializer(graph.unique_name("zero_point"), np.asarray(0, np.int8))
+            zero = self._zero
+        else:
+            zero = graph.add_initializer(graph.unique_name(f"{base}_zero_point"), np.zeros(scale.shape, np.int8))
+        nodes = []
+        if casts:
+            wide = graph.unique_name(f"{base}_float32")
+            nodes.append(Node("Cast", [source], [wide], graph.unique_name(f"{base}_Cast"), to=TensorProto.FLOAT))
+            source = wide
+        codes = graph.unique_name(f"{base}_quantized")
+        real = graph.unique_name(f"{base}_dequantized32") if casts else target
+        for op, inputs, output in (("QuantizeLinear", source, codes), ("DequantizeLinear", codes, real)):
+            name = graph.unique_name(f"{base}_{op}")
+            node = Node(op, [inputs, scale_name, zero], [output], name)
+            if axis is not None:
+                node.set("axis", axis)
+            nodes.append(node)
+        if casts:
+            nodes.append(Node("Cast", [real], [target], graph.unique_name(f"{base}_Cast"), to=TensorProto.FLOAT16))
+        return nodes
+
+
+def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
+    """Scales (C,) along `axis`: `max|w| / 127`, or the neighbouring number that gives the channel's weights back bit for
+    bit (rule 2 of the module); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all normal
+    float16 numbers."""
+    rows = OutputChannels(axis).rows(values)
+    amax = np.maximum(rows.max(axis=1, initial=0), -rows.min(axis=1, initial=0)).astype(np.float32)
+    dtype: np.dtype = np.dtype(np.float32)
+    if values.dtype == np.float16 and np.all((amax == 0) | (amax / INT8_MAX >= _SMALLEST_FLOAT16)):
+        dtype = np.dtype(np.float16)
+    first = (amax / np.float32(INT8_MAX)).astype(dtype)
+    first[(amax == 0) | (first < np.finfo(dtype).tiny)] = 1
+    tried = (first, np.nextafter(first, dtype.type(0)), np.nextafter(first, dtype.type(np.inf)))
+    best = first.copy()
+    for block in row_blocks(rows.shape):
+        open_ = np.arange(len(rows))[block]
+        for scale in tried:
+            if not len(open_):
+                break
+            given = rows[open_] if len(open_) < len(rows[block]) else rows[block]
+            step = scale[open_, None].astype(np.float32)
+            codes = given.astype(np.float32)
+            codes /= step
+            np.clip(np.rint(codes, codes), -INT8_MAX, INT8_MAX, codes)
+            codes *= step
+            same = (codes.astype(values.dtype, copy=False) == given).all(axis=1)
+            best[open_[same]] = scale[open_[same]]
+            open_ = open_[~same]
+    return best

@@ -1,0 +1,120 @@
+"""What every scale rule works with: the graph (read only), the types, and the guarded way into the scale table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Mapping, Optional
+
+import numpy as np
+
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.scales.inference.policy import Policy
+from qdq_translator.scales.table import Origin, ScaleTable
+
+LOWER_BOUND = "a lower bound: larger values are clipped"
+"""The note of every scale that its tensor's values may exceed."""
+
+
+@record(frozen=True)
+class DerivedScale:
+    """The scale of a tensor that a rewrite made: `max(factor * (scale of source + scales of more) + plus, least)`, as soon
+    as `source`, `more` and `needs` have one. plus, least: scales. rule, node: its origin."""
+
+    tensor: str
+    source: str
+    rule: str
+    node: Node
+    factor: float = 1.0
+    plus: float = 0.0
+    least: float = 0.0
+    more: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Every tensor that it names."""
+        return (self.tensor, self.source, *self.more, *self.needs)
+
+    def renamed(self, names: Mapping[str, str]) -> DerivedScale:
+        """`names`: every name -> what it is called now."""
+        return dataclasses.replace(
+            self,
+            tensor=names[self.tensor],
+            source=names[self.source],
+            more=tuple(names[name] for name in self.more),
+            needs=tuple(names[name] for name in self.needs),
+        )
+
+    def apply(self, context: Context) -> bool:
+        """True where it added the scale."""
+        values = [context.scale(name) for name in (self.source, *self.more)]
+        known = [value for value in values if value is not None]
+        if len(known) < len(values) or any(name not in context.scales for name in self.needs):
+            return False
+        value = max(self.factor * sum(known) + self.plus, self.least)
+        return context.give(self.tensor, value, self.rule, self.node, ", ".join((self.source, *self.more)), self.note)
+
+
+@record
+class Context:
+    """Rules read through `scale` and write through `give`, which keeps rules S1 and S2.
+
+    derived: scales of tensors that rewrites for the DLA made. withheld: tensors that get no scale by inference, and why; ''
+    where they stand for a graph output, so that rule S2 holds for them.
+    """
+
+    graph: Graph
+    types: TensorTypes
+    scales: ScaleTable
+    policy: Policy
+    derived: tuple[DerivedScale, ...] = ()
+    withheld: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def for_dla(self) -> bool:
+        """Whether the target is a DLA."""
+        return self.policy.for_dla
+
+    def scale(self, tensor: str) -> Optional[float]:
+        return self.scales.value(tensor)
+
+    def amax(self, tensor: str) -> Optional[float]:
+        """The largest magnitude that an activation's scale, or a constant's values, allow; None where neither is known,
+        and for a constant of zeros."""
+        value = self.scales.value(tensor)
+        if value is not None:
+            return value * INT8_MAX
+        magnitudes = self.magnitudes(tensor)
+        return None if magnitudes is None else magnitudes[1]
+
+    def magnitudes(self, constant: str) -> Optional[tuple[float, float]]:
+        """The smallest and the largest magnitude of a float constant's values; None for other tensors, and where all are 0
+        or one is NaN."""
+        values = self.graph.array(constant)
+        if values is None or values.size == 0 or values.dtype.kind != "f":
+            return None
+        found = np.abs(values.astype(np.float64))
+        largest = float(found.max())
+        return (float(found.min()), largest) if largest > 0 else None
+
+    def may_have(self, tensor: str) -> bool:
+        """Rule S2: no graph output, no constant, no integer ever gets an inferred scale."""
+        return (
+            bool(tensor)
+            and tensor not in self.graph.outputs
+            and tensor not in self.withheld
+            and not self.graph.is_constant(tensor)
+            and self.types.is_float(tensor)
+        )
+
+    def lacks(self, tensor: str) -> bool:
+        return tensor not in self.scales and self.may_have(tensor)
+
+    def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
+        """Adds a scale by `rule` where rules S1 and S2 allow it; True if it was added. source: the tensors that it was
+        made from, separated by ', ' ('' for none)."""
+        return self.lacks(tensor) and self.scales.infer(tensor, value, Origin(rule, node.name, source, note))

@@ -1,0 +1,165 @@
+"""Rule S8 for what multiplies x by its own gate, with `--infer_mul_scales`: SiLU `x * sigmoid(x)`, Swish `x * sigmoid(b * x)`,
+HardSwish (the operator, or `x * HardSigmoid(x)`) and GELU (the operator, or `x * (1 + erf(x / c))`, which half makes GELU of; in
+the forms that rules D9 and D22 give it as well). The ranges of input and output determine each other.
+
+Backward, `amax_x` is the positive solution of `x * gate(x) = amax_y`: above it y would exceed its own range. Inputs below
+`-amax_x` saturate and come out as they do at `-amax_x` instead of nearly 0, which the note of the origin says. Forward,
+`amax_y` is what y reaches at `amax_x`. Nothing where something other than the gate and the product reads x, and nothing for
+the gate of another tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Optional
+
+import numpy as np
+
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import coefficients, is_exact_gelu, scale_layer
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.scales.inference.context import Context
+
+OPS = ("Mul", "HardSwish", "Gelu")
+NOTE = "exact; inputs below "
+ERF_LINEAR = 2 / math.sqrt(math.pi)
+ERF_CUBIC = ERF_LINEAR * 2 * 0.044715
+"""`Erf(x)` is nearly `Tanh(ERF_LINEAR * x + ERF_CUBIC * x**3)` (rule D22)."""
+
+
+@record(frozen=True)
+class Gate:
+    """A gate that rises from 0 to `top`, so that the product at x is larger than at any smaller magnitude, of either sign."""
+
+    value: Callable[[float], float]
+    top: float = 1.0
+
+    def of(self, factor: float) -> Gate:
+        """The gate of `factor * x`, for a positive factor."""
+        return Gate(lambda x: self.value(factor * x), self.top)
+
+    def product(self, x: float) -> float:
+        return x * self.value(x)
+
+    def inverse(self, y: float) -> float:
+        """The positive x with `product(x) = y` for y > 0, to the last bits of a double, by bisection."""
+        low, high = y / self.top, y / self.value(0.0)  # the gate is at most its top, and at least what it is at 0
+        for _ in range(64):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.product(middle) < y else (low, middle)
+        return high
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+SIGMOID = Gate(_sigmoid)
+ONE_AND_ERF = Gate(lambda x: 1 + math.erf(x), 2.0)
+GELU = Gate(lambda x: (1 + math.erf(x / math.sqrt(2))) / 2)
+
+
+def hard_sigmoid(alpha: float, beta: float) -> Gate:
+    """`clip(alpha * x + beta, 0, 1)` for alpha > 0 and 0 < beta <= 1."""
+    return Gate(lambda x: min(max(alpha * x + beta, 0.0), 1.0))
+
+
+def gate_of(node: Node) -> Optional[Gate]:
+    """The gate that a node computes; None for other operators, and where it does not rise or is shut at 0."""
+    if node.is_op("Sigmoid"):
+        return SIGMOID
+    if node.is_op("HardSwish"):
+        return hard_sigmoid(1 / 6, 0.5)
+    if is_exact_gelu(node):
+        return GELU
+    if node.is_op("HardSigmoid"):
+        alpha, beta = coefficients(node)
+        return hard_sigmoid(alpha, beta) if alpha > 0 and 0 < beta <= 1 else None
+    return None
+
+
+def parts(node: Node, context: Context) -> Optional[tuple[str, list[Node], Gate]]:
+    """(x, the nodes that compute its gate, that gate) where `node` multiplies x by it."""
+    if not node.is_op("Mul"):
+        gate = gate_of(node)
+        return None if gate is None else (node.inputs[0], [], gate)
+    for x, tensor in (node.inputs, node.inputs[::-1]):
+        found = _gate(x, tensor, context)
+        if found is not None:
+            return x, *found
+    return None
+
+
+def _gate(x: str, tensor: str, context: Context) -> Optional[tuple[list[Node], Gate]]:
+    """The nodes between x and its gate `tensor`: perhaps a product with a positive constant, then the gate's own."""
+    graph = context.graph
+    maker = graph.producer.get(tensor)
+    if maker is None:
+        return None
+    nodes, gate = [maker], gate_of(maker) if not maker.is_op(*OPS) else None
+    if maker.is_op("Add"):
+        one, other = (graph.scalar(name) for name in maker.inputs)
+        erf = _error_function(maker.inputs[0 if one is None else 1], graph)
+        if 1.0 in (one, other) and erf:
+            nodes, gate = [*erf, maker], ONE_AND_ERF
+    if gate is None or nodes[0].inputs[0] == x:
+        return None if gate is None else (nodes, gate)
+    before = graph.producer.get(nodes[0].inputs[0])
+    factor = _factor(before, x, graph) if before is not None else None
+    return None if before is None or factor is None or not factor > 0 else ([before, *nodes], gate.of(factor))
+
+
+def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
+    """The constant by which `node` multiplies x and does nothing else: Mul, Div, or the Scale that rule D9 makes of them."""
+    if x not in node.inputs:
+        return None
+    if node.is_op("BatchNormalization"):
+        scale = scale_layer(node, graph.array)
+        return None if scale is None or np.ptp(scale[0]) or np.any(scale[1]) else float(scale[0][0])
+    value = graph.scalar(node.inputs[1 - node.inputs.index(x)]) if node.is_op("Mul", "Div") else None
+    if value is None or (node.is_op("Div") and node.inputs[0] != x):
+        return None
+    return 1 / value if node.is_op("Div") and value else value
+
+
+def _error_function(tensor: str, graph: Graph) -> list[Node]:
+    """The nodes that compute `tensor`, the error function of what the first of them reads; [] where it is something else."""
+    maker = graph.producer.get(tensor)
+    if maker is None or maker.is_op("Erf"):
+        return [maker] if maker is not None else []
+    product = graph.producer.get(maker.inputs[0]) if maker.is_op("Tanh") else None
+    factor = graph.producer.get(product.inputs[0]) if product is not None and product.is_op("Mul") else None
+    scale = scale_layer(factor, graph.array) if factor is not None else None
+    square = graph.producer.get(factor.inputs[0]) if factor is not None else None
+    if product is None or factor is None or scale is None or square is None or not square.is_op("Mul"):
+        return []
+    same = np.allclose(scale[0], ERF_CUBIC) and np.allclose(scale[1], ERF_LINEAR)
+    return (
+        [square, factor, product, maker] if same and {*square.inputs, product.inputs[1]} == {square.inputs[0]} else []
+    )
+
+
+def forward(node: Node, context: Context) -> bool:
+    found = parts(node, context) if context.lacks(node.outputs[0]) else None
+    value = None if found is None else context.scale(found[0])
+    if found is None or value is None:
+        return False
+    x, _, gate = found
+    return context.give(node.outputs[0], gate.product(value * INT8_MAX) / INT8_MAX, "S8", node, x, "exact")
+
+
+def backward(node: Node, context: Context) -> bool:
+    value = context.scale(node.outputs[0])
+    found = parts(node, context) if value is not None else None
+    if found is None or value is None or not context.lacks(found[0]):
+        return False
+    x, makers, gate = found
+    graph, inside = context.graph, {id(one) for one in (*makers, node)}
+    between = [one.outputs[0] for one in makers]
+    readers = [reader for name in (x, *between) for reader in graph.consumers(name)]
+    if any(name in graph.outputs for name in between) or any(id(reader) not in inside for reader in readers):
+        return False  # they see the clipped values too, and nothing bounds what they make of them
+    amax = gate.inverse(value * INT8_MAX)
+    note = f"{NOTE}{-amax:.4g} saturate and come out as {gate.product(-amax) + 0.0:.3g}"
+    return context.give(x, amax / INT8_MAX, "S8", node, node.outputs[0], note)

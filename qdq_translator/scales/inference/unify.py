@@ -1,0 +1,256 @@
+"""Rule U1, on DLA targets: ranges that the DLA requires to be equal (`--unify_scales off|warn|max`).
+
+| layer | tensors that must share one range | source |
+| --- | --- | --- |
+| Concat | all inputs and the output | fact 5.9 [documented] |
+| Add, Sub, Mul, Div, Max, Min, Sum, Equal, Greater, Less | the inputs | 5.11 [documented] |
+| MaxPool, AveragePool | input and output | 5.10 [documented] |
+
+Tensors that share a range with a common third share it with each other (union-find). The layers are taken in the order of
+what they cost by themselves, and one that would cost any tensor of its set more than `--max_bits_lost` bits of its resolution
+is left out: its tensors keep their ranges, and it stays FP16. (Raising everything made every code of a gate 0.) Outputs of
+Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b, seen on Orin).
+Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data movement in front of a
+Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left out: the DLA never applies it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import MARKERS, SAME_VALUE
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, Unions
+from qdq_translator.scales.inference.context import Context
+from qdq_translator.scales.table import Origin
+
+RULE = "U1"
+_NOT_APPLIED = ("Sigmoid", "Tanh")
+REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
+
+
+@record(frozen=True)
+class SharedRange:
+    """Tensors that the DLA requires to share one scale. before: tensor -> its own scale; largest: the scale they need.
+
+    nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused: it
+    does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale the DLA does not
+    apply.
+    """
+
+    largest: float
+    source: str
+    before: dict[str, float]
+    nodes: tuple[str, ...]
+    raised: bool
+    refused: bool = False
+    unapplied: frozenset[str] = frozenset()
+
+    @property
+    def worst(self) -> str:
+        """The tensor that loses most; one whose scale is applied, if there is any."""
+        applied = [tensor for tensor in self.before if tensor not in self.unapplied]
+        return min(applied or self.before, key=lambda tensor: self.before[tensor])
+
+    def bits_lost(self, tensor: str) -> float:
+        """Resolution that the tensor loses on the shared scale: log2 of the ratio of the step sizes."""
+        return math.log2(self.largest / self.before[tensor])
+
+    @property
+    def why(self) -> str:
+        """Why `nodes` stay FP16, where they are refused."""
+        return (
+            f"one range for what it reads and makes would cost '{self.worst}' {self.bits_lost(self.worst):.1f} bits, more than "
+            f"--max_bits_lost allows (rule {RULE})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "scale": self.largest,
+            "from": self.source,
+            "raised": self.raised,
+            "refused": self.refused,
+            "nodes": list(self.nodes),
+            "tensors": [
+                {"tensor": name, "scale": scale, "bits_lost": round(self.bits_lost(name), 3)}
+                for name, scale in self.before.items()
+            ],
+        }
+
+
+def shared_tensors(node: Node, context: Context) -> list[str]:
+    """Activations with a scale that must have one range at `node`; fewer than two mean that nothing must."""
+    if node.is_op("Concat"):
+        names = [*node.inputs, *node.outputs]
+    elif node.is_op(*ELEMENTWISE, *COMPARISONS):
+        names = node.inputs
+    elif node.is_op(*POOLING):
+        names = [node.inputs[0], node.outputs[0]]
+    else:
+        return []
+    shared = []
+    for name in dict.fromkeys(names):
+        scale = context.scales.get(name)
+        if scale is not None and scale.origin.rule not in MARKERS and not context.graph.is_constant(name):
+            shared.append(name)
+    return shared
+
+
+def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange]:
+    """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max').
+
+    Nothing is done for GPU targets and with mode 'off'.
+    """
+    mode = context.policy.unify
+    if mode == "max" and not context.for_dla:
+        diagnostics.info(
+            "U1",
+            "--unify_scales max does nothing for a GPU, which does not need equal ranges.",
+            hint="Name a DLA with --target.",
+        )
+    if mode == "off" or not context.for_dla:
+        return []
+    groups = _Groups(context, context.policy.max_bits_lost if mode == "max" else math.inf)
+    ranges = []
+    for members, nodes in groups.differing():
+        ranges.append(_shared(members, nodes, context, raised=mode == "max"))
+    for shared in ranges:
+        for name, old in shared.before.items() if shared.raised else ():
+            if old < shared.largest:
+                note = f"raised from {old:.6g} (rule {context.scales[name].origin.rule}) by --unify_scales max"
+                context.scales.replace(name, shared.largest, Origin(RULE, shared.nodes[0], shared.source, note))
+    for node in groups.refused:
+        ranges.append(_shared(shared_tensors(node, context), [node.name], context, refused=True))
+    _report(ranges, context, diagnostics)
+    return ranges
+
+
+def _shared(
+    members: list[str], nodes: list[str], context: Context, raised: bool = False, refused: bool = False
+) -> SharedRange:
+    before = {name: context.scales[name].value for name in members}
+    source = max(before, key=lambda name: before[name])
+    unapplied = frozenset(name for name in members if not _applied(name, context))
+    return SharedRange(before[source], source, before, tuple(nodes), raised, refused, unapplied)
+
+
+def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
+    """(all tensors, those whose scale the DLA applies) of every set that should be on one scale and is not, as far as no
+    tensor loses more than `--max_bits_lost` by it."""
+    sets = _Groups(context, context.policy.max_bits_lost).differing()
+    return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
+
+
+def _applied(tensor: str, context: Context) -> bool:
+    producer = context.graph.producer.get(tensor)
+    return producer is None or not producer.is_op(*_NOT_APPLIED)
+
+
+class _Groups:
+    """Sets of tensors that are to be on one scale. refused: layers that would cost a tensor more than `limit` bits."""
+
+    def __init__(self, context: Context, limit: float) -> None:
+        self.context = context
+        self.unions: Unions[str] = Unions()
+        self.ends: dict[str, tuple[float, float]] = {}
+        """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
+        self.needs = [
+            (node, shared) for node in context.graph.nodes if len(shared := shared_tensors(node, context)) > 1
+        ]
+        for name, scale in context.scales.items():
+            source = scale.origin.source
+            if scale.origin.rule in SAME_VALUE and context.scales.value(source) == scale.value:
+                self._join([name, source], math.inf)
+        dear = {
+            id(node)
+            for node, shared in sorted(self.needs, key=lambda want: self._bits(want[1]))
+            if not self._join(shared, limit)
+        }
+        self.refused = [node for node, _ in self.needs if id(node) in dear]
+
+    def differing(self) -> list[tuple[list[str], list[str]]]:
+        """(tensors, nodes) of every set that is not on one scale, in graph order."""
+        members: dict[str, list[str]] = {}
+        for name in self.unions:
+            members.setdefault(self._root(name), []).append(name)
+        nodes: dict[str, list[str]] = {}
+        refused = {id(node) for node in self.refused}
+        for node, shared in self.needs:
+            if id(node) not in refused:
+                nodes.setdefault(self._root(shared[0]), []).append(node.name)
+        scales = self.context.scales
+        return [
+            (members[key], names)
+            for key, names in nodes.items()
+            if len({scales[name].value for name in members[key]}) > 1
+        ]
+
+    def _root(self, name: str) -> str:
+        if name not in self.ends:
+            scale = self.context.scales[name].value
+            self.ends[name] = (scale if _applied(name, self.context) else math.inf, scale)
+        return self.unions.root(name)
+
+    def _spread(self, names: list[str]) -> tuple[float, float]:
+        ends = [self.ends[self._root(name)] for name in names]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def _bits(self, names: list[str]) -> float:
+        low, high = self._spread(names)
+        return math.log2(high / low) if low < math.inf else 0.0
+
+    def _join(self, names: list[str], limit: float) -> bool:
+        if self._bits(names) > limit:
+            return False
+        ends, root = self._spread(names), self._root(names[0])
+        for name in names[1:]:
+            self.unions.join(name, root)
+        self.ends[root] = ends
+        return True
+
+
+def _bits(ranges: SharedRange) -> str:
+    lost = ranges.bits_lost(ranges.worst)
+    return f"{lost:.1f} of 8 bits" if lost < 8 else "all of its 8 bits"
+
+
+def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostics) -> None:
+    """At most one line for the sets and one for the layers that are refused."""
+    sets, refused = [r for r in ranges if not r.refused], [r for r in ranges if r.refused]
+    if sets:
+        tensors = sum(len(r.before) for r in sets)
+        worst = max(sets, key=lambda r: r.bits_lost(r.worst))
+        verb = "loses" if worst.raised else "would lose"
+        lost = f"'{worst.worst}' {verb} most: {_bits(worst)}"
+        where: dict[str, Any] = {"tensor": worst.worst, "node": worst.nodes[0]}
+        where["data"] = {"ranges": [r.as_dict() for r in sets]}
+        many = "1 set" if len(sets) == 1 else f"{len(sets)} sets"
+        if worst.raised:
+            message = (
+                f"{many} of tensors ({tensors} in all) were raised to one scale each, as the DLA requires; {lost}."
+            )
+            diagnostics.info(RULE, message, **where)
+        else:
+            more = ", ..." if len(worst.nodes) > 2 or len(sets) > 1 else ""
+            diagnostics.warning(
+                RULE,
+                f"The DLA requires one range for {many} of tensors ({tensors} in all) whose scales differ: the layers between "
+                f"them ({', '.join(worst.nodes[:2])}{more}) may run in FP16; {lost}.",
+                hint="--unify_scales max raises them to the largest; quantizing them with one scale in training is better.",
+                **where,
+            )
+    if refused:
+        worst = max(refused, key=lambda r: r.bits_lost(r.worst))
+        layers = "1 layer stays" if len(refused) == 1 else f"{len(refused)} layers stay"
+        diagnostics.warning(
+            RULE,
+            f"{layers} FP16, because one range for its tensors, as the DLA requires it, would cost too much: at '{worst.nodes[0]}' "
+            f"'{worst.worst}' would lose {_bits(worst)}.",
+            tensor=worst.worst,
+            node=worst.nodes[0],
+            hint=REFUSED_CURE,
+            data={"ranges": [r.as_dict() for r in refused]},
+        )

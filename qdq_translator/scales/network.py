@@ -1,0 +1,267 @@
+"""A network on its way through the passes: the graph, and every book that refers to its parts by name.
+
+A pass edits the graph, and renames a tensor or a node through `rename_tensor` and `rename_node` alone. Tables keyed by
+tensor follow at once; what only mentions a name (origins of scales, the log of rewrites, messages) follows between
+passes, in one sweep however many names changed. Whatever only reads the finished network (inference, plan, causes,
+verdicts, weight checks) gets the parts that it needs, not this object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+
+from onnx import ModelProto
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.records import record
+from qdq_translator.core.words import others
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import VIEWS
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.weights import Initializer, Weight
+from qdq_translator.scales.inference.context import DerivedScale
+from qdq_translator.scales.table import ScaleTable
+
+Picture = Tuple[ModelProto, Dict[str, Initializer]]
+
+
+@record(frozen=True)
+class TrainedWeight:
+    """The codes a weight was trained with, in the layout of the initializer that replaced it (rule W1).
+
+    codes: int8, or None where they cannot be told; per_channel: whether the exporter had a scale per channel.
+    """
+
+    codes: Optional[Weight]
+    source: str
+    per_channel: bool
+    saturated: int
+
+
+@record(frozen=True)
+class Applied:
+    """One application of a rule that rewrites. before: (name, operator) of each node that went; after: (node, operator)
+    of each that came, whose name is read when it is written.
+
+    tensors: tensors that are gone -> what holds their values (or parts of them) now. new: tensors that did not exist.
+    """
+
+    rule: str
+    before: tuple[tuple[str, str], ...]
+    after: tuple[tuple[Node, str], ...]
+    tensors: dict[str, list[str]]
+    new: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "before": [{"node": name, "op": op} for name, op in self.before],
+            "after": [{"node": node.name, "op": op} for node, op in self.after],
+            "tensors": self.tensors,
+            "new_tensors": list(self.new),
+        }
+
+
+def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnostics, **more: Any) -> None:
+    """Applications of one rule, in one line. more: further data."""
+    first = applied[0].before[0][0]
+    diagnostics.info(
+        applied[0].rule,
+        f"{what}: '{first}'{others(applied)}.",
+        node=first,
+        data={
+            "nodes": {old: [node.name for node, _ in a.after] for a in applied for old, _ in a.before},
+            **more,
+            "new_tensors": [name for a in applied for name in a.new],
+        },
+    )
+
+
+@record(frozen=True)
+class Stage:
+    """One rule that rewrites, for whoever is to prove it (`--prove`): its name, what it applied, and the graph before and
+    after it, each a model without weights and the weights, which are not copied. error: by how much the rule may change values
+    up to 1."""
+
+    rule: str
+    applied: tuple[Applied, ...]
+    before: Picture
+    after: Picture
+    error: float = 0.0
+
+
+class Network:
+    """See the module. trained: initializer -> the codes it was trained with. applied: the log of rewrites, in order.
+    derived, withheld: what scale inference has to know of tensors that rewrites made (`inference.Context`)."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        diagnostics: Optional[Diagnostics] = None,
+        input_shapes: Optional[Mapping[str, Sequence[int]]] = None,
+    ) -> None:
+        self.graph = graph
+        self.diagnostics = diagnostics if diagnostics is not None else Diagnostics()
+        self.input_shapes = dict(input_shapes or {})
+        self.scales = ScaleTable()
+        self.trained: dict[str, TrainedWeight] = {}
+        self.applied: list[Applied] = []
+        self.stages: list[Stage] = []
+        self.derived: list[DerivedScale] = []
+        self.withheld: dict[str, str] = {}
+        self.users: frozenset[str] = frozenset()
+        """The tensors of the user's model, before its quantizers go."""
+        self.opset_given = graph.opset()
+        """The exporter's opset, before rule F6 lowers it."""
+        self._reasons: dict[int, tuple[Node, str]] = {}
+        self._types: Optional[TensorTypes] = None
+        self._types_of = -1
+        self._was_called: dict[str, str] = {}
+        self._renamed_tensors: dict[str, str] = {}
+        self._renamed_nodes: dict[str, str] = {}
+
+    # ---------------------------------------------------------------- types
+
+    @property
+    def types(self) -> TensorTypes:
+        """Types and shapes as they were when the pass at hand first asked. `changed` makes the next question see its edits."""
+        if self._types is None:
+            self._types, self._types_of = TensorTypes(self.graph, self.input_shapes), self.graph.version
+        return self._types
+
+    def changed(self) -> None:
+        """Types and shapes are inferred again when somebody asks."""
+        self._types = None
+
+    # ---------------------------------------------------------------- names
+
+    def rename_tensor(self, old: str, new: str) -> None:
+        """Renames what a node makes, or an initializer; `new` must be free. Graph inputs and outputs keep their names."""
+        if old in self.graph.initializers:
+            self.graph.rename_initializer(old, new)
+        else:
+            self.graph.rename_output(self.graph.producer[old], old, new)
+        self.scales.rename(old, new)
+        if old in self.trained:
+            self.trained[new] = self.trained.pop(old)
+        if old in self.withheld:
+            self.withheld[new] = self.withheld.pop(old)
+        self._was_called[new] = self._was_called.get(old, old)
+        self._renamed_tensors[old] = new
+        self._renamed_tensors.pop(new, None)
+
+    def withhold(self, *tensors: str, why: str = "") -> None:
+        """These tensors get no scale by inference: because they stand for a graph output (rule S2), or else `why`."""
+        self.withheld.update(dict.fromkeys(tensors, why))
+
+    def merge_tensor(self, gone: str, kept: str) -> None:
+        """What reads `gone`, which nothing makes any more, reads `kept`, which holds the same values. The scale of `gone`
+        goes to `kept`, unless that has one or is constant."""
+        self.graph.replace_uses(gone, kept)
+        self.graph.value_info.pop(gone, None)
+        constant = self.graph.is_constant(kept)
+        if constant:
+            self.scales.drop(gone)
+        else:
+            self.scales.rename(gone, kept)
+        if gone in self.withheld:
+            why = self.withheld.pop(gone)
+            self.withheld.update({} if constant else {kept: why})
+        self._renamed_tensors[gone] = kept
+        self._renamed_tensors.pop(kept, None)
+
+    def users_names(self) -> Callable[[str], str]:
+        """From a tensor of the finished network to the one of the user's model that it stands for: itself, what it was
+        called, what it is a part or only a view of, or else what the network computes from it next."""
+        parts = {name: old for a in self.applied for old, new in a.tensors.items() for name in new}
+
+        def users(tensor: str) -> str:
+            found = self._was_called.get(tensor, tensor) if tensor not in self.users else tensor
+            while found not in self.users:
+                producer, readers = self.graph.producer.get(found), self.graph.consumers(found)
+                if parts.get(found) in self.users:
+                    return parts[found]
+                if producer is not None and producer.is_op(*VIEWS, "Cast") and producer.inputs[0] in self.users:
+                    return producer.inputs[0]
+                if not readers:
+                    return tensor
+                found = readers[0].outputs[0]
+            return found
+
+        return users
+
+    def users_nodes(self) -> dict[str, tuple[str, str]]:
+        """Node of the finished network that the user's model does not have like that -> (name, operator) of the node there whose
+        work it does: of several that were rewritten together the one of its own name, else of its own operator, else the first."""
+        known: dict[str, tuple[str, str]] = {}
+        for one in self.applied:
+            given = {name: known.get(name, (name, op)) for name, op in one.before}
+            of_op = {op: given[name] for name, op in reversed(one.before)}  # the first of each
+            for node, op in one.after:
+                known[node.name] = given.get(node.name) or of_op.get(op) or next(iter(given.values()))
+        called = {new: old for old, renamed in self.diagnostics.renamed_nodes.items() for new in renamed}
+        if not known and not called:
+            return {}
+        found = {}
+        for node in self.graph.nodes:
+            name, op = known.get(node.name, (node.name, node.op_type))
+            own = called.get(name, name), op
+            if own != (node.name, node.op_type):
+                found[node.name] = own
+        return found
+
+    def rename_node(self, node: Node, new: str) -> None:
+        """`new` as `Graph.node_name` gives it."""
+        self._renamed_nodes[node.name] = new
+        self._renamed_nodes.pop(new, None)
+        node.name = new
+
+    def settle_names(self) -> None:
+        """Every mention of a renamed tensor or node says its new name. Linear in what is mentioned; free without renaming."""
+        if not self._renamed_tensors and not self._renamed_nodes:
+            return
+        tensors, nodes = _Names(self._renamed_tensors), _Names(self._renamed_nodes)
+        self._renamed_tensors, self._renamed_nodes = {}, {}
+        self.scales.follow(nodes, tensors)
+        self.diagnostics.follow(nodes, tensors)
+        self.derived = [derived.renamed(tensors) for derived in self.derived]
+        self.applied = [
+            dataclasses.replace(
+                a,
+                tensors={old: [tensors[name] for name in new] for old, new in a.tensors.items()},
+                new=tuple(tensors[name] for name in a.new),
+            )
+            for a in self.applied
+        ]
+
+    # ---------------------------------------------------------------- what was left
+
+    def leave(self, node: Node, why: str) -> None:
+        """Notes why a rewrite left a node as it is; the first reason stays."""
+        self._reasons.setdefault(id(node), (node, why))
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Node, as it is called now -> why it was left."""
+        return {node.name: why for node, why in self._reasons.values()}
+
+    # ---------------------------------------------------------------- between passes
+
+    def end_of_pass(self) -> None:
+        self.settle_names()
+        if self._types_of != self.graph.version:
+            self.changed()
+
+
+class _Names(Dict[str, str]):
+    """Old name -> the name now, through several renamings; every other name is itself."""
+
+    def __init__(self, renamed: dict[str, str]) -> None:
+        for old, new in renamed.items():
+            while new in renamed:
+                new = renamed[new]
+            self[old] = new
+
+    def __missing__(self, name: str) -> str:
+        return name

@@ -1,0 +1,181 @@
+"""The scale table: for every tensor at most one INT8 scale, and where it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable, Iterator, Mapping, Optional
+
+import numpy as np
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import UnsupportedQuantizer
+from qdq_translator.core.formats.calibration_cache import is_usable
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import STATED
+
+ASSUMED = "assumed"
+"""Not a rule: the origin of every scale of `qdq-translator plan`."""
+
+
+@record(frozen=True)
+class Origin:
+    """Which rule gave a scale, at which node, from which tensor."""
+
+    rule: str
+    node: str = ""
+    source: str = ""
+    note: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        given = {"rule": self.rule, "node": self.node, "source": self.source, "note": self.note}
+        return {key: text for key, text in given.items() if text or key == "rule"}
+
+
+@record(frozen=True)
+class TensorScale:
+    """`value`: the scale (amax / 127), a float32 held in a Python float."""
+
+    value: float
+    origin: Origin
+
+    @property
+    def explicit(self) -> bool:
+        return self.origin.rule in STATED
+
+    @property
+    def amax(self) -> float:
+        return self.value * 127
+
+
+class ScaleTable:
+    """Tensor name -> TensorScale. Explicit scales are observed first and settled once; rules then add, never change."""
+
+    def __init__(self) -> None:
+        self._scales: dict[str, TensorScale] = {}
+        self._observed: dict[str, dict[float, TensorScale]] = {}
+        """Tensor -> each value that some quantizer gives it, the first one's word, in order."""
+        self.settled = False
+
+    def observe(self, tensor: str, value: float, origin: Origin) -> None:
+        """One quantizer's word about a tensor; several may differ until `settle`."""
+        value = float(np.float32(value))
+        self._observed.setdefault(tensor, {}).setdefault(value, TensorScale(value, origin))
+
+    def rename(self, old: str, new: str) -> None:
+        """Moves what was observed of `old`, and its scale, to `new`, which keeps a scale that it has."""
+        for scale in self._observed.pop(old, {}).values():
+            self.observe(new, scale.value, scale.origin)
+        settled = self._scales.pop(old, None)
+        if settled is not None:
+            self._scales.setdefault(new, settled)
+
+    def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
+        """Origins say what nodes and tensors are called now."""
+
+        def now(scale: TensorScale) -> TensorScale:
+            origin = scale.origin
+            node, source = nodes.get(origin.node, origin.node), tensors.get(origin.source, origin.source)
+            if (node, source) == (origin.node, origin.source):
+                return scale
+            return TensorScale(scale.value, dataclasses.replace(origin, node=node, source=source))
+
+        for tensor, scale in self._scales.items():
+            self._scales[tensor] = now(scale)
+        for seen in self._observed.values():
+            for value, scale in seen.items():
+                seen[value] = now(scale)
+
+    def settle(self, policy: str, diagnostics: Diagnostics) -> None:
+        """Rule C1: one scale per tensor by `policy` (max, min, first, error); each conflict is reported.
+
+        Raises UnsupportedQuantizer for a conflict under `error`.
+        """
+        for tensor, values_seen in self._observed.items():
+            seen = list(values_seen.values())
+            usable = [s for s in seen if is_usable(s.value)]
+            for scale in seen:
+                if not is_usable(scale.value):
+                    diagnostics.warning(
+                        "Q1",
+                        f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal float32 and is left out.",
+                        tensor=tensor,
+                        node=scale.origin.node,
+                        hint="Calibrate that tensor again.",
+                    )
+            if len(usable) > 1:
+                values = [s.value for s in usable]
+                where = ", ".join(f"{s.value:.6g} at '{s.origin.node}'" for s in usable)
+                if policy == "error":
+                    raise UnsupportedQuantizer(
+                        f"Tensor '{tensor}' is quantized with {len(usable)} scales: {where} (rule C1).",
+                        "Choose one with --on_conflict max, min or first.",
+                    )
+                pick = max(values) if policy == "max" else min(values) if policy == "min" else values[0]
+                chosen = next(s for s in usable if s.value == pick)
+                diagnostics.warning(
+                    "C1",
+                    f"Conflicting scales on tensor '{tensor}': {where}; {pick:.6g} is used (--on_conflict {policy}).",
+                    tensor=tensor,
+                    node=chosen.origin.node,
+                    data={"scales": values, "nodes": [s.origin.node for s in usable], "chosen": pick},
+                )
+                usable = [chosen]
+            if usable:
+                self._scales[tensor] = usable[0]
+        self.settled = True
+
+    def infer(self, tensor: str, value: float, origin: Origin) -> bool:
+        """Adds a scale where there is none (rule S1); unusable values are not taken. True if it was added."""
+        value = float(np.float32(value))
+        if tensor in self._scales or not is_usable(value):
+            return False
+        self._scales[tensor] = TensorScale(value, origin)
+        return True
+
+    def replace(self, tensor: str, value: float, origin: Origin) -> None:
+        """Overrides a scale; for steps that the user asked for by name (--unify_scales max)."""
+        self._scales[tensor] = TensorScale(float(np.float32(value)), origin)
+
+    def fork(self) -> ScaleTable:
+        """A table of its own with the same scales, for trying out what a rule would give."""
+        other = ScaleTable()
+        other._scales = dict(self._scales)
+        return other
+
+    def observed(self, tensor: str) -> bool:
+        """True where some quantizer spoke of the tensor (before or after `settle`)."""
+        return tensor in self._observed
+
+    @property
+    def observed_tensors(self) -> list[str]:
+        return list(self._observed)
+
+    def get(self, tensor: str) -> Optional[TensorScale]:
+        return self._scales.get(tensor)
+
+    def value(self, tensor: str) -> Optional[float]:
+        scale = self._scales.get(tensor)
+        return None if scale is None else scale.value
+
+    def assume(self, tensors: Iterable[str]) -> None:
+        """One and the same scale for each of `tensors`, whatever they had: for a plan before anything is quantized."""
+        self._scales = {tensor: TensorScale(float(np.float32(1 / 127)), Origin(ASSUMED)) for tensor in tensors}
+
+    def drop(self, tensor: str) -> None:
+        self._scales.pop(tensor, None)
+        self._observed.pop(tensor, None)
+
+    def __contains__(self, tensor: str) -> bool:
+        return tensor in self._scales
+
+    def __getitem__(self, tensor: str) -> TensorScale:
+        return self._scales[tensor]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scales)
+
+    def __len__(self) -> int:
+        return len(self._scales)
+
+    def items(self) -> list[tuple[str, TensorScale]]:
+        return list(self._scales.items())

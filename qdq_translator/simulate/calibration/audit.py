@@ -1,0 +1,266 @@
+"""The scales that are there, held against data: what each clips, what it leaves unused, and which range would lose less.
+
+A tensor is judged alone: the error is that of rounding and clipping its own values, as its layer makes them while the model's
+own scales are applied. What that costs at the outputs `verify --sensitivity` measures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Collection, Mapping, Optional, Sequence
+
+import numpy as np
+
+from qdq_translator.core.progress import Progress
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import STATED
+from qdq_translator.core.words import counted
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.placement import graph_tensors
+from qdq_translator.simulate.calibration.histogram import BINS, Histogram
+from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
+from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.calibration.weight_audit import AuditedWeight, audit_weights
+from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import finite_or_none, noise_to_db
+
+CLIPPED = 0.01
+UNUSED_BITS = 1.5
+"""A tensor of which more is clipped, or fewer codes are used, does not fit its scale; most tensors so: unlike data."""
+FITS_DB = 1.0
+"""A better range that gains less is no finding."""
+OUTLIER = 4.0
+"""A channel that reaches so many times as far as the median channel."""
+SHOWN_BINS = 128
+
+
+@record(frozen=True)
+class AuditedScale:
+    """scale: of the table; origin: the rule that gave it. lowest, highest: what was seen. clipped: share (0 to 1) of the
+    values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0. noise: energy of
+    the error over energy of the tensor; best_noise: the same with `best`, the scale of the least squared error. histogram: of
+    the magnitudes, SHOWN_BINS counts from 0 to `end`."""
+
+    tensor: str
+    origin: str
+    scale: float
+    lowest: float
+    highest: float
+    clipped: float
+    unused_bits: float
+    noise: float
+    best: float
+    best_noise: float
+    cause: str
+    histogram: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        """Neither much is clipped nor many bits are unused."""
+        return self.clipped <= CLIPPED and self.unused_bits <= UNUSED_BITS
+
+    @property
+    def damage(self) -> float:
+        """Noise that a better range would take away, relative to the tensor's energy."""
+        return self.noise - self.best_noise
+
+    @property
+    def gain_db(self) -> float:
+        return noise_to_db(self.best_noise) - noise_to_db(self.noise) if self.damage > 0 else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = dataclasses.asdict(self)
+        del plain["noise"], plain["best_noise"]
+        plain.update(
+            amax=self.scale * INT8_MAX,
+            best_amax=self.best * INT8_MAX,
+            sqnr_db=finite_or_none(noise_to_db(self.noise)),
+            best_sqnr_db=finite_or_none(noise_to_db(self.best_noise)),
+            gain_db=finite_or_none(self.gain_db),
+        )
+        return plain
+
+
+@record(frozen=True)
+class Audit:
+    """rows: worst first; silent: tensors that held nothing but zeros. unlike: a sentence where the data are not what the
+    scales were made with, else ''. weights: worst first."""
+
+    rows: tuple[AuditedScale, ...]
+    silent: tuple[str, ...]
+    unlike: str
+    weights: tuple[AuditedWeight, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "unlike": self.unlike,
+            "zero": list(self.silent),
+            "tensors": [row.as_dict() for row in self.rows],
+            "weights": [row.as_dict() for row in self.weights],
+        }
+
+
+def audit_scales(scales: Mapping[str, tuple[float, str]], histograms: Mapping[str, Histogram]) -> Audit:
+    """`scales`: tensor -> (scale, rule that gave it). Tensors without histogram are left out."""
+    rows, silent = [], []
+    for tensor, (scale, origin) in scales.items():
+        histogram = histograms.get(tensor)
+        if histogram is None:
+            continue
+        if histogram.amax == 0:
+            silent.append(tensor)
+            continue
+        rows.append(_row(tensor, scale, origin, histogram))
+    rows.sort(key=lambda row: -row.damage)  # a stable sort: graph order among equals
+    return Audit(tuple(rows), tuple(silent), _unlike(rows))
+
+
+def audit_network(
+    network: ImplicitNetwork,
+    samples: Samples,
+    progress: Progress,
+    weights: Collection[tuple[str, int]] = (),
+    where: Evaluation = HERE,
+) -> Audit:
+    """Every scale of the cache that is a range of an activation, and the weights (node, input index) that are rounded.
+
+    Raises UserError as `observe` does."""
+    graph = Graph.from_model(copy_model(network.model))
+    types = TensorTypes(graph)
+    origins = {name: str(origin.get("rule", "")) for name, origin in network.config.get("scale_origins", {}).items()}
+    names = [
+        name
+        for name in graph_tensors(graph)
+        if name in network.scales and name not in network.unary and types.is_float(name)
+    ]
+    stated = {name: network.scales[name] for name in names if not origins or origins.get(name) in STATED}
+    observed = observe(graph, types, stated, names, samples, progress, by_channel=True, where=where)
+    audit = audit_scales({name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms)
+    return dataclasses.replace(audit, weights=tuple(audit_weights(graph, types, weights)))
+
+
+def _row(tensor: str, scale: float, origin: str, histogram: Histogram) -> AuditedScale:
+    amax, total = scale * INT8_MAX, energy(histogram)
+    best = mse(histogram)
+    error, best_error = (float(v) for v in squared_error(histogram, np.array([amax, best])))
+    if error <= best_error:
+        best, best_error = amax, error
+    share = clipped(histogram, amax)
+    unused = max(0.0, math.log2(amax / histogram.amax))
+    row = AuditedScale(
+        tensor,
+        origin,
+        scale,
+        histogram.lowest,
+        histogram.highest,
+        share,
+        unused,
+        error / total,
+        best / INT8_MAX,
+        best_error / total,
+        "",
+        {"end": histogram.width * BINS, "counts": histogram.counts.reshape(SHOWN_BINS, -1).sum(1).tolist()},
+    )
+    return dataclasses.replace(row, cause=_cause(row, histogram))
+
+
+def _cause(row: AuditedScale, histogram: Histogram) -> str:
+    """What is likely wrong, in words; 'fits' where a better range would gain next to nothing."""
+    notes = []
+    if row.gain_db >= FITS_DB:
+        if row.best > row.scale:
+            notes.append(f"range too tight: {_percent(row.clipped)} of the values are clipped")
+        elif row.unused_bits >= 1 or row.best * INT8_MAX >= histogram.amax:
+            notes.append(f"range too wide: {row.unused_bits:.1f} of 8 bits are never used")
+        else:
+            notes.append(
+                f"range made wide by rare values: {_percent(clipped(histogram, row.best * INT8_MAX))} lie beyond a better one"
+            )
+    outlier = _outlier(histogram.channels)
+    if outlier is not None and row.best <= row.scale:
+        notes.append(f"channel {outlier[0]} reaches {outlier[1]:.1f} times as far as the median channel")
+    low, high = sorted((abs(row.lowest), abs(row.highest)))
+    if not notes and row.lowest < 0 < row.highest and low < high / 3:
+        notes.append(f"asymmetric: from {row.lowest:.4g} to {row.highest:.4g} under a symmetric scale")
+    return "; ".join(notes) or "fits"
+
+
+def _outlier(channels: Optional[np.ndarray]) -> Optional[tuple[int, float]]:
+    """The channel that reaches furthest and how many times as far as the median one, where that is much."""
+    if channels is None or channels.size < 4:
+        return None
+    largest, median = int(channels.argmax()), float(np.median(channels))
+    if median == 0 or channels[largest] <= OUTLIER * median:
+        return None
+    return largest, float(channels[largest]) / median
+
+
+def _unlike(rows: Sequence[AuditedScale]) -> str:
+    stated = [row for row in rows if row.origin in STATED or not row.origin]
+    if len(stated) < 2:
+        return ""
+    for count, what in (
+        (sum(row.clipped > CLIPPED for row in stated), f"clip more than {_percent(CLIPPED)} of what these inputs make"),
+        (
+            sum(row.unused_bits > UNUSED_BITS for row in stated),
+            f"leave more than {UNUSED_BITS:g} bits unused on these inputs",
+        ),
+    ):
+        if 2 * count > len(stated):
+            return (
+                f"{count} of {len(stated)} scales of the model {what}: the inputs are unlike those that the scales were made "
+                "with. Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout."
+            )
+    return ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
+
+
+def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
+    """For a terminal: the worst ten scales, or all with `verbose`."""
+    from rich.markup import escape
+
+    rows, weights = found["tensors"], found["weights"]
+    if found["unlike"]:
+        console.print(f"[yellow]{escape(found['unlike'])}[/]")
+    shown = _shown(rows, verbose)
+    if shown:
+        console.print(
+            f"Scales held against these inputs, {'all' if verbose else 'the worst'} {len(shown)} of {len(rows)}:"
+        )
+    elif rows:
+        console.print(f"{counted(len(rows), 'scale')} held against these inputs: no misfit.")
+    for row in shown:
+        best = "" if row["gain_db"] == 0 else f", {_db(row['best_sqnr_db'])} with the best range"
+        console.print(f"  [bold]{escape(row['tensor'])}[/]: SQNR {_db(row['sqnr_db'])} dB{best}")
+        console.print(f"    {escape(row['cause'])}")
+    if shown and not verbose:
+        console.print(
+            "  --recalibrate of translate replaces scales by name, or the worst: --recalibrate worst:3 --calibrate DATA"
+        )
+    shown = _shown(weights, verbose)
+    if shown:
+        console.print(f"Weights by their worst channel, {len(shown)} of {len(weights)}:")
+    elif weights:
+        console.print(f"{counted(len(weights), 'weight')} by channel: every one has enough codes.")
+    for row in shown:
+        console.print(
+            f"  [bold]{escape(row['weight'])}[/] of '{escape(row['node'])}': SQNR {_db(row['worst_sqnr_db'])} dB in "
+            f"channel {row['worst_channel']} of {len(row['channel_amax'])}"
+        )
+        console.print(f"    {escape(row['cause'])}")
+
+
+def _shown(rows: list[dict[str, Any]], verbose: bool) -> list[dict[str, Any]]:
+    return rows if verbose else [row for row in rows if row["cause"] != "fits"][:10]
+
+
+def _db(value: Optional[float]) -> str:
+    return "equal" if value is None else f"{value:.1f}"

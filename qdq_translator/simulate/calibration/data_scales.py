@@ -1,0 +1,373 @@
+"""Rule K1: what no scale of the model and no exact rule covers gets the range that it has on the user's data. Rule K2: scales
+of the model that the user names get it too.
+
+K1 is asked by `inference` behind the exact rules. Not everything that lacks a scale is observed: where the readers of a tensor
+only hand its values on (rule S3), the readers' side is, so that a Relu's input is not calibrated for values that the Relu
+cuts. The inside of a decomposed LayerNormalization is left alone.
+
+On a DLA, tensors that must share one range are calibrated together, to the range with the least squared error over all
+their values. A scale of the model's own in such a set stays (rule S1); the others then take it where that costs them less
+than TRAINED_COST_DB each, and keep their own range otherwise (rule U1 reports that).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Callable, Iterable, Optional, Sequence
+
+import numpy as np
+import onnx
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.parsing import did_you_mean
+from qdq_translator.core.progress import Progress
+from qdq_translator.core.words import counted
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.planning.placement import graph_tensors
+from qdq_translator.scales.inference import clip, pass_through
+from qdq_translator.scales.inference.context import Context
+from qdq_translator.scales.inference.normalization import inside_normalizations
+from qdq_translator.scales.inference.unify import differing_ranges
+from qdq_translator.scales.table import Origin
+from qdq_translator.simulate.calibration.audit import Audit, audit_scales
+from qdq_translator.simulate.calibration.histogram import Histogram
+from qdq_translator.simulate.calibration.methods import (
+    METHODS,
+    PERCENTILE,
+    clipped,
+    is_isolated,
+    least_error,
+    percentile,
+    squared_error,
+)
+from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.finite import left_out
+from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
+from qdq_translator.simulate.places import place
+from qdq_translator.targets.settings import Calibration
+
+RULE, RECALIBRATED = "K1", "K2"
+ZERO_SCALE = 2.0**-14
+"""Of a tensor that is 0 throughout: the smallest normal float16, so that it stays a number wherever it is stored."""
+FEW_SAMPLES = 8
+TRAINED_COST_DB = 6.0
+
+
+def load_data(graph: Graph, wanted: Calibration, shapes: dict[str, list[int]]) -> Samples:
+    """The samples that `wanted` names. Raises UserError for data that the network does not take."""
+    inputs = onnx.ModelProto()
+    inputs.graph.input.extend(graph.inputs.values())
+    specs = input_specs(inputs, shapes)
+    images = ImageOptions(wanted.mean, wanted.std, wanted.layout)
+    return load_samples(place(wanted.data), specs, wanted.samples, images)
+
+
+class DataScales:
+    """What `infer_scales` asks for scales from data: the first call observes and gives them, the second one fits the sets
+    of a DLA together once the exact rules have handed them on."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        wanted: Calibration,
+        diagnostics: Diagnostics,
+        progress: Progress,
+        where: Evaluation = HERE,
+    ) -> None:
+        self._wanted = wanted
+        self._samples, self._diagnostics, self._progress, self._where = samples, diagnostics, progress, where
+        self._histograms: dict[str, Histogram] = {}
+        self._used = 0
+        self._calls = 0
+        for note in samples.notes:
+            diagnostics.info(RULE, f"{samples.source}: {note}.")
+
+    def recalibrate(self, context: Context) -> None:
+        """Rule K2, before anything is inferred. Raises UserError for a tensor without scale of its own, and as `observe` does."""
+        wanted = self._wanted.recalibrate
+        if not wanted:
+            return
+        named = () if isinstance(wanted, int) else wanted
+        stated = {name: scale for name, scale in context.scales.items() if scale.explicit}
+        unknown = [name for name in named if name not in stated]
+        if unknown:
+            raise UserError(
+                f"--recalibrate: tensor '{unknown[0]}' has no scale in the model.",
+                did_you_mean(unknown[0], stated) or "Tensors without one get it from --calibrate alone.",
+            )
+        names = [name for name in graph_tensors(context.graph) if name in stated and (not named or name in named)]
+        if isinstance(wanted, int):
+            rows = self._audit(names, context).rows[:wanted]
+            chosen = {row.tensor for row in rows if row.damage > 0}
+            names = [name for name in names if name in chosen]
+        # without the scales that go: what a bad one cuts off must not make the next one's range
+        rows = self._audit(names, context, without=names).rows if names else ()
+        for row in rows:
+            found = self._scale(row.tensor, context)
+            assert found is not None  # what is audited was observed
+            was = stated[row.tensor]
+            note = f"{_note(found[1])}; was {was.value:.6g} (rule {was.origin.rule})"
+            context.scales.replace(row.tensor, found[0], Origin(RECALIBRATED, was.origin.node, "", note))
+        self._diagnostics.warning(
+            RECALIBRATED,
+            f"{len(rows)} scale{'s' if len(rows) != 1 else ''} of the model gave way to the data's, as --recalibrate asked"
+            + (f"; '{rows[0].tensor}' fitted worst ({rows[0].cause})." if rows else "; none fits worse than it could."),
+            tensor=rows[0].tensor if rows else "",
+            data={"tensors": [{**row.as_dict(), "scale_now": context.scales[row.tensor].value} for row in rows]},
+        )
+
+    def __call__(self, context: Context) -> bool:
+        """Raises UserError where ONNX Runtime cannot run the network, and for data that are not finite."""
+        self._calls += 1
+        if self._calls == 1:
+            return self._give(context)
+        if self._calls == 2 and context.for_dla and context.policy.unify != "off":
+            self._share(context)
+        return False
+
+    def _give(self, context: Context) -> bool:
+        wanted: list[str] = []
+        trial = dataclasses.replace(context, scales=context.scales.fork())
+
+        def note(tensor: str) -> bool:
+            wanted.append(tensor)
+            return trial.scales.infer(tensor, 1.0, Origin(RULE))
+
+        _cover(trial, note)
+        outputs = [
+            name
+            for name in (*context.graph.outputs, *sorted(name for name, why in context.withheld.items() if not why))
+            if self._wanted.outputs and name not in context.scales and context.types.is_float(name)
+        ]
+        tensors = [name for name in graph_tensors(context.graph) if name in {*wanted, *outputs}]
+        if not tensors:
+            self._diagnostics.info(RULE, "Every tensor has a scale without data; --calibrate has nothing to add.")
+            return False
+        stated = {name: context.scales[name] for name in context.graph.inputs if name in context.scales}
+        observed = self._observe([*tensors, *stated], context)
+        self._report_inputs({name: (scale.value, scale.origin.rule) for name, scale in stated.items()}, observed)
+        self._report_isolated(context.graph.inputs, observed)
+        rows: list[dict[str, Any]] = []
+
+        def give(tensor: str) -> bool:
+            found = self._scale(tensor, context)
+            if found is None:
+                return False
+            value, row = found
+            rows.append(row)
+            return context.scales.infer(tensor, value, self._origin(tensor, context, _note(row)))
+
+        for name in outputs:
+            give(name)
+        _cover(context, give)
+        self._report(rows, context)
+        return True
+
+    def _audit(self, tensors: Sequence[str], context: Context, without: Sequence[str] = ()) -> Audit:
+        observed = self._observe(tensors, context, without)
+        return audit_scales({name: (context.scales[name].value, RULE) for name in tensors}, observed)
+
+    def _observe(self, tensors: Sequence[str], context: Context, without: Sequence[str] = ()) -> dict[str, Histogram]:
+        """Runs the network with the scales that it has by the model's or the user's word, but for those of `without`."""
+        applied = {
+            name: scale.value
+            for name, scale in context.scales.items()
+            if (scale.explicit or scale.origin.rule == RECALIBRATED) and name not in without
+        }
+        observed = observe(
+            context.graph,
+            context.types,
+            applied,
+            tensors,
+            self._samples,
+            self._progress,
+            self._wanted.ignore_nonfinite,
+            by_channel=bool(self._wanted.recalibrate),
+            where=self._where,
+        )
+        self._used = len(self._samples) - observed.left_out
+        self._histograms.update(observed.histograms)
+        return observed.histograms
+
+    def _scale(self, tensor: str, context: Context) -> Optional[tuple[float, dict[str, Any]]]:
+        """None where the data say nothing of the tensor."""
+        histogram = self._histograms.get(tensor)
+        if histogram is None or not histogram.total:
+            return None
+        method = self._method_of(tensor, context)
+        amax = METHODS[method](histogram) if histogram.amax else 0.0
+        row = {
+            "tensor": tensor,
+            "method": method,
+            "samples": self._used,
+            "amax_seen": histogram.amax,
+            "amax": amax,
+            "clipped": clipped(histogram, amax),
+            "non_finite": histogram.non_finite,
+        }
+        return (amax / INT8_MAX if histogram.amax else ZERO_SCALE), row
+
+    def _method_of(self, tensor: str, context: Context) -> str:
+        producer = context.graph.producer.get(tensor)
+        general = self._wanted.method
+        return general if producer is None else self._wanted.own.get(producer.op_type, general)
+
+    def _origin(self, tensor: str, context: Context, note: str) -> Origin:
+        producer = context.graph.producer.get(tensor)
+        return Origin(RULE, producer.name if producer is not None else "", "", note)
+
+    # ---------------------------------------------------------------- sets of a DLA
+
+    def _share(self, context: Context) -> None:
+        rows: list[dict[str, Any]] = []
+        for members, applied in differing_ranges(context):
+            own = [name for name in applied if name in self._histograms and not context.scales[name].explicit]
+            own = [name for name in own if self._histograms[name].amax > 0]
+            followers = [name for name in members if not context.scales[name].explicit]
+            stated = {context.scales[name].value for name in members if context.scales[name].explicit}
+            if not own:
+                continue
+            best = max(stated) * INT8_MAX if stated else least_error([self._histograms[name] for name in own])
+            costs = {name: self._cost(name, context.scales[name].amax, best) for name in own}
+            worst = max(costs, key=lambda name: costs[name])
+            taken = not stated or costs[worst] < TRAINED_COST_DB
+            rows.append(
+                {
+                    "tensors": members,
+                    "amax": best,
+                    "trained": bool(stated),
+                    "taken": taken,
+                    "worst": worst,
+                    "cost_db": costs,
+                }
+            )
+            if not taken:
+                continue
+            for name in followers:
+                old = context.scales[name]
+                note = (
+                    f"shares its range on the DLA; {old.origin.note}"
+                    if old.origin.note
+                    else "shares its range on the DLA"
+                )
+                context.scales.replace(name, best / INT8_MAX, dataclasses.replace(old.origin, note=note))
+        if not rows:
+            return
+        taken_rows = [row for row in rows if row["taken"]]
+        if taken_rows:
+            worst_row = max(taken_rows, key=lambda row: row["cost_db"][row["worst"]])
+            one = len(taken_rows) == 1
+            self._diagnostics.info(
+                RULE,
+                f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that the DLA requires on one range "
+                f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses most by it: "
+                f"{worst_row['cost_db'][worst_row['worst']]:.1f} dB.",
+                tensor=worst_row["worst"],
+                data={"sets": rows},
+            )
+
+    def _cost(self, tensor: str, own: float, shared: float) -> float:
+        """dB of SQNR that the tensor loses on the shared range."""
+        histogram = self._histograms[tensor]
+        before, after = squared_error(histogram, np.array([own, shared]))
+        return 10 * math.log10(max(after, 1e-300) / max(before, 1e-300))
+
+    # ---------------------------------------------------------------- words
+
+    def _report_inputs(self, scales: dict[str, tuple[float, str]], histograms: dict[str, Histogram]) -> None:
+        """Says where the inputs are unlike those that the model's own scales were made with."""
+        for row in audit_scales(scales, histograms).rows:
+            if row.fits:
+                continue
+            self._diagnostics.warning(
+                RULE,
+                f"The data for input '{row.tensor}' lie between {row.lowest:.4g} and {row.highest:.4g}; its own scale covers "
+                f"+-{row.scale * INT8_MAX:.4g}: they are unlike those that the scales of the model were made with.",
+                tensor=row.tensor,
+                hint="Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout.",
+            )
+
+    def _report_isolated(self, inputs: Iterable[str], histograms: dict[str, Histogram]) -> None:
+        """Names the inputs whose data hold a few values far from all others: they decide ranges throughout the network."""
+        for name in inputs:
+            histogram = histograms.get(name)
+            if histogram is not None and is_isolated(histogram):
+                self._diagnostics.warning(
+                    RULE,
+                    f"The data for input '{name}' reach {histogram.amax:.4g}, but {PERCENTILE:g}% of the values stay below "
+                    f"{percentile(histogram):.4g}: a few values decide ranges throughout the network.",
+                    tensor=name,
+                    hint="Look for hot pixels or broken samples; if the data cannot be mended, use --calibrate_method percentile.",
+                )
+
+    def _report(self, rows: list[dict[str, Any]], context: Context) -> None:
+        diagnostics, samples = self._diagnostics, self._used
+        if samples < len(self._samples):
+            diagnostics.warning(
+                RULE,
+                f"{self._samples.source}: {left_out(len(self._samples) - samples, len(self._samples))}.",
+                hint="Correct the data.",
+            )
+        if samples < FEW_SAMPLES:
+            diagnostics.warning(
+                RULE,
+                f"Scales were calibrated on {samples} sample{'s' if samples > 1 else ''}: ranges that other inputs reach may be clipped.",
+                hint="Calibrate on 100 samples or more of the data that the network will see.",
+            )
+        for row in rows:
+            tensor = row["tensor"]
+            if not row["amax_seen"]:
+                diagnostics.info(
+                    RULE,
+                    f"Tensor '{tensor}' is 0 throughout the data; it got the scale {ZERO_SCALE:.3g}.",
+                    tensor=tensor,
+                    hint="If it is not 0 on other inputs, calibrate on data that show it.",
+                )
+            if row["non_finite"]:
+                diagnostics.warning(
+                    RULE,
+                    f"Tensor '{tensor}' held {row['non_finite']} values that are not finite; its scale leaves them out.",
+                    tensor=tensor,
+                    hint="Look at the data and at the layers before it: 'verify --per_layer' on the same inputs.",
+                )
+        silent = [row_name for row_name, histogram in self._histograms.items() if not histogram.total]
+        if silent:
+            diagnostics.warning(
+                RULE,
+                f"{counted(len(silent), 'tensor')} held no finite value on the data and got no scale, '{silent[0]}' for one.",
+                tensor=silent[0],
+                hint="Look at the data and at the layers before it.",
+                data={"tensors": silent},
+            )
+        method = ",".join((self._wanted.method, *(f"{op}:{own}" for op, own in self._wanted.own.items())))
+        diagnostics.info(
+            RULE,
+            f"{len(rows)} tensor{'s' if len(rows) != 1 else ''} got a scale from {samples} samples of data ({method}).",
+            data={"tensors": rows, "source": self._samples.source},
+        )
+
+
+def _note(row: dict[str, Any]) -> str:
+    return f"{row['method']} of {row['samples']} samples, largest {row['amax_seen']:.4g}, {100 * row['clipped']:.3g}% clipped"
+
+
+def _cover(context: Context, give: Callable[[str], bool]) -> None:
+    """`give` is asked for every tensor that lacks a scale, from the outputs to the inputs, unless its readers hand theirs
+    back (rule S3) or it is inside a normalization."""
+    left_alone = inside_normalizations(context)
+    for tensor in reversed(graph_tensors(context.graph)):
+        if context.lacks(tensor) and tensor not in left_alone and not _handed_back(tensor, context):
+            give(tensor)
+
+
+def _handed_back(tensor: str, context: Context) -> bool:
+    """True where an exact rule of a reader gave the tensor its scale."""
+    for reader in context.graph.consumers(tensor):
+        for rule in (clip, pass_through):
+            if reader.is_op(*rule.OPS) and reader.inputs[0] == tensor and rule.backward(reader, context):
+                return True
+    return False

@@ -1,0 +1,133 @@
+"""Runs a network on data in ONNX Runtime and counts what its tensors hold.
+
+What runs is the translated network with the model's own scales applied: the explicit model in the form in which the engine
+gets it, so that a tensor behind a folded BatchNormalization, or one that a rewrite made, is there to be observed. A tensor
+that is rounded is observed as its layer makes it, before it is rounded.
+
+Several samples run at a time, each on one thread. Counts are integers and add up to the same in any order. Memory holds the
+fetched tensors of one run for each thread (in groups of at most GROUP_BYTES), and a few histograms of 32 KiB for each tensor
+and thread, however many samples there are.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Iterator, Mapping, Sequence, Tuple
+
+import numpy as np
+import onnx
+
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.progress import Progress
+from qdq_translator.core.records import record
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.simulate.calibration.histogram import Histogram
+from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.finite import is_finite, refuse
+from qdq_translator.simulate.implicit import hold
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.run import Session
+
+GROUP_BYTES = 512 * 2**20
+
+
+_Counted = Tuple[Dict[str, Histogram], int]
+
+
+@record(frozen=True)
+class Observed:
+    """histograms: tensor -> what it held. left_out: samples whose inputs are not finite."""
+
+    histograms: dict[str, Histogram]
+    left_out: int
+
+
+def observe(
+    graph: Graph,
+    types: TensorTypes,
+    scales: Mapping[str, float],
+    tensors: Sequence[str],
+    samples: Samples,
+    progress: Progress,
+    ignore_nonfinite: bool = False,
+    by_channel: bool = False,
+    where: Evaluation = HERE,
+) -> Observed:
+    """What `tensors` (float activations of the graph, which is not changed) hold.
+
+    scales: what is applied while the network runs. Raises UserError where ONNX Runtime cannot run the network, and for
+    inputs that are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
+    """
+    copy = Graph.from_model(graph.to_model())
+    made = hold(copy, types, scales)
+    model = copy.to_model()
+    groups = list(_groups(tensors, types, samples.batch))
+    found: dict[str, Histogram] = {}
+    left_out = 0
+    for number, group in enumerate(groups):
+        names = {made.get(name, name): name for name in group}
+
+        def report(done: int, before: int = number * samples.runs) -> None:
+            progress("observing data", before + done, len(groups) * samples.runs)
+
+        work = _Counting(model, list(names), samples, ignore_nonfinite, by_channel, where.provider)
+        try:
+            histograms, left_out = where.engine.run(work, shards(samples.runs), report)
+        except _NotFinite:
+            refuse(samples, where)
+        found.update({names[name]: histogram for name, histogram in histograms.items()})
+    samples.check_unchanged()
+    return Observed(found, left_out * samples.batch)
+
+
+def _groups(tensors: Sequence[str], types: TensorTypes, batch: int) -> Iterator[list[str]]:
+    group: list[str] = []
+    used = 0
+    for name in tensors:
+        dims = types.shape(name) or ()
+        size = 4 * int(np.prod([d if isinstance(d, int) else batch for d in dims], dtype=np.int64))
+        if group and used + size > GROUP_BYTES:
+            yield group
+            group, used = [], 0
+        group.append(name)
+        used += size
+    if group:
+        yield group
+
+
+@record
+class _Counting(Work):
+    """Tensor -> histogram, and how many runs were left out."""
+
+    model: onnx.ModelProto
+    tensors: list[str]
+    samples: Samples
+    ignore_nonfinite: bool
+    by_channel: bool
+    provider: str
+
+    def open(self) -> Callable[[int], _Counted]:
+        session = Session(self.model, "translated", self.tensors, one_thread=True, provider=self.provider)
+
+        def count(run: int) -> _Counted:
+            found = {name: Histogram(self.by_channel) for name in session.outputs}
+            feed = self.samples.feed(run)
+            spoilt = not all(is_finite(values) for values in feed.values())
+            if not spoilt:
+                for name, values in session.run(feed).items():
+                    found[name].add(values)
+            elif not self.ignore_nonfinite:
+                raise _NotFinite("An input is not finite.")
+            return found, int(spoilt)
+
+        return count
+
+    def merge(self, total: _Counted, part: _Counted) -> _Counted:
+        for name, histogram in total[0].items():
+            histogram.merge(part[0][name])
+        return total[0], total[1] + part[1]
+
+
+class _NotFinite(UserError):
+    """An input holds NaN or infinities."""

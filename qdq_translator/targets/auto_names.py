@@ -1,0 +1,128 @@
+"""Rule S10: scales of tensors that only TensorRT's own network has (fact 4.12), under the names that the parser of
+the target's TensorRT gives them (`parser_network`).
+
+| tensor | scale |
+| --- | --- |
+| constant operand (weight of a Gemm, operands of Add, Mul, LayerNormalization, ...) | max|c| / 127 |
+| operand broadcast to the rank of the other | that of the operand |
+| Gemm before its bias | (amax of the output + max|bias|) / 127 |
+| Softmax before its Shuffle | that of its output, else 1 / 127 |
+
+Where a name cannot be predicted with certainty none is written, and the layer is reported: an entry that lands on
+another tensor would be worse than none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats.calibration_cache import is_usable
+from qdq_translator.core.records import record
+from qdq_translator.core.words import others
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
+from qdq_translator.scales.table import ScaleTable
+from qdq_translator.targets.parser_network import OwnTensor, Version, own_tensors
+from qdq_translator.targets.precision import INT8, LayerPlan
+
+
+@record(frozen=True)
+class Automatic:
+    """scales: tensor of TensorRT's network -> scale, in network order. without: node -> what of it has no name that can
+    be predicted."""
+
+    scales: dict[str, float] = dataclasses.field(default_factory=dict)
+    without: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, version: Version) -> Automatic:
+    """`version`: one that `parser_network.supports`."""
+    found = Automatic()
+    known = {*graph.inputs, *graph.producer}
+    amax: dict[str, Optional[float]] = {}
+    for tensor in own_tensors(graph, types, version):
+        if tensor.source in graph.initializers and tensor.source not in amax:
+            amax[tensor.source] = _constant_scale(graph, tensor.source)
+        scale = _scale(tensor, graph, scales, amax)
+        if tensor.name is None or tensor.name in known or (scale is None and tensor.kind == "inside"):
+            found.without.setdefault(tensor.node.name, _words(tensor))
+        elif scale == 0:  # a constant of zeros: its codes are 0 whatever the scale
+            found.scales.setdefault(tensor.name, float(np.float32(1 / INT8_MAX)))
+        elif scale is not None and is_usable(scale):
+            found.scales.setdefault(tensor.name, float(np.float32(scale)))
+    return found
+
+
+def _scale(
+    tensor: OwnTensor, graph: Graph, scales: ScaleTable, constants: dict[str, Optional[float]]
+) -> Optional[float]:
+    node = tensor.node
+    if tensor.source in graph.initializers:
+        return constants[tensor.source]
+    if tensor.source:
+        return scales.value(tensor.source)
+    output = scales.value(node.outputs[0])
+    if node.is_op("Softmax"):
+        return output or 1 / INT8_MAX
+    if node.is_op("Gemm"):
+        bias = _operand_scale(node, 2, graph, scales)
+        return None if output is None or bias is None else output + bias
+    return None
+
+
+def _operand_scale(node: Node, index: int, graph: Graph, scales: ScaleTable) -> Optional[float]:
+    name = node.input(index)
+    return _constant_scale(graph, name) if name in graph.initializers else scales.value(name)
+
+
+def _constant_scale(graph: Graph, name: str) -> Optional[float]:
+    """max|c| / 127 of a float initializer; None where it is empty."""
+    values = graph.array(name)
+    if graph.initializers[name].data_type not in FLOAT_TYPES or values is None or values.size == 0:
+        return None
+    return float(max(values.max(), -values.min())) / INT8_MAX
+
+
+def _words(tensor: OwnTensor) -> str:
+    if tensor.kind == "constant":
+        return f"the constant '{tensor.source}'"
+    if tensor.kind == "broadcast":
+        return f"the broadcast of '{tensor.source}'"
+    return "a tensor inside it"
+
+
+def report_without(
+    plan: list[LayerPlan], automatic: Automatic, version: Version, diagnostics: Diagnostics
+) -> list[LayerPlan]:
+    """The plan, with a word in the reason of every INT8 layer that lacks the scale of a tensor of TensorRT's own."""
+    if not automatic.without:
+        return plan
+    text = ".".join(map(str, version[:2]))
+    told: dict[str, str] = {}
+    result = []
+    for layer in plan:
+        what = automatic.without.get(layer.name) if layer.precision == INT8 else None
+        if what is not None:
+            told[layer.name] = what
+            reason = (
+                f"every input and output of the model has a scale, but {what} has none in TensorRT {text}: its name there "
+                "cannot be predicted (rule S10), so the layer may run in FP16"
+            )
+            layer = dataclasses.replace(layer, reason=reason)
+        result.append(layer)
+    if told:
+        first, what = next(iter(told.items()))
+        diagnostics.warning(
+            "S10",
+            f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer '{first}'{others(told, ' and of {} more')}. "
+            "They get no scale, so such layers may run in FP16 although the plan says INT8.",
+            node=first,
+            hint="Look at the missing scales in the builder's log; static shapes make more names predictable.",
+            data={"layers": told},
+        )
+    return result

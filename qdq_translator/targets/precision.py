@@ -1,0 +1,241 @@
+"""The precision plan (docs/rules.md): for every layer INT8, or the higher precision it needs and why.
+
+`make_plan` says what holds; `qdq_translator.planning.root_causes` finds out why, and its `explain` writes that into the plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional
+
+from qdq_translator.core.records import record
+from qdq_translator.core.words import others
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import CLAMPS, RESIZES, VIEWS
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.scales.table import ScaleTable
+from qdq_translator.targets.macs import layer_macs, layer_weights
+
+INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
+
+
+@record(frozen=True)
+class LayerPlan:
+    """One node of the stripped model: what the plan, the report, every drawing of it and `check-engine` have of a layer.
+
+    precision: 'int8'; 'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers).
+    inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
+    by_design: higher precision that is by design (producers of graph outputs, fact 5.6).
+    cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown;
+    macs_share, weights_share: of the whole network, None where unknown. device: where a DLA as target runs it (a verdict of
+    `targets.dla`), '' for a GPU. cost: the estimate, an object of `LayerCost`; empty where there is none.
+    """
+
+    name: str
+    op: str
+    precision: str
+    reason: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    listed: bool = False
+    by_design: bool = False
+    macs: Optional[int] = 0
+    weights: int = 0
+    cause: str = ""
+    cure: str = ""
+    macs_share: Optional[float] = None
+    weights_share: Optional[float] = None
+    device: str = ""
+    cost: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> LayerPlan:
+        """What `as_dict` made, of this version or an earlier one."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        given = {key: tuple(v) if isinstance(v, list) else v for key, v in row.items() if key in known}
+        absent: dict[str, Any] = {"op": "", "precision": NO_PRECISION, "reason": "", "inputs": (), "outputs": ()}
+        read = {"weights": row.get("weights") or 0, "device": row.get("dla") or "", "cost": row.get("cost") or {}}
+        return cls(**{**absent, **given, **read})
+
+    @property
+    def milliseconds(self) -> Optional[float]:
+        """Estimated; None on the GPU, where it is part of another layer, and where it is unknown."""
+        return None if self.cost.get("fused_into") else self.cost.get("milliseconds")
+
+    @property
+    def avoidable(self) -> bool:
+        """Runs in higher precision and should not."""
+        return self.precision == FP16 and not self.by_design
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "op": self.op,
+            "precision": self.precision,
+            "reason": self.reason,
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "missing": list(self.missing),
+            "listed": self.listed,
+            "by_design": self.by_design,
+            "macs": self.macs,
+            "weights": self.weights,
+            "cause": self.cause,
+            "cure": self.cure,
+            "macs_share": self.macs_share,
+            "weights_share": self.weights_share,
+            "dla": self.device or None,
+            "cost": dict(self.cost) or None,
+        }
+
+
+_SHAPE_OPS = frozenset(("Shape", "Size", "ConstantOfShape", "NonZero", "Range"))
+_TAIL_OPS = frozenset(
+    (
+        *(*VIEWS, *RESIZES, *CLAMPS, "Transpose", "Identity", "Cast", "Concat", "Slice", "Split"),
+        *("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid"),
+    )
+)
+"""Between the last layer that multiplies and a graph output these do not count as a layer of their own (fact 5.6)."""
+
+
+def float_activations(names: list[str], graph: Graph, types: TensorTypes) -> tuple[str, ...]:
+    """Float tensors among `names` that are no constants, each once."""
+    return tuple(dict.fromkeys(n for n in names if n and not graph.is_constant(n) and types.is_float(n)))
+
+
+def float_ends(node: Node, graph: Graph, types: TensorTypes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Float activations that a layer reads and makes; both empty where it has no precision (shape arithmetic, integers,
+    constants only)."""
+    inputs = float_activations(node.reads(), graph, types)
+    outputs = float_activations(node.outputs, graph, types)
+    return (inputs, outputs) if _has_precision(node, inputs, outputs) else ((), ())
+
+
+def _has_precision(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
+    return bool(inputs and outputs and node.op_type not in _SHAPE_OPS)
+
+
+class _Activations:
+    """The float activations of a whole graph: whether a tensor is one is asked for every end of every layer."""
+
+    def __init__(self, graph: Graph, types: TensorTypes, scales: ScaleTable) -> None:
+        made = [n for node in graph.nodes if node.op_type != "Constant" or node.domain for n in node.outputs if n]
+        self.all = set(filter(types.is_float, (*graph.inputs, *made)))
+        self.lacking = self.all.difference(scales)
+
+    def among(self, names: list[str]) -> tuple[str, ...]:
+        """As `float_activations`."""
+        known = self.all
+        found = [name for name in names if name in known]
+        return tuple(found) if len(found) < 2 else tuple(dict.fromkeys(found))
+
+
+def make_plan(
+    graph: Graph,
+    types: TensorTypes,
+    scales: ScaleTable,
+    kept: frozenset[str] = frozenset(),
+    floats: Optional[Mapping[str, str]] = None,
+) -> list[LayerPlan]:
+    """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
+    user did not keep the layer in FP16 (`kept`). floats: tensors that are not meant to have a scale, and why."""
+    activations = _Activations(graph, types, scales)
+    tails = _tails(graph, activations)
+    rows = [_plan_layer(node, graph, types, activations, tails, floats or {}) for node in graph.nodes]
+    if not kept:
+        return rows
+    return [_keep(row) if row.name in kept and row.precision != NO_PRECISION else row for row in rows]
+
+
+def _keep(row: LayerPlan) -> LayerPlan:
+    return dataclasses.replace(row, precision=FP16, reason="kept in FP16 (--keep_fp16)", listed=True, by_design=True)
+
+
+def _tails(graph: Graph, activations: _Activations) -> dict[str, str]:
+    """Tensors without scale that lead to graph outputs and nowhere else -> the first such output.
+
+    Only through data movement, a bias and final activations: TensorRT gives the last multiplying layer in front of them a
+    float output whatever the scales say (fact 5.6), and a graph output gets no scale by inference (rule S2).
+    """
+    tails: dict[str, str] = {}
+    for node in graph.nodes_reversed:
+        for name in node.outputs:
+            if name not in activations.lacking:
+                continue
+            ends = [name] if name in graph.outputs else []
+            for reader in graph.consumers(name):
+                is_bias = reader.is_op("Add") and any(map(graph.is_constant, reader.inputs))
+                if not is_bias and not reader.is_op(*_TAIL_OPS):
+                    break
+                following = [tails.get(n, "") for n in activations.among(reader.outputs)]
+                if not all(following):
+                    break
+                ends += following
+            else:
+                if ends:
+                    tails[name] = ends[0]
+    return tails
+
+
+def _plan_layer(
+    node: Node,
+    graph: Graph,
+    types: TensorTypes,
+    activations: _Activations,
+    tails: Mapping[str, str],
+    floats: Mapping[str, str],
+) -> LayerPlan:
+    inputs, outputs = activations.among(node.reads() if node.captured else node.inputs), activations.among(node.outputs)
+    macs, weights = layer_macs(node, types), layer_weights(node, graph)
+    if not _has_precision(node, inputs, outputs):
+        reason = "works on shapes, integers or booleans, or on constants only"
+        return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, inputs, outputs, macs=macs, weights=weights)
+    lacking = activations.lacking
+    if lacking.isdisjoint(inputs) and lacking.isdisjoint(outputs):
+        reason = "every input and output has a scale"
+        return LayerPlan(node.name, node.op_type, INT8, reason, inputs, outputs, macs=macs, weights=weights)
+    missing_in = tuple(n for n in inputs if n in lacking)
+    missing = missing_in + tuple(n for n in outputs if n in lacking)
+    by_design = all(n in tails or n in floats for n in missing)
+    wide = next((n for n in missing if n in floats), "") if by_design else ""
+    if wide:
+        reason = f"'{wide}' stays in floating point: {floats[wide]}"
+    elif by_design:
+        end = tails[missing[-1]]
+        verb = "makes" if missing[-1] == end else "only leads to"
+        reason = f"{verb} the graph output '{end}', which has no scale of its own and stays float (rule S2)"
+    else:
+        what = "input" if missing_in else "output"
+        reason = f"{what} '{missing[0]}' has no scale{others(missing, ' ({} more without)')}"
+    return LayerPlan(
+        node.name,
+        node.op_type,
+        FP16,
+        reason,
+        inputs,
+        outputs,
+        missing,
+        listed=bool(missing_in),
+        by_design=by_design,
+        macs=macs,
+        weights=weights,
+    )
+
+
+def stay_higher(plan: list[LayerPlan], reasons: Mapping[str, str], cure: str) -> list[LayerPlan]:
+    """The plan with the INT8 layers that `reasons` names (and says why) in FP16, and in the lists of layers that are."""
+    if not reasons:
+        return plan
+    return [
+        dataclasses.replace(layer, precision=FP16, listed=True, reason=reasons[layer.name], cure=cure)
+        if layer.precision == INT8 and layer.name in reasons
+        else layer
+        for layer in plan
+    ]
+
+
+def fp16_nodes(plan: list[LayerPlan]) -> list[str]:
+    """Layers that consume a tensor without scale, in graph order, once each."""
+    return [layer.name for layer in plan if layer.listed]

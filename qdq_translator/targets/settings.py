@@ -1,0 +1,239 @@
+"""What a translation was asked for, resolved once: below this nothing parses an option or asks what is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Mapping, Optional, Union
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.options import PRESETS, TranslateOptions, parse_methods
+from qdq_translator.core.parsing import did_you_mean
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import RULES
+from qdq_translator.scales.inference.policy import Policy
+from qdq_translator.targets.cost.model import NO_FIGURE, CostModel, choose_model
+from qdq_translator.targets.platforms import (
+    DEFAULT_CACHE_VERSION,
+    Hardware,
+    Platform,
+    cache_version,
+    find_platform,
+    installed_tensorrt,
+    tensorrt_major,
+)
+
+_UNARY_SINCE = (8, 6, 0)
+"""TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) (fact 6.8, 7)."""
+
+
+EVERYWHERE = "*"
+
+
+@record(frozen=True)
+class QuantizerPolicy:
+    """What becomes of quantizers that implicit INT8 does not have, and of weights. weights: 'baked' or 'float' (rule W2).
+    weights_by_max: their scales are meant to be max|w|/127 (rule W3). float_model: the model may hold no quantizer."""
+
+    asymmetric: str
+    per_channel: str
+    missing_zero_point: str
+    on_conflict: str
+    weights: str
+    weights_by_max: bool
+    float_model: bool
+
+
+@record(frozen=True)
+class Calibration:
+    """Scales from data (rules K1, K2). data: a file or a folder. samples: at most so many. mean, std, layout: of images.
+    method, own: in general, and for what some operators make. recalibrate: tensors, or how many of the worst."""
+
+    data: str
+    samples: Optional[int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    layout: str
+    method: str
+    own: Mapping[str, str]
+    outputs: bool
+    ignore_nonfinite: bool
+    recalibrate: Union[int, tuple[str, ...]]
+
+
+@record(frozen=True)
+class Settings:
+    """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
+    stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
+    if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. refuted: rule
+    that rewrites -> nodes (or EVERYWHERE) to which that found that it may not be applied."""
+
+    hardware: Hardware
+    input_shapes: dict[str, list[int]]
+    cost: tuple[Optional[CostModel], str]
+    policy: Policy
+    quantizers: QuantizerPolicy
+    calibration: Optional[Calibration]
+    keep_fp16: tuple[str, ...]
+    rewrites: str
+    image_outputs: bool
+    graph_optimizer: str
+    rename_node_outputs: bool
+    assume_scales: bool
+    prove: bool
+    refuted: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+
+
+def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: bool = False) -> Settings:
+    """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
+    _check_preset(options)
+    if options.dla_output != "same" and not options.dla_rewrites:
+        raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    if options.prove and not options.dla_rewrites:
+        raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    calibration = _calibration(options)
+    hardware = resolve_hardware(options, diagnostics)
+    if hardware.generation and hardware.platform is not None:
+        _warn_of_platform(options, hardware.platform, diagnostics)
+    return Settings(
+        hardware,
+        options.sizes,
+        _cost_model(options, hardware),
+        scale_policy(options),
+        QuantizerPolicy(
+            options.asymmetric,
+            options.per_channel_activations,
+            options.missing_zero_point,
+            options.on_conflict,
+            options.weights,
+            options.calibration_type == "max",
+            calibration is not None or assume_scales,
+        ),
+        calibration,
+        tuple(options.keep_fp16),
+        _rewrites(options.dla_rewrites),
+        options.dla_output == "4d",
+        options.graph_optimizer,
+        options.rename_node_outputs,
+        assume_scales,
+        options.prove,
+    )
+
+
+def with_other_rules(settings: Settings, options: TranslateOptions) -> Settings:
+    """The same with the scale rules and the rewrites that `options` ask for."""
+    return dataclasses.replace(settings, policy=scale_policy(options), rewrites=_rewrites(options.dla_rewrites))
+
+
+def scale_policy(options: TranslateOptions) -> Policy:
+    """Which scale rules hold."""
+    switches = dict.fromkeys(name for row in RULES.values() for name in row.options)
+    return Policy(
+        frozenset(name for name in switches if getattr(options, name)),
+        tuple(options.addtl_ops_to_infer_adjacent_scales),
+        options.inference,
+        options.target != "gpu",
+        options.unify_scales,
+        options.max_bits_lost,
+        options.calibrate is not None,
+    )
+
+
+def _calibration(options: TranslateOptions) -> Optional[Calibration]:
+    method, own = parse_methods(options.calibrate_method)
+    named = options.recalibrate
+    if options.calibrate is None:
+        if named:
+            raise UsageError("--recalibrate needs inputs.", "Name them with --calibrate.")
+        return None
+    worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
+    return Calibration(
+        options.calibrate,
+        options.calibrate_samples,
+        tuple(options.image_mean),
+        tuple(options.image_std),
+        options.layout,
+        method,
+        own,
+        options.calibrate_outputs,
+        options.ignore_nonfinite,
+        int(worst[1]) if worst else tuple(named),
+    )
+
+
+def _rewrites(value: Union[bool, str]) -> str:
+    mode = value if isinstance(value, str) else "on" if value else "off"
+    if mode not in ("off", "on", "force", "approximate"):
+        raise UsageError(
+            f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list, force or approximate."
+        )
+    return mode
+
+
+def _check_preset(options: TranslateOptions) -> None:
+    """Raises UsageError where `--without` names what the preset does not set."""
+    flags = [name for name in PRESETS.get(options.preset or "", {}) if name != "target"]
+    for name in options.without:
+        if not flags:
+            raise UsageError(f"--without {name} needs a --preset to leave it out of.", "Leave --without out.")
+        if name not in flags:
+            raise UsageError(
+                f"--preset {options.preset} does not set '{name}'.",
+                did_you_mean(name, flags) or f"It sets {', '.join(flags)}.",
+            )
+
+
+def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics: Diagnostics) -> None:
+    """What the user's platform does not have of the DLA that is the target."""
+    if not platform.dla and platform.note:
+        diagnostics.warning(
+            "D0",
+            f"The target is {options.target}, and {platform.name} has no DLA: {platform.note} ({platform.source}).",
+            hint="Name another --platform, or translate with --target gpu.",
+        )
+    if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < _UNARY_SINCE:
+        diagnostics.warning(
+            "S9",
+            f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact 6.8).",
+            hint="Leave --add_unary_ew_scales_for_dla out: --infer_add_scales gives such tensors a range.",
+        )
+
+
+def _cost_model(options: TranslateOptions, hardware: Hardware) -> tuple[Optional[CostModel], str]:
+    platform = "" if hardware.platform is None else hardware.platform.name
+    chosen = choose_model(options.power_mode, options.dla_clock, options.cost_model, platform)
+    if hardware.generation != "orin" and options.cost_model is None:
+        return None, f"{hardware.target}: {NO_FIGURE}"
+    return chosen
+
+
+def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Hardware:
+    """`--trt_calib_version`, else `--platform`, else the installed TensorRT, else 8600 with a note."""
+    target = options.target
+    platform = find_platform(options.platform) if options.platform else None
+    if options.trt_calib_version:
+        number = str(options.trt_calib_version)
+        if not number.isdigit() or not 4 <= len(number) <= 6 or number.startswith("0"):
+            raise UsageError(
+                f"--trt_calib_version {number} is not a TensorRT version number.",
+                "It counts like 8602 (8.6.2) or 100300 (10.3.0).",
+            )
+        if tensorrt_major(number) >= 11:
+            raise UserError(
+                f"--trt_calib_version {number} means TensorRT {tensorrt_major(number)}, which has no implicit quantization.",
+                "Build the Q/DQ model itself there, strongly typed ('qdq-translator restore --complete').",
+            )
+        return Hardware(target, number, "option", platform)
+    if platform is not None:
+        return Hardware(target, platform.cache_version, "platform", platform)
+    installed = installed_tensorrt()
+    if installed is not None and installed[0] < 11:
+        return Hardware(target, cache_version(installed), "installed")
+    diagnostics.info(
+        "F6",
+        f"No platform was named and no TensorRT with implicit INT8 is installed: the cache header says {DEFAULT_CACHE_VERSION}. "
+        "TensorRT 10 rejects it.",
+        hint="Name the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
+    )
+    return Hardware(target, DEFAULT_CACHE_VERSION, "default")

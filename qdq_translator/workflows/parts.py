@@ -1,0 +1,415 @@
+"""One network as up to three: what comes before the DLA, the DLA's own part, and what comes after it.
+
+`choose` finds where to cut: the DLA subgraph of the plan that holds the most estimated time, of equal ones the one with the
+fewest tensors at its borders; nothing in it waits for a layer of the GPU. `cut` makes the parts, at any tensors; what is
+constant is copied into each part that reads it. `prove` runs whole and parts, chained, in ONNX Runtime and compares every
+bit of every output. `cut_tail` cuts a decode tail off beside a whole translation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Optional, Sequence
+
+import numpy as np
+import onnx
+
+from qdq_translator._version import __version__
+from qdq_translator.core.disk import appear_together, write_file
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles, model_name
+from qdq_translator.core.options import TranslateOptions, options_of
+from qdq_translator.core.records import record
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.io import load_model, write_model
+from qdq_translator.ir.operators import PARTS, RANDOM, REARRANGES
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.weights import to_message
+from qdq_translator.scales.table import Origin, TensorScale
+from qdq_translator.simulate.implicit import copy_model
+from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.run import Session
+from qdq_translator.workflows.translator import Translation, translate, translate_part
+
+SCHEMA_VERSION = 1
+ROLES = ("before", "dla", "after")
+_LARGE = 0.01
+_AGAIN = "Name other tensors with --begin and --end."
+
+
+@record(frozen=True)
+class Part:
+    """One of the parts, in the order in which they run. inputs, outputs: tensors at its borders, graph order."""
+
+    role: str
+    model: onnx.ModelProto
+    inputs: list[str]
+    outputs: list[str]
+
+    @property
+    def layers(self) -> list[str]:
+        return [node.name for node in self.model.graph.node]
+
+
+def choose(graph: Graph, dla: Mapping[str, Any], milliseconds: Mapping[str, float]) -> tuple[list[str], list[str]]:
+    """(tensors at which the DLA's part begins, tensors at which it ends).
+
+    dla: the verdicts, as a report has them. milliseconds: node -> estimated time, of layers on the DLA. Raises UserError where
+    no layer runs there.
+    """
+    subgraph = {row["name"]: row["subgraph"] for row in dla["layers"] if row["subgraph"] >= 0}
+    inside: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node.name in subgraph:
+            inside.setdefault(subgraph[node.name], []).append(node)
+    found = []
+    for nodes in inside.values():
+        own = {id(node) for node in nodes}
+        reads = [n for node in nodes for n in node.reads() if n in graph.producer and id(graph.producer[n]) not in own]
+        makes = [
+            n
+            for node in nodes
+            for n in node.outputs
+            if n in graph.outputs or any(id(reader) not in own for reader in graph.consumers(n))
+        ]
+        begin, end = list(dict.fromkeys(reads)), list(dict.fromkeys(makes))
+        time = sum(milliseconds.get(node.name, 0.0) for node in nodes)
+        found.append(((time, len(nodes), -len(begin) - len(end)), (begin, end)))
+    if not found:
+        raise UserError("No layer of this network runs on the DLA, so there is nothing to cut out for it.", _AGAIN)
+    return max(found, key=lambda row: row[0])[1]
+
+
+def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[str]) -> list[Part]:
+    """The parts that have nodes. What `begin` needs comes before; what `end` needs besides is the DLA's part (all the rest
+    without `end`); the rest comes after. Raises UserError for tensors that no node makes, and where nothing is between them.
+    """
+    for name in (*begin, *end):
+        if name not in graph.producer:
+            known = "a graph input" if name in graph.inputs else "not a tensor that a node of the network makes"
+            raise UserError(f"Tensor '{name}' is {known}, so the network cannot be cut there.", _AGAIN)
+    constant = _constant(graph)
+    before = _needed(graph, begin)
+    needed = _needed(graph, end) if end else {id(node) for node in graph.nodes}
+    nodes: dict[str, list[Node]] = {role: [] for role in ROLES}
+    for node in graph.nodes:
+        if id(node) not in constant:
+            role = "before" if id(node) in before else "dla" if id(node) in needed else "after"
+            nodes[role].append(node)
+    if not nodes["dla"]:
+        raise UserError("No node lies between the tensors at which the DLA's part begins and ends.", _AGAIN)
+    home = {name: role for role in ROLES for node in nodes[role] for name in node.outputs}
+    read_in: dict[str, set[str]] = {}
+    for role in ROLES:
+        for node in nodes[role]:
+            for name in node.reads():
+                read_in.setdefault(name, set()).add(role)
+    return [
+        _part(graph, types, role, nodes[role], constant, home, read_in, [*begin, *end]) for role in ROLES if nodes[role]
+    ]
+
+
+def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
+    """The layers that no DLA subgraph with at least 1% of the multiply-accumulates waits for: a decode tail, which a quantizer
+    should leave alone.
+
+    planned: the network that `report` is about, with the tensors of `graph` that are still in it.
+    """
+    if report["dla"] is None:
+        return []
+    subgraph = {row["name"]: row["subgraph"] for row in report["dla"]["layers"] if row["subgraph"] >= 0}
+    macs: dict[int, int] = {}
+    for row in report["plan"]:
+        if row["name"] in subgraph:
+            macs[subgraph[row["name"]]] = macs.get(subgraph[row["name"]], 0) + (row["macs"] or 0)
+    large = {number for number, count in macs.items() if count >= _LARGE * sum(macs.values())}
+    there = {name for name, number in subgraph.items() if number in large}
+    made = [name for node in planned.nodes if node.name in there for name in node.outputs if name in graph.producer]
+    needed = _needed(graph, (_behind_pair(graph, name) for name in made)) | _constant(graph)
+    return [node.name or f"node_of_{node.outputs[0]}" for node in graph.nodes if id(node) not in needed]
+
+
+def tail_begins(graph: Graph, report: Mapping[str, Any]) -> list[str]:
+    """The tensors behind which a tail is worth cutting off. [] where no layer of it computes on the GPU (the last Reshape of a
+    classifier is none), and where as many layers for the GPU stand before it: the DLA's part would need the GPU as before.
+    """
+    behind = set(tail(graph, graph, report))
+    gpu = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if behind else []
+    inside = [row for row in gpu if row["name"] in behind]
+    if 2 * len(inside) <= len(gpu) or all(row["op"] in (*REARRANGES, *PARTS) for row in inside):
+        return []
+    constant = _constant(graph)
+    return [
+        name
+        for node in graph.nodes
+        if node.name not in behind and id(node) not in constant
+        for name in node.outputs
+        if name in graph.outputs or any(reader.name in behind for reader in graph.consumers(name))
+    ]
+
+
+def _needed(graph: Graph, tensors: Iterable[str]) -> set[int]:
+    """The nodes that the tensors depend on."""
+    found: set[int] = set()
+    pending = list(tensors)
+    while pending:
+        node = graph.producer.get(pending.pop())
+        if node is not None and id(node) not in found:
+            found.add(id(node))
+            pending += node.reads()
+    return found
+
+
+def _constant(graph: Graph) -> set[int]:
+    """Nodes that depend on no graph input."""
+    found: set[int] = set()
+    for node in graph.nodes:
+        makers = [graph.producer.get(name) for name in node.reads()]
+        if not node.is_op(*RANDOM) and all(
+            name in graph.initializers or (maker is not None and id(maker) in found)
+            for name, maker in zip(node.reads(), makers)
+        ):
+            found.add(id(node))
+    return found
+
+
+def _part(
+    graph: Graph,
+    types: TensorTypes,
+    role: str,
+    nodes: list[Node],
+    constant: set[int],
+    home: Mapping[str, str],
+    read_in: Mapping[str, set[str]],
+    borders: Sequence[str],
+) -> Part:
+    reads = dict.fromkeys(name for node in nodes for name in node.reads())
+    copied = _needed(graph, reads) & constant
+    everything = [node for node in graph.nodes if id(node) in copied] + nodes
+    made = {name for node in everything for name in node.outputs}
+    outputs = [
+        name
+        for node in nodes
+        for name in node.outputs
+        if name and (name in graph.outputs or name in borders or read_in.get(name, {role}) - {role})
+    ]
+    inputs = [name for name in reads if name not in made and name not in graph.initializers]
+    used = dict.fromkeys(name for node in everything for name in node.reads())
+    model = onnx.ModelProto(ir_version=graph.ir_version, producer_name="qdq-translator")
+    for domain, version in graph.opsets.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.graph.name = f"{graph.name or 'graph'}_{role}"
+    model.graph.node.extend(node.to_proto() for node in everything)
+    model.graph.initializer.extend(to_message(graph.initializers[name]) for name in used if name in graph.initializers)
+    model.graph.input.extend(_value(graph, types, name) for name in inputs)
+    model.graph.output.extend(_value(graph, types, name) for name in outputs)
+    return Part(role, model, inputs, outputs)
+
+
+def _value(graph: Graph, types: TensorTypes, name: str) -> onnx.ValueInfoProto:
+    if name in graph.inputs:
+        return graph.inputs[name]
+    if name in graph.outputs:
+        return graph.outputs[name]
+    return onnx.helper.make_tensor_value_info(name, types.elem_type(name) or onnx.TensorProto.FLOAT, types.shape(name))
+
+
+def prove(whole: onnx.ModelProto, parts: Sequence[Part], shapes: Mapping[str, Sequence[int]], samples: int) -> int:
+    """Runs both on random inputs; the number of runs. Raises UserError for an output that differs in a single bit."""
+    inputs = random_samples(input_specs(whole, shapes), {}, samples, 0)
+    session = Session(whole, "whole")
+    chain = [(part, Session(part.model, part.role)) for part in parts]
+    for feed in inputs:
+        known = dict(feed)
+        for part, own in chain:
+            known.update(own.run({name: known[name] for name in part.inputs}))
+        for name, value in session.run(feed).items():
+            if name in known and not _equal(value, known[name]):
+                raise UserError(
+                    f"The parts, one after the other, do not give the bits of the whole at output '{name}'.",
+                    "Nothing was written; cut it at other tensors with --begin and --end.",
+                )
+    return inputs.runs
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+# ---------------------------------------------------------------- from files to files
+
+
+@record(frozen=True)
+class Request:
+    """begin, end: tensors, [] for those that `choose` finds. samples: of the proof, on random inputs."""
+
+    begin: list[str]
+    end: list[str]
+    output: Path
+    samples: int
+
+
+def split_translation(files: TranslationFiles, request: Request) -> dict[str, Any]:
+    """A translation as several, each with all of its files, and the manifest. Raises UserError where it cannot be cut."""
+    report, config = files.read_report(), files.read_config()
+    model, source = load_model(files.model)
+    options = _options(config)
+    graph = Graph.from_model(copy_model(model))
+    types = TensorTypes(graph, options.sizes)
+    parts = _parts(graph, types, report, request)
+    runs = prove(model, parts, options.sizes, request.samples)
+    origins = config.get("scale_origins", {})
+    scales = {
+        name: TensorScale(value, Origin(**origins.get(name, {"rule": "S1"})))
+        for name, value in config["int8_tensor_scales"].items()
+    }
+    listed = set(config["fp16_nodes"])
+    names = [f"{files.name}_{part.role}" for part in parts]
+    targets = [TranslationFiles(request.output, name) for name in names]
+    made = []
+    for part, name in zip(parts, names):
+        kept = [layer for layer in part.layers if layer in listed]
+        own = Graph.from_model(copy_model(part.model))
+        held = {tensor: scales[tensor] for tensor in own.tensors() if tensor in scales}
+        made.append(translate_part(own, held, dataclasses.replace(options, shapes=[], keep_fp16=kept), name, source))
+    with appear_together(request.output) as scratch:
+        for translation in made:
+            translation.save(scratch)
+        rows = [
+            {**_row(part, types, scales, target.model.name), **_planned(translation)}
+            for part, translation, target in zip(parts, made, targets)
+        ]
+        behind = tail(graph, graph, report)
+        manifest = _manifest(report["source"], rows, behind, runs)
+        _write_manifest(scratch, files.name, manifest)
+    return manifest
+
+
+def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict[str, Any]]:
+    """Beside the whole, in `NAME_parts/`: the DLA's part and the tail. The manifest, and where it lies ('folder'); None where
+    there is no tail to cut off.
+
+    files: of `translation`. Raises UserError as `split_translation` does; the whole is there all the same.
+    """
+    ends = tail_begins(translation.graph, translation.report)
+    if not ends:
+        return None
+    return {**split_translation(files, Request([], ends, files.parts, 2)), "folder": str(files.parts)}
+
+
+def split_model(path: Path, options: TranslateOptions, request: Request) -> dict[str, Any]:
+    """An ONNX model, float or with Q/DQ, as several ONNX models that nobody has quantized or translated, and the manifest.
+
+    Planned as `qdq-translator plan` does it. Raises UserError where it cannot be cut.
+    """
+    planned = translate(path, options, assume_scales=True)
+    model, source = load_model(path)
+    graph = Graph.from_model(copy_model(model))
+    types = TensorTypes(graph, options.sizes)
+    if not request.begin and not request.end:
+        begin, end = choose(planned.graph, planned.report["dla"], _times(planned.report))
+        request = dataclasses.replace(
+            request, begin=[_behind_pair(graph, n) for n in begin], end=[_behind_pair(graph, n) for n in end]
+        )
+    parts = _parts(graph, types, planned.report, request)
+    runs = prove(model, parts, options.sizes, request.samples)
+    name = model_name(str(path))
+    targets = [f"{name}_{part.role}.onnx" for part in parts]
+    rows = [_row(part, types, {}, target) for part, target in zip(parts, targets)]
+    behind = tail(graph, planned.graph, planned.report)
+    manifest = _manifest({"file": source.file, "sha256": source.sha256}, rows, behind, runs)
+    with appear_together(request.output) as scratch:
+        for part, target in zip(parts, targets):
+            write_model(part.model, scratch / target, f"{target}.data", source.external_data)
+        _write_manifest(scratch, name, manifest)
+    return manifest
+
+
+def _parts(graph: Graph, types: TensorTypes, report: Mapping[str, Any], request: Request) -> list[Part]:
+    begin, end = request.begin, request.end
+    if not begin and not end:
+        if report["dla"] is None:
+            raise UserError(
+                "This translation is for a GPU, so nothing says where to cut it.",
+                "Translate it with --target orin-dla or --preset dla, or name tensors with --begin and --end.",
+            )
+        begin, end = choose(graph, report["dla"], _times(report))
+    return cut(graph, types, begin, end)
+
+
+def _times(report: Mapping[str, Any]) -> dict[str, float]:
+    """Node -> estimated milliseconds, of the layers that have any."""
+    return {row["name"]: row["cost"]["milliseconds"] or 0.0 for row in report["plan"] if row["cost"] is not None}
+
+
+def _options(config: Mapping[str, Any]) -> TranslateOptions:
+    """What the translation was made with, without what changes graph or scales: a part has both already."""
+    fixed = (
+        "trt_calib_version",
+        "platform",
+        "target",
+        "power_mode",
+        "dla_clock",
+        "cost_model",
+        "shapes",
+        "no_auto_names",
+    )
+    return options_of(config.get("options", {}), fixed)
+
+
+def _behind_pair(graph: Graph, tensor: str) -> str:
+    """Where every reader of `tensor` reads it through one Q/DQ pair, what that pair makes: the codes are on this side then."""
+    for op in ("QuantizeLinear", "DequantizeLinear"):
+        reader = graph.only_consumer(tensor)
+        if reader is None or reader.op_type != op:
+            return tensor
+        tensor = reader.outputs[0]
+    return tensor
+
+
+def _row(part: Part, types: TensorTypes, scales: Mapping[str, TensorScale], file: str) -> dict[str, Any]:
+    def end(name: str) -> dict[str, Any]:
+        scale = scales[name].value if name in scales else None
+        kind = types.elem_type(name)
+        row: dict[str, Any] = {
+            "name": name,
+            "type": onnx.TensorProto.DataType.Name(kind).lower() if kind else None,
+            "shape": None if types.shape(name) is None else list(types.shape(name) or ()),
+            "scale": scale,
+        }
+        if part.role == "dla":
+            row["format"] = "fp16:chw16" if scale is None else "int8:chw32"
+        return row
+
+    return {
+        "role": part.role,
+        "file": file,
+        "layers": len(part.layers),
+        "inputs": [end(name) for name in part.inputs],
+        "outputs": [end(name) for name in part.outputs],
+    }
+
+
+def _planned(translation: Translation) -> dict[str, Any]:
+    dla, costs = translation.dla, translation.costs
+    if dla is None or costs is None:
+        return {}
+    return {"gpu_layers": len(dla.fallbacks), "subgraphs": dla.subgraphs, "milliseconds": costs.milliseconds}
+
+
+def _manifest(source: Mapping[str, Any], rows: list[dict[str, Any]], behind: list[str], runs: int) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "qdq-translator split",
+        "generator": f"qdq-translator {__version__}",
+        "source": dict(source),
+        "parts": rows,
+        "tail": behind,
+        "proof": {"runs": runs, "equal_bits": True},
+    }
+
+
+def _write_manifest(folder: Path, name: str, manifest: dict[str, Any]) -> None:
+    write_file(folder / f"{name}_split.json", (json.dumps(manifest, indent=2) + "\n").encode())

@@ -1,0 +1,324 @@
+"""The way through the house: an explicit Q/DQ model in, a `Translation` out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
+
+import onnx
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
+from qdq_translator.core.options import TranslateOptions
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.io import Source, check_text, open_model, with_own_weights
+from qdq_translator.ir.validate import validate
+from qdq_translator.output.emit.write import write_translation
+from qdq_translator.output.report.data import make_report
+from qdq_translator.passes.annotate import annotate, has_place
+from qdq_translator.passes.pipeline import run_passes
+from qdq_translator.passes.rewrites import report_left
+from qdq_translator.planning.decision import Decision, context_of, decide
+from qdq_translator.planning.root_causes import explain, find_root_causes
+from qdq_translator.planning.translation import Translated
+from qdq_translator.planning.weight_check import WeightCheck, check_weights
+from qdq_translator.scales.network import Network
+from qdq_translator.scales.table import ScaleTable, TensorScale
+from qdq_translator.targets.auto_names import Automatic, automatic_scales, report_without
+from qdq_translator.targets.parser_network import supports
+from qdq_translator.targets.settings import EVERYWHERE, Settings, resolve, with_other_rules
+
+if TYPE_CHECKING:
+    from qdq_translator.simulate.calibration.data_scales import DataScales
+    from qdq_translator.simulate.evaluation import Evaluation
+
+
+class Translation(Translated):
+    """What `translate` gives: the value, and its way into a report and into files. Nothing is written before `save`."""
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """What `NAME_report.json` holds (docs/report_schema.md)."""
+        return make_report(self)
+
+    def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
+        """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""
+        return write_translation(self, self.report, Path(output_dir))
+
+
+def translate(
+    model: Union[str, Path, onnx.ModelProto],
+    options: Optional[TranslateOptions] = None,
+    name: Optional[str] = None,
+    progress: Progress = silent,
+    assume_scales: bool = False,
+    where: Optional[Evaluation] = None,
+    try_more: bool = True,
+) -> Translation:
+    """Translates one model.
+
+    model: a path, or a ModelProto (copied, not changed). Weights that lie in other files than the model's are read when they are
+    needed, so those files must stay as they are until the translation is saved. name: what the files are called (default: the file's stem,
+    else the graph's name). progress: told how far the calibration is (`--calibrate`). assume_scales: plan as if every tensor
+    had one and the same scale (`qdq-translator plan`). where: who observes data (default: this process). try_more: say
+    what further options would do. Raises UserError, always with a way to mend it.
+    """
+    options = options or TranslateOptions()
+    diagnostics = Diagnostics()
+    settings = resolve(options, diagnostics, assume_scales)
+    network, source, own_name = (_proved if settings.prove else _read)(model, settings, diagnostics)
+    graph, scales, types = network.graph, network.scales, network.types
+    if assume_scales:
+        scales.assume(name for name in graph.tensors() if types.is_float(name))
+    given = scales.fork()
+
+    context = context_of(network, scales, settings)
+    data = _data_scales(graph, settings, diagnostics, progress, where)
+    if data is not None:
+        data.recalibrate(context)
+    decision = decide(network, context, settings, diagnostics, data)
+    tried = _Tried(model, network, given, options, settings, decision)
+    return _conclude(
+        network, decision, options, settings, diagnostics, source, name or own_name, tried, try_more and data is None
+    )
+
+
+def translate_part(
+    graph: Graph, scales: Mapping[str, TensorScale], options: TranslateOptions, name: str, source: Source
+) -> Translation:
+    """A part of a network that was translated before: planned again with the scales that it has, and no other."""
+    diagnostics = Diagnostics()
+    settings = resolve(options, diagnostics)
+    network = Network(graph, diagnostics)
+    network.scales.settle(options.on_conflict, diagnostics)
+    for tensor, scale in scales.items():
+        network.scales.infer(tensor, scale.value, scale.origin)
+    network.withhold(*(tensor for tensor in graph.tensors() if tensor not in scales))
+    decision = decide(network, context_of(network, network.scales, settings), settings, diagnostics)
+    return _conclude(network, decision, options, settings, diagnostics, source, name)
+
+
+def _conclude(
+    network: Network,
+    decision: Decision,
+    options: TranslateOptions,
+    settings: Settings,
+    diagnostics: Diagnostics,
+    source: Source,
+    name: str,
+    tried: Optional[_Tried] = None,
+    may_try: bool = False,
+) -> Translation:
+    """From the decision to the value: names that TensorRT makes up, causes, weights, messages. tried: what other options would
+    do, where that is to be looked at (may_try: also with every scale)."""
+    graph, types, context = network.graph, network.types, decision.context
+    scales, hardware = context.scales, settings.hardware
+    dla, costs, rewrites = decision.dla, decision.costs, decision.rewrites
+    automatic = Automatic()
+    if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
+        automatic = automatic_scales(graph, types, scales, hardware.tensorrt)
+    plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
+    if dla is not None:
+        from qdq_translator.targets.dla.verdicts import with_reasons
+
+        plan = with_reasons(plan, dla)
+    causes = find_root_causes(context, plan, network.users_names())
+    plan = explain(plan, causes)
+    if dla is not None and costs is not None:
+        from qdq_translator.planning.gains import with_milliseconds
+        from qdq_translator.planning.what_if import what_if_on_dla
+
+        causes = with_milliseconds(causes, plan, dla, costs)
+        if tried is not None and may_try and not settings.assume_scales:
+            causes = dataclasses.replace(causes, what_if=what_if_on_dla(decision, tried, *tried.may_rewrite))
+        if tried is not None:
+            report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
+    weights = check_weights(graph, types, network.trained)
+    _report_weights(weights, diagnostics)
+    if options.annotate and has_place(graph, diagnostics):
+        annotate(graph, types, scales, plan)
+    translation = Translation(
+        name,
+        graph,
+        types,
+        scales,
+        automatic.scales,
+        plan,
+        weights,
+        diagnostics,
+        options,
+        source,
+        hardware,
+        causes,
+        decision.shared,
+        dla,
+        costs,
+        rewrites,
+        network.users_nodes(),
+    )
+    if options.strict and diagnostics.warnings:
+        first = diagnostics.warnings[0]
+        raise UserError(
+            f"Warnings are errors with --strict (1 of {len(diagnostics.warnings)}): {first}",
+            "" if first.hint else "Translate without --strict to see them all.",
+        )
+    return translation
+
+
+def _read(
+    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
+) -> tuple[Network, Source, str]:
+    """The network behind all passes, where it comes from, and what its files are called."""
+    if isinstance(model, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        check_text(copy)
+        source, name = Source("", ""), plain_name(model.graph.name)
+        (model, weights), nodes = with_own_weights(copy), None
+    else:
+        name = model_name(os.fspath(model))
+        model, weights, source, nodes = open_model(model)
+    graph = Graph.from_model(model, nodes)
+    graph.initializers.update(weights)
+    del model, weights, nodes
+    validate(graph)
+    network = Network(graph, diagnostics, settings.input_shapes)
+    run_passes(network, settings)
+    return network, source, name
+
+
+def _proved(
+    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
+) -> tuple[Network, Source, str]:
+    """As `_read`, without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
+    from qdq_translator.simulate.prove import SAMPLES, prove
+
+    refuted: dict[str, frozenset[str]] = {}
+    messages = Diagnostics()
+    while True:
+        own = Diagnostics()
+        settings = dataclasses.replace(settings, refuted=dict(refuted))
+        network, source, name = _read(model, settings, own)
+        scales = {tensor: scale.value for tensor, scale in network.scales.items()}
+        found = prove(network.stages, settings.input_shapes, scales)
+        if not found:
+            break
+        known = dict(refuted)
+        for row in found:
+            # a rule that takes the same nodes again does not ask before it does so: it is left out as a whole
+            again = known.get(row.rule, frozenset()).issuperset(row.nodes)
+            before = refuted.get(row.rule, frozenset())
+            refuted[row.rule] = before | ({EVERYWHERE} if again else set(row.nodes))
+            messages.warning(
+                row.rule,
+                f"The rewrite of '{row.nodes[0]}' is taken back, because it could not be proved to be the same function: {row.what}.",
+                node=row.nodes[0],
+                hint="The layer stays as it was.",
+                data={"nodes": list(row.nodes)},
+            )
+    diagnostics.extend((*own, *messages))
+    network.diagnostics = diagnostics
+    count = sum(len(stage.applied) for stage in network.stages)
+    network.stages.clear()
+    diagnostics.info(
+        "D0",
+        f"--prove: ONNX Runtime computes the same with each of {count} rewrites and without it, for {SAMPLES} inputs a rewrite.",
+    )
+    return network, source, name
+
+
+_LARGEST_TRIED = 1 << 27
+"""Weights of a network that is read a second time to see what `--dla_rewrites` would do (512 MiB in float32)."""
+
+
+class _Tried:
+    """What becomes of the model with other options: on the same network, or read once more where it is to be rewritten."""
+
+    def __init__(
+        self,
+        model: Union[str, Path, onnx.ModelProto],
+        network: Network,
+        given: ScaleTable,
+        options: TranslateOptions,
+        settings: Settings,
+        now: Decision,
+    ) -> None:
+        self._model, self._network, self._given, self._now = model, network, given, now
+        self._options, self._settings = options, settings
+        self._rewritten: dict[str, Network] = {}
+
+    def __call__(self, change: dict[str, Any]) -> Decision:
+        """change: options and their values. Raises UserError as `translate` does."""
+        settings = with_other_rules(self._settings, dataclasses.replace(self._options, **change))
+        network, given = self._network, self._given
+        like: Optional[Decision] = self._now
+        if settings.rewrites != self._settings.rewrites:
+            if settings.rewrites not in self._rewritten:
+                self._rewritten[settings.rewrites] = _read(self._model, settings, Diagnostics())[0]
+            network = self._rewritten[settings.rewrites]
+            given, like = network.scales, None
+        return decide(network, context_of(network, given.fork(), settings), settings, Diagnostics(), like=like)
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules that `--dla_rewrites` applied where it was tried."""
+        return list(dict.fromkeys(a.rule for a in self._rewritten["on"].applied)) if "on" in self._rewritten else []
+
+    @property
+    def may_rewrite(self) -> tuple[bool, bool]:
+        """It is not rewritten yet, not with approximations, and reading it once more costs little enough."""
+        sizes = (math.prod(tensor.dims) for tensor in self._network.graph.initializers.values())
+        small = sum(sizes) <= _LARGEST_TRIED
+        return small and self._settings.rewrites == "off", small and self._settings.rewrites in ("off", "on")
+
+
+def _data_scales(
+    graph: Graph,
+    settings: Settings,
+    diagnostics: Diagnostics,
+    progress: Progress,
+    where: Optional[Evaluation],
+) -> Optional[DataScales]:
+    """Rules K1 and K2, where data were given: what `infer_scales` asks for scales."""
+    wanted = settings.calibration
+    if wanted is None:
+        return None
+    from qdq_translator.simulate.calibration.data_scales import DataScales, load_data
+    from qdq_translator.simulate.evaluation import HERE
+
+    samples = load_data(graph, wanted, settings.input_shapes)
+    return DataScales(samples, wanted, diagnostics, progress, where or HERE)
+
+
+def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:
+    for row in weights:
+        if row.exact:
+            continue
+        if row.note:
+            diagnostics.warning(
+                "W1", f"Weight '{row.weight}' of '{row.node}': {row.note}.", node=row.node, tensor=row.weight
+            )
+            continue
+        below = row.channels - row.full_channels - row.mixed_channels
+        why = f"{below} of {row.channels} channels do not reach +-127"
+        if row.mixed_channels:
+            why = f"{row.mixed_channels} of {row.channels} output channels have several scales" + (
+                f", {below} do not reach +-127" if below else ""
+            )
+        if row.one_scale:
+            why = "it has one scale for all of them, because it is not the second matrix of a product of two"
+        diagnostics.info(
+            "W1",
+            f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of its codes come out as "
+            f"trained ({why}); largest error {100 * row.largest_error:.2g}% of "
+            "the channel's range.",
+            node=row.node,
+            tensor=row.weight,
+            data=row.as_dict(),
+        )

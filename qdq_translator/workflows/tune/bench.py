@@ -1,0 +1,109 @@
+"""From a point to the network that it makes, and what that costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pickle
+from pathlib import Path
+from typing import Any, Callable, Iterator, MutableMapping, Optional, Sequence
+
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.options import TranslateOptions
+from qdq_translator.core.records import record
+from qdq_translator.core.workers.work import Engine, Work
+from qdq_translator.simulate.evaluation import Evaluation
+from qdq_translator.simulate.implicit import ImplicitNetwork
+from qdq_translator.targets.dla.limits import GPU
+from qdq_translator.targets.precision import INT8
+from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.workflows.tune.points import Point
+
+KEPT = 4
+"""Networks that stay in memory."""
+
+
+@record(frozen=True)
+class Cost:
+    """milliseconds: estimated, of the layers on the DLA; None where there is no estimate. gpu_layers: that the DLA does not
+    take. int8_macs: their share (0 to 1) in INT8. higher_layers: layers above INT8."""
+
+    milliseconds: Optional[float]
+    gpu_layers: int
+    int8_macs: float
+    higher_layers: int
+
+    @property
+    def key(self) -> tuple[float, ...]:
+        """Less is better. A layer of the GPU has no estimated time, so it comes first; without a DLA, MACs count."""
+        time = round(self.milliseconds, 9) if self.milliseconds is not None else 0.0
+        return (self.gpu_layers, time, round(1 - self.int8_macs, 9), self.higher_layers)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+class Remembering(Engine):
+    """An engine whose results are kept, by what was asked: calibration data are observed once for all points that ask the
+    same of them."""
+
+    def __init__(self, engine: Engine, kept: MutableMapping[str, bytes]) -> None:
+        self._engine, self._kept = engine, kept
+
+    def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
+        return self._engine.parts(work, ranges)
+
+    def run(
+        self,
+        work: Work,
+        ranges: Sequence[range],
+        progress: Callable[[int], None] = lambda done: None,
+        watch: Callable[[Any], None] = lambda part: None,
+    ) -> Any:
+        key = hashlib.sha256(pickle.dumps((work, list(ranges)))).hexdigest()
+        if key not in self._kept:
+            self._kept[key] = pickle.dumps(self._engine.run(work, ranges, progress, watch))
+        return pickle.loads(self._kept[key])
+
+
+class Bench:
+    """Points of one model. base: the options that they change. Raises UserError where the model itself is at fault."""
+
+    def __init__(self, model: Path, base: TranslateOptions, where: Evaluation) -> None:
+        self.model, self.base = model, base
+        self._where = where
+        self._costs: dict[Point, Optional[Cost]] = {}
+        self._networks: dict[Point, ImplicitNetwork] = {}
+
+    def translation(self, point: Point, try_more: bool = False) -> Translation:
+        return translate(self.model, point.options(self.base), where=self._where, try_more=try_more)
+
+    def cost(self, point: Point) -> Optional[Cost]:
+        """None for a point that cannot be: what it names is not there, or contradicts itself."""
+        if point not in self._costs:
+            try:
+                translation = self.translation(point)
+            except UserError:
+                self._costs[point] = None
+            else:
+                self._costs[point] = cost_of(translation)
+                self._networks[point] = ImplicitNetwork.of(translation)
+                while len(self._networks) > KEPT:
+                    del self._networks[next(iter(self._networks))]
+        return self._costs[point]
+
+    def network(self, point: Point) -> ImplicitNetwork:
+        """Of a point that can be."""
+        if point not in self._networks:
+            return ImplicitNetwork.of(self.translation(point))
+        return self._networks[point]
+
+
+def cost_of(translation: Translation) -> Cost:
+    rows = [layer for layer in translation.plan if layer.precision != "none"]
+    verdicts = {} if translation.dla is None else {layer.name: layer.verdict for layer in translation.dla.layers}
+    gpu = sum(verdict == GPU for verdict in verdicts.values())
+    total = sum(row.macs or 0 for row in rows)
+    int8 = sum(row.macs or 0 for row in rows if row.precision == INT8 and verdicts.get(row.name) != GPU)
+    time = None if translation.costs is None else translation.costs.milliseconds
+    return Cost(time, gpu, int8 / total if total else 1.0, sum(row.precision != INT8 for row in rows))

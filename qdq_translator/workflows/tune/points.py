@@ -1,0 +1,111 @@
+"""What a search chooses: a point is what a translation does otherwise than the options that `tune` was given."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import Any, Iterable, Iterator
+
+from qdq_translator.core.options import CALIBRATE_METHODS, PRESETS, TranslateOptions, parse_methods
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import inference_options
+
+MARKERS = "add_unary_ew_scales_for_dla"
+WORST = (2, 4, 8)
+"""Of the model's own scales, how many `--recalibrate worst:N` gives up."""
+BITS = (1.0, 3.0, 8.0)
+"""That raising a shared range may cost a tensor, before its layers go to FP16 instead; no int8 tensor has more than 8."""
+GROUPS = ("Conv", "Add", "Mul", "Concat")
+"""Operators whose outputs may have a calibration method of their own."""
+
+
+@record(frozen=True)
+class Point:
+    """changes: options and their values, by name. kept: layers in FP16, beside those of the options."""
+
+    changes: tuple[tuple[str, Any], ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, changes: dict[str, Any], kept: Iterable[str] = ()) -> Point:
+        return cls(tuple(sorted(changes.items())), tuple(sorted(set(kept))))
+
+    def options(self, base: TranslateOptions) -> TranslateOptions:
+        changes: dict[str, Any] = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in self.changes
+        }
+        return dataclasses.replace(base, **changes, keep_fp16=list(dict.fromkeys([*base.keep_fp16, *self.kept])))
+
+    def plain(self, base: TranslateOptions) -> Point:
+        """Without changes that change nothing, so that one translation is one point."""
+
+        def same(name: str, value: Any) -> bool:
+            return bool(getattr(base, name) == (list(value) if isinstance(value, tuple) else value))
+
+        return Point.of({name: value for name, value in self.changes if not same(name, value)}, self.kept)
+
+    def moved(self, **changes: Any) -> Point:
+        """With other options."""
+        return Point.of({**dict(self.changes), **changes}, self.kept)
+
+
+def flags(options: TranslateOptions) -> list[str]:
+    """What a user types after `translate MODEL` for the same translation."""
+    words: list[str] = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        if value == default or value is False:
+            continue
+        words.append(f"--{field.name}")
+        if value is not True:
+            words += [shlex.quote(str(item)) for item in (value if isinstance(value, list) else [value])]
+    return words
+
+
+def starts(base: TranslateOptions) -> list[Point]:
+    """What people choose by hand: the options as given, each usual set of inference rules, the rewrites of a DLA, and with data
+    each calibration method, on a DLA with the rewrites too."""
+    rules = inference_options(markers=False)
+    sound = {name: value for name, value in PRESETS["gpu"].items() if name in rules}
+    chosen: list[dict[str, Any]] = [{}, sound, rules, {**rules, MARKERS: True}]
+    if base.target != "gpu":
+        chosen += [{**row, "dla_rewrites": True} for row in chosen]
+        chosen += [{**row, "unify_scales": "max"} for row in chosen[-3:]]
+    if base.calibrate is not None:
+        rewrites: list[dict[str, Any]] = [{}] if base.target == "gpu" else [{}, {"dla_rewrites": True}]
+        chosen += [{**row, "calibrate_method": method} for method in CALIBRATE_METHODS for row in rewrites]
+    return list(dict.fromkeys(Point.of(row).plain(base) for row in chosen))
+
+
+def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
+    """Single changes of options, in a fixed order; a value may be the one that a point has already. Shared ranges of a DLA are
+    reported, raised, or left to FP16 where raising costs too many bits; with data they are calibrated together as well (K1)."""
+    for name in inference_options(markers=True):
+        for value in (True, False):
+            yield {name: value}
+    if base.target != "gpu":
+        for how in ("warn", "max"):
+            yield {"unify_scales": how}
+        for bits in BITS:
+            yield {"unify_scales": "max", "max_bits_lost": bits}
+        for rewrites in (True, "approximate", False):
+            yield {"dla_rewrites": rewrites}
+    if base.calibrate is not None:
+        for method in CALIBRATE_METHODS:
+            yield {"calibrate_method": method}
+        for count in WORST:
+            yield {"recalibrate": (f"worst:{count}",)}
+        yield {"recalibrate": ()}
+
+
+def group_moves(method: str) -> Iterator[dict[str, Any]]:
+    """Another calibration method for what one kind of operator makes; `method`: the value of the option now."""
+    general, own = parse_methods(method)
+    for group in GROUPS:
+        for other in CALIBRATE_METHODS:
+            changed = {**own, group: other}
+            if other == general:
+                del changed[group]
+            if changed != own:
+                yield {"calibrate_method": ",".join([general, *(f"{g}:{m}" for g, m in sorted(changed.items()))])}

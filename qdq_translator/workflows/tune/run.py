@@ -1,0 +1,276 @@
+"""`tune` from files to one plain object of results, and the translation that goes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import pickle
+import shlex
+import time
+from pathlib import Path
+from typing import Any, Optional, Protocol
+
+import onnx
+
+from qdq_translator._version import __version__
+from qdq_translator.core.disk import read_file
+from qdq_translator.core.formats.files import model_name
+from qdq_translator.core.options import TranslateOptions, effective
+from qdq_translator.core.progress import Progress
+from qdq_translator.core.records import record
+from qdq_translator.core.words import counted
+from qdq_translator.core.workers.packing import pack
+from qdq_translator.ir.io import load_model
+from qdq_translator.simulate.evaluation import Evaluation
+from qdq_translator.simulate.finite import only_finite
+from qdq_translator.simulate.implicit import SimulationOptions, simulate
+from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
+from qdq_translator.simulate.places import place
+from qdq_translator.simulate.run import ExplicitNetwork, folded
+from qdq_translator.simulate.sensitivity import Candidate, noise, rank
+from qdq_translator.simulate.task_metrics import metric_of
+from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.workflows.tune.bench import Bench, Cost, Remembering
+from qdq_translator.workflows.tune.journal import Journal
+from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Measured, Meter
+from qdq_translator.workflows.tune.points import Point, flags, moves, starts
+from qdq_translator.workflows.tune.search import Evaluated, Goal, Search, pareto
+
+SCHEMA_VERSION = 1
+KIND = "qdq-translator tuning"
+JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
+SENSITIVITY_RUNS = 32
+"""Of the network, with each tensor left float alone."""
+
+
+class Request(Protocol):
+    """What `tune` is asked for; `commands/tune.py` says what each means."""
+
+    model: str
+    data: str
+    labels: Optional[str]
+    metric: str
+    max_drop: Optional[float]
+    budget_ms: Optional[float]
+    output_dir: str
+    samples: Optional[int]
+    evaluations: int
+    seed: int
+
+
+@record(frozen=True)
+class Outcome:
+    """results: as JSON types. translation: of the best point. holds: whether that keeps what was asked for."""
+
+    results: dict[str, Any]
+    translation: Translation
+    holds: bool
+
+
+def places(request: Request) -> tuple[Path, Path]:
+    """(journal, results)."""
+    folder, name = Path(request.output_dir), model_name(request.model)
+    return folder / f"{name}{JOURNAL_SUFFIX}", folder / f"{name}{RESULTS_SUFFIX}"
+
+
+def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: Progress) -> Outcome:
+    """base: the options that every point starts from. Raises UserError."""
+    begun = time.monotonic()
+    base = dataclasses.replace(base, preset=None, without=[])
+    model, source = load_model(request.model)
+    explicit = ExplicitNetwork.of(model)
+    planned = translate(request.model, dataclasses.replace(base, calibrate=None, recalibrate=[]), assume_scales=True)
+    samples = only_finite(_samples(request, base, planned.model), base.ignore_nonfinite, progress, where)
+    metric = metric_of(request.metric)
+    code = Path(request.metric.rpartition(":")[0])
+    about = {
+        "version": __version__,
+        "model": source.sha256,
+        "data": samples.digest,
+        "samples": len(samples),
+        "metric": [request.metric, _sha256(code) if code.suffix == ".py" else ""],
+        "options": effective(base),
+        "provider": where.provider,
+    }
+    with contextlib.closing(Journal(places(request)[0], about)) as journal:
+        remembering = dataclasses.replace(where, engine=Remembering(where.engine, journal))
+        bench = Bench(Path(request.model), base, remembering)
+        meter = Meter(metric, samples, where)
+        progress("measuring the model as given", 0, request.evaluations)
+        journal["reference"] = meter.set_reference(folded(explicit.model), explicit.ends, journal.get("reference"))
+        judge = _Judge(bench, meter, journal, where, request.evaluations, progress)
+        goal = Goal(request.max_drop, request.budget_ms)
+
+        def method(point: Point) -> str:
+            return point.options(base).calibrate_method if base.calibrate is not None else ""
+
+        search = Search(judge, goal, list(moves(base)), method, request.seed, request.evaluations, judge.tell)
+        search.run(starts(base))
+        samples.check_unchanged()
+        evaluated = list(search.found.values())
+        chosen = search.best or min(evaluated, key=goal.rank)
+        translation = bench.translation(chosen.point, try_more=True)
+    results: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "generator": f"qdq-translator {__version__}",
+        "model": {"file": source.file, "sha256": source.sha256},
+        "data": {
+            "source": samples.source,
+            "samples": len(samples),
+            "digest": samples.digest,
+            "notes": samples.notes,
+        },
+        "metric": {"name": metric.name, "reference": meter.reference.score},
+        "goal": {"max_drop": request.max_drop, "budget_ms": request.budget_ms, "holds": search.best is not None},
+        "early_stopping": _stopping(meter, samples),
+        "seed": request.seed,
+        "evaluations": search.evaluations,
+        "best": chosen.as_dict(),
+        "front": [found.as_dict() for found in pareto(evaluated)],
+        "points": [found.as_dict() for found in evaluated],
+        "sensitivity": judge.rankings(),
+        "additivity": [
+            {"tensors": count, "expected_share": expected, "measured_share": measured}
+            for count, expected, measured in search.additivity
+        ],
+        "command": _command(request.model, request.output_dir, chosen.point.options(base)),
+        "seconds": time.monotonic() - begun,
+    }
+    return Outcome(results, translation, search.best is not None)
+
+
+def _samples(request: Request, base: TranslateOptions, model: onnx.ModelProto) -> Samples:
+    images = ImageOptions(tuple(base.image_mean), tuple(base.image_std), base.layout)
+    specs = input_specs(model, base.sizes)
+    samples = load_samples(place(request.data), specs, request.samples, images)
+    return samples.labelled(place(request.labels)) if request.labels else samples
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(read_file(path)).hexdigest()
+    except OSError:
+        return ""  # whoever loads it says so
+
+
+def _stopping(meter: Meter, samples: Samples) -> str:
+    if not meter.is_mean:
+        return "none: the metric is no mean over samples, so every point was measured on all of them"
+    if len(samples) < LEAST_SAMPLES:
+        return f"none: fewer than {LEAST_SAMPLES} samples"
+    how = (
+        "McNemar's pairs, Agresti and Min's interval"
+        if meter.is_top1 and samples.batch == 1
+        else "paired bootstrap of the runs"
+    )
+    return (
+        f"a point was given up after 1/8, 1/4 or 1/2 of the samples where the {100 * CONFIDENCE:g}% interval of its drop "
+        f"({how}) lay beyond what is allowed; what was accepted was measured on all samples"
+    )
+
+
+def _command(model: str, folder: str, options: TranslateOptions) -> str:
+    return shlex.join(["qdq-translator", "translate", model, "-o", folder]) + "".join(
+        f" {word}" for word in flags(options)
+    )
+
+
+class _Judge:
+    """What the search asks, answered from the journal where it has the answer."""
+
+    def __init__(
+        self, bench: Bench, meter: Meter, journal: Journal, where: Evaluation, limit: int, progress: Progress
+    ) -> None:
+        self._bench, self._meter, self._journal, self._where = bench, meter, journal, where
+        self._limit, self._progress = limit, progress
+        target = bench.base.target
+        self._simulation = SimulationOptions(
+            rounding="away" if target == "xavier-dla" else "even", fp16=True, sigmoid_fp16=target.endswith("dla")
+        )
+        self._ranked: dict[Point, list[tuple[Candidate, float]]] = {}
+        self._simulated: dict[Point, tuple[onnx.ModelProto, str]] = {}
+        """Of the last point that was asked for, with what the model is known by."""
+
+    def tell(self, found: Evaluated, best: Optional[Evaluated], count: int) -> None:
+        held = "nothing holds so far" if best is None else f"best so far {_words(best)}"
+        self._progress(f"evaluation {count}: {_words(found)}; {held}", count, self._limit)
+
+    def plain(self, point: Point) -> Point:
+        return point.plain(self._bench.base)
+
+    def cost(self, point: Point) -> Optional[Cost]:
+        return self._bench.cost(point)
+
+    def _model(self, point: Point) -> tuple[onnx.ModelProto, str]:
+        if point not in self._simulated:
+            model = simulate(self._bench.network(point), self._simulation).model
+            self._simulated = {point: (model, pack(model).digest)}
+        return self._simulated[point]
+
+    def identity(self, point: Point) -> str:
+        return self._model(point)[1]
+
+    def measure(self, point: Point, most: float) -> Measured:
+        model, key = self._model(point)
+        known = self._journal.evaluation(key)
+        if known is not None and (known["complete"] or known["most"] == most):
+            del known["most"]
+            return Measured.from_dict(known)
+        measured = self._meter.measure(model, most)
+        self._journal.add_evaluation(key, {**measured.as_dict(), "most": most})
+        return measured
+
+    def removed(self, base: Point, point: Point) -> float:
+        key = f"removed {self.identity(base)} {self.identity(point)}"
+        if key not in self._journal:
+            networks = [self._bench.network(one) for one in (base, point)]
+            left, all_of_it = (
+                noise(network, self._simulation, self._meter.samples, SENSITIVITY_RUNS, self._where)
+                for network in reversed(networks)
+            )
+            self._journal[key] = pickle.dumps(1 - left / all_of_it if all_of_it else 0.0)
+        share: float = pickle.loads(self._journal[key])
+        return share
+
+    def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
+        if point not in self._ranked:
+            key = f"sensitivity {self.identity(point)}"
+            if key not in self._journal:
+                network, samples = self._bench.network(point), self._meter.samples
+                found = rank(network, self._simulation, samples, SENSITIVITY_RUNS, self._where)
+                self._journal[key] = pickle.dumps(found)
+            self._ranked[point] = pickle.loads(self._journal[key])
+        return self._ranked[point]
+
+    def rankings(self) -> list[dict[str, Any]]:
+        """Per point whose tensors were tried: each tensor and the share of the noise energy that it takes away."""
+        return [
+            {
+                "changes": dict(point.changes),
+                "kept_fp16": list(point.kept),
+                "tensors": [
+                    {"tensor": candidate.label, "layers": list(candidate.layers), "noise_share": share}
+                    for candidate, share in rows
+                ],
+            }
+            for point, rows in self._ranked.items()
+        ]
+
+
+def _words(found: Evaluated) -> str:
+    cost, measured = found.cost, found.measured
+    words = f"drop {measured.drop:.3g}{'' if measured.complete else ' or more'}"
+    if cost.milliseconds is not None:
+        words += f" at {cost.milliseconds:.3f} ms"
+    return words + (f" and {counted(cost.gpu_layers, 'GPU layer')}" if cost.gpu_layers else "")
+
+
+def save(outcome: Outcome, request: Request) -> None:
+    """The translation and the results. Raises UserError where they cannot be written."""
+    from qdq_translator.core.disk import write_file
+
+    outcome.translation.save(request.output_dir)
+    write_file(places(request)[1], (json.dumps(outcome.results, indent=2) + "\n").encode())

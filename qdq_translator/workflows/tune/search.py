@@ -1,0 +1,326 @@
+"""The search: hand-picked points, FP16 sets from sensitivities, then single changes.
+
+1. The points that people choose by hand are measured, so that the result is never worse than the best of them.
+2. The cheapest of them that lose too much get FP16 sets. What each tensor costs at the outputs is measured with it alone
+   float (noise energy, `simulate.sensitivity`); energies of independent roundings add up, so candidates are ordered by the
+   energy that they take away per millisecond, and doubled until the metric holds. Then look back:
+   bisect between the last set that failed and the first that holds, and drop whatever the others have made needless.
+3. Local search: drop, add or swap a candidate, or change an option or the calibration of one kind of operator; points that cost
+   more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
+
+With a budget of milliseconds the metric is what gets better, and the estimate what must hold.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any, Callable, Optional, Protocol, Sequence
+
+from qdq_translator.core.records import record
+from qdq_translator.core.words import counted
+from qdq_translator.simulate.sensitivity import Candidate
+from qdq_translator.workflows.tune.bench import Cost
+from qdq_translator.workflows.tune.meter import Measured
+from qdq_translator.workflows.tune.points import Point, group_moves
+
+REPAIRED = 2
+"""Starting points that get FP16 sets."""
+LEAST_SHARE = 0.002
+"""Of the noise energy at the outputs: what takes away less is no candidate."""
+LOOKED_BACK = 6
+ADDED = 12
+"""Candidates that the local search adds, the best ones."""
+IDLE = 60
+"""Moves in a row that are not worth a measurement, after which the local search ends."""
+TIED_MS = 1e-6
+
+
+@record(frozen=True)
+class Goal:
+    """max_drop: in the metric's unit; None where only the budget counts. budget_ms: estimated; None where the drop counts."""
+
+    max_drop: Optional[float]
+    budget_ms: Optional[float]
+
+    def holds(self, found: Evaluated) -> bool:
+        """A point that was not measured on everything never does."""
+        return found.measured.complete and self.can_hold(found.cost) and found.measured.drop <= self._most
+
+    @property
+    def _most(self) -> float:
+        return math.inf if self.max_drop is None else self.max_drop + 1e-9
+
+    def can_hold(self, cost: Cost) -> bool:
+        return self.budget_ms is None or (cost.milliseconds is not None and cost.milliseconds <= self.budget_ms)
+
+    def rank(self, found: Evaluated) -> tuple[Any, ...]:
+        """Least is best, among points that hold or among points that do not."""
+        if self.budget_ms is None:
+            return (
+                (*found.cost.key, found.measured.drop) if self.holds(found) else (found.measured.drop, *found.cost.key)
+            )
+        return (not self.can_hold(found.cost), found.measured.drop, *found.cost.key)
+
+    def most(self, best: Optional[Evaluated]) -> float:
+        """The drop beyond which a point is of no interest."""
+        if self.budget_ms is not None and best is not None:
+            return min(best.measured.drop, self._most)
+        return self._most
+
+
+@record(frozen=True)
+class Evaluated:
+    """why: where in the search the point comes from."""
+
+    point: Point
+    cost: Cost
+    measured: Measured
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "why": self.why,
+            "changes": dict(self.point.changes),
+            "kept_fp16": list(self.point.kept),
+            "cost": self.cost.as_dict(),
+            "measured": self.measured.as_dict(),
+        }
+
+
+class Judge(Protocol):
+    """What the search asks; `run.py` answers, with the journal between."""
+
+    def plain(self, point: Point) -> Point:
+        """The same without changes that change nothing."""
+
+    def cost(self, point: Point) -> Optional[Cost]:
+        """None for a point that cannot be."""
+
+    def identity(self, point: Point) -> str:
+        """Equal for points whose networks compute the same."""
+
+    def measure(self, point: Point, most: float) -> Measured:
+        """Raises UserError."""
+
+    def removed(self, base: Point, point: Point) -> float:
+        """The share of the noise energy of `base` at the outputs that is not there in `point`."""
+
+    def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
+        """With the share (0 to 1) of the noise energy at the outputs that each takes away alone, largest first."""
+
+
+class Search:
+    """limit: evaluations, at most. report: called with each that is new, the best one so far and how many there are."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        goal: Goal,
+        moves: Sequence[dict[str, Any]],
+        method: Callable[[Point], str],
+        seed: int,
+        limit: int,
+        report: Callable[[Evaluated, Optional[Evaluated], int], None] = lambda found, best, count: None,
+    ) -> None:
+        self._judge, self._goal, self._moves, self._method = judge, goal, moves, method
+        self._random, self._limit, self._report = random.Random(seed), limit, report
+        self.found: dict[Point, Evaluated] = {}
+        self.additivity: list[tuple[int, float, float]] = []
+        """Of an FP16 set: candidates, the share of the noise energy that they should take away together, and what they do."""
+        self._measured: dict[str, tuple[Measured, float]] = {}
+        """Of each network, with the drop beyond which it was of no interest."""
+
+    @property
+    def best(self) -> Optional[Evaluated]:
+        """The best that holds."""
+        holding = [found for found in self.found.values() if self._goal.holds(found)]
+        return min(holding, key=self._goal.rank, default=None)
+
+    def run(self, starts: Sequence[Point]) -> None:
+        for point in starts:
+            self._evaluate(point, "start")
+        for base in self._repairable():
+            self._repair(base)
+        self._local()
+
+    def _evaluate(self, point: Point, why: str) -> Optional[Evaluated]:
+        """None for what cannot be, and when the limit is reached."""
+        if point in self.found:
+            return self.found[point]
+        cost = self._judge.cost(point)
+        if cost is None:
+            return None
+        identity, most = self._judge.identity(point), self._goal.most(self.best)
+        measured, before = self._measured.get(identity, (None, most))
+        if measured is None and self.evaluations >= self._limit:
+            return None
+        if measured is None or not (measured.complete or before == most):
+            measured = self._judge.measure(point, most)
+            self._measured[identity] = measured, most
+        found = self.found[point] = Evaluated(point, cost, measured, why)
+        self._report(found, self.best, self.evaluations)
+        return found
+
+    @property
+    def evaluations(self) -> int:
+        """Networks that were measured: points whose networks compute the same are one."""
+        return len(self._measured)
+
+    # ---------------------------------------------------------------- FP16 sets
+
+    def _repairable(self) -> list[Evaluated]:
+        """The cheapest points that could be better than the best one with some layers in FP16."""
+        best = self.best
+        rows = [found for found in self.found.values() if self._goal.can_hold(found.cost)]
+        if self._goal.budget_ms is None:
+            rows = [found for found in rows if not self._goal.holds(found)]
+            if best is not None:
+                rows = [found for found in rows if found.cost.key < best.cost.key]
+        rows.sort(key=lambda found: (found.cost.key, found.measured.drop))
+        chosen: list[Evaluated] = []
+        for found in rows:
+            if all(found.cost.key != other.cost.key for other in chosen):
+                chosen.append(found)
+        return chosen[:REPAIRED]
+
+    def _repair(self, base: Evaluated) -> None:
+        ordered = self._ordered(base)
+        if self._goal.budget_ms is not None:
+            self._spend(base, ordered)
+            return
+        low, high = 0, 1
+        while low < len(ordered):
+            size = min(high, len(ordered))
+            found = self._with(base, ordered[:size])
+            if found is None or not self._pays(found):
+                return
+            if self._goal.holds(found):
+                self._look_back(base, ordered, low, size)
+                return
+            low, high = size, 2 * size
+
+    def _pays(self, found: Evaluated) -> bool:
+        """Costs less than the best that holds."""
+        best = self.best
+        return best is None or best is found or found.cost.key < best.cost.key
+
+    def _ordered(self, base: Evaluated) -> list[tuple[Candidate, float]]:
+        """Candidates by the noise that they take away for what they cost."""
+        rows = []
+        for candidate, share in self._judge.candidates(base.point):
+            cost = self._judge.cost(_plus(base.point, candidate)) if share >= LEAST_SHARE else None
+            if cost is not None:
+                rows.append((share / max(_dearer(cost, base.cost), TIED_MS), candidate, share))
+        rows.sort(key=lambda row: -row[0])
+        return [(candidate, share) for _, candidate, share in rows]
+
+    def _with(self, base: Evaluated, chosen: Sequence[tuple[Candidate, float]]) -> Optional[Evaluated]:
+        point = _plus(base.point, *(candidate for candidate, _ in chosen))
+        return self._evaluate(point, f"{counted(len(chosen), 'tensor')} with all readers in FP16")
+
+    def _look_back(self, base: Evaluated, ordered: list[tuple[Candidate, float]], low: int, high: int) -> None:
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self._with(base, ordered[:middle])
+            if found is None:
+                break
+            low, high = (low, middle) if self._goal.holds(found) else (middle, high)
+        chosen = ordered[:high]
+        for row in sorted(chosen, key=lambda pair: pair[1])[:LOOKED_BACK]:
+            fewer = [other for other in chosen if other is not row]
+            found = self._with(base, fewer)
+            if found is not None and self._goal.holds(found):
+                chosen = fewer
+        self._check_additivity(base, chosen)
+
+    def _check_additivity(self, base: Evaluated, chosen: Sequence[tuple[Candidate, float]]) -> None:
+        together = self._judge.removed(base.point, _plus(base.point, *(candidate for candidate, _ in chosen)))
+        self.additivity.append((len(chosen), sum(share for _, share in chosen), together))
+
+    def _spend(self, base: Evaluated, ordered: list[tuple[Candidate, float]]) -> None:
+        """As many candidates as the budget has room for, measured at every doubling; and the same with the loudest first, because
+        many cheap ones can leave no room for one that counts."""
+        fills = [self._fill(base, rows) for rows in (ordered, sorted(ordered, key=lambda row: -row[1]))]
+        size = 1
+        while size < len(fills[0]):
+            self._with(base, fills[0][:size])
+            size *= 2
+        for chosen in filter(None, fills):
+            self._with(base, chosen)
+        if fills[0]:
+            self._check_additivity(base, max(fills, key=lambda rows: sum(share for _, share in rows)))
+
+    def _fill(self, base: Evaluated, rows: Sequence[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
+        chosen: list[tuple[Candidate, float]] = []
+        for row in rows:
+            cost = self._judge.cost(_plus(base.point, *(candidate for candidate, _ in [*chosen, row])))
+            if cost is not None and self._goal.can_hold(cost):
+                chosen.append(row)
+        return chosen
+
+    # ---------------------------------------------------------------- single changes
+
+    def _local(self) -> None:
+        """From the best point on, or from the one that loses least; accepted is what becomes the best."""
+        idle = 0
+        while idle < IDLE and self.evaluations < self._limit and self.found:
+            current = self.best or min(self.found.values(), key=self._goal.rank)
+            proposal = self._proposal(current)
+            idle += 1
+            if proposal is None:
+                continue
+            point, why = self._judge.plain(proposal[0]), proposal[1]
+            cost = self._judge.cost(point) if point not in self.found else None
+            if cost is None or not self._promising(cost, current):
+                continue
+            before = self.evaluations
+            self._evaluate(point, why)
+            if self.evaluations > before:
+                idle = 0
+
+    def _promising(self, cost: Cost, current: Evaluated) -> bool:
+        if not self._goal.can_hold(cost):
+            return False
+        return self._goal.budget_ms is not None or not self._goal.holds(current) or cost.key <= current.cost.key
+
+    def _proposal(self, current: Evaluated) -> Optional[tuple[Point, str]]:
+        point, kind = current.point, self._random.choice(("options", "group", "drop", "add", "swap"))
+        if kind == "options" and self._moves:
+            change = self._random.choice(list(self._moves))
+            return point.moved(**change), "option"
+        if kind == "group":
+            changes = list(group_moves(self._method(point))) if self._method(point) else []
+            return (point.moved(**self._random.choice(changes)), "calibration") if changes else None
+        candidates = [candidate for candidate, share in self._judge.candidates(Point(point.changes)) if share > 0]
+        inside = [c for c in candidates if set(c.layers) <= set(point.kept)]
+        outside = [c for c in candidates[:ADDED] if c not in inside]
+        out = self._random.choice(inside) if inside and kind in ("drop", "swap") else None
+        into = self._random.choice(outside) if outside and kind in ("add", "swap") else None
+        if out is None and into is None:
+            return None
+        needed = [c for c in inside if c is not out] + ([into] if into is not None else [])
+        odd = set(point.kept) - {layer for c in inside for layer in c.layers}
+        kept = odd | {layer for c in needed for layer in c.layers}
+        return Point.of(dict(point.changes), kept), kind
+
+
+def _plus(point: Point, *candidates: Candidate) -> Point:
+    return Point.of(dict(point.changes), [*point.kept, *(layer for c in candidates for layer in c.layers)])
+
+
+def _dearer(cost: Cost, than: Cost) -> float:
+    """Milliseconds, or where there is no estimate the share of MACs that leaves INT8."""
+    if cost.milliseconds is not None and than.milliseconds is not None:
+        return cost.milliseconds - than.milliseconds
+    return than.int8_macs - cost.int8_macs
+
+
+def pareto(found: Sequence[Evaluated]) -> list[Evaluated]:
+    """Measured on everything, and no other is as cheap and better: cheapest first."""
+    front: list[Evaluated] = []
+    complete = [one for one in found if one.measured.complete]
+    for one in sorted(complete, key=lambda one: (one.cost.key, one.measured.drop)):
+        if not front or one.measured.drop < front[-1].measured.drop:
+            front.append(one)
+    return front

@@ -1,0 +1,40 @@
+"""What `tune` found, on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qdq_translator.output.report.tuning import cells
+
+
+def print_outcome(results: dict[str, Any]) -> None:
+    """The Pareto front as a table, the best point, and the command that makes it again."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from qdq_translator.core.words import counted
+
+    console = Console(highlight=False)
+    metric, data, best = results["metric"], results["data"], results["best"]
+    name = metric["name"].replace("\\", "/").rpartition("/")[2]
+    console.print(
+        f"[bold]{escape(results['model']['file'])}[/bold]: {escape(name)} = {metric['reference']:.6g} as given, on "
+        f"{counted(data['samples'], 'sample')}; {counted(results['evaluations'], 'evaluation')}"
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for heading in ("estimated ms", "GPU layers", "MACs in INT8", name.rpartition(":")[2], "drop"):
+        table.add_column(heading, justify="right")
+    table.add_column("what was changed", overflow="fold")
+    for row in results["front"]:
+        table.add_row(*map(escape, cells(row)), style="bold" if row == best else "")
+    console.print(table)
+    console.print(f"Early stopping: {results['early_stopping']}.")
+    for row in results["additivity"]:
+        console.print(
+            f"{counted(row['tensors'], 'tensor')} in FP16 should take away {100 * row['expected_share']:.0f}% of the noise energy "
+            f"by the sum of their shares; measured: {100 * row['measured_share']:.0f}%."
+        )
+    for note in data["notes"]:
+        console.print(f"note: {escape(note)}")
+    console.print(f"The same again: {escape(results['command'])}", soft_wrap=True)
