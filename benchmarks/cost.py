@@ -1,8 +1,8 @@
-"""The cost model against every published time of Orin's DLA that we know: the fit, leave-one-network-out, docs/cost.md.
+"""The cost model against every published time of Orin's DLA that we know: the fit, leave-one-network-out, docs/tables/cost.md.
 
     python -m benchmarks.cost [--fit] [--write] [--zoo FOLDER...]
 
-Prints the table of docs/cost.md (`--write` puts it there); `--fit` fits the parameters of `qdq_translator/targets/cost/orin.json`
+Prints the table of docs/tables/cost.md (`--write` puts it there); `--fit` fits the parameters of `qdq_translator/targets/cost/orin.json`
 again and prints them. The points are other people's measurements (`data/dla_points.json`, each with its source), the layers
 of their networks are written down in `data/dla_networks.json`. Takes about ten seconds. `--zoo`: also the verdict for every
 model of the folders, as it is and with `--preset dla --unify_scales max`, below the first table.
@@ -25,7 +25,7 @@ from qdq_translator.targets.cost.fit import fit
 from qdq_translator.targets.cost.model import CostModel, Parameters, Surface, Work, published
 
 DATA = Path(__file__).with_name("data")
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "cost.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "cost.md"
 BEGIN, END = "<!-- benchmarks/cost.py -->\n", "<!-- end -->\n"
 ZOO_BEGIN = "<!-- benchmarks/cost.py --zoo -->\n"
 FITTED = {"int8": ("int8_rate", "bytes_per_second", "seconds_per_layer"), "fp16": ("fp16_rate",)}
@@ -131,7 +131,7 @@ def rms(ratios: Sequence[float]) -> float:
 
 
 def table(every: Sequence[Point], parameters: Parameters, without: dict[str, Parameters]) -> str:
-    """The generated part of docs/cost.md."""
+    """The generated part of docs/tables/cost.md."""
     lines = [
         "| network | batch | | published by | ms | model | ratio | left out |",
         "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |",
@@ -213,7 +213,7 @@ def with_table(page: str, text: str, begins: str = BEGIN) -> str:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="The cost model against published times.")
     parser.add_argument("--fit", action="store_true", help="fit the parameters again and print them")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/cost.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/tables/cost.md")
     parser.add_argument("--zoo", type=Path, nargs="+", help="folders of Q/DQ models: the DLA's verdict for each")
     options = parser.parse_args(argv)
     every = points()

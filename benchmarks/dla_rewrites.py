@@ -1,4 +1,4 @@
-"""What `--dla_rewrites` does for networks: the rule list and the table of `docs/dla_rewrites.md`.
+"""What `--dla_rewrites` does for networks: the rule list and the table of `docs/dla_rules.md` and `docs/tables/dla_networks.md`.
 
     python -m benchmarks.dla_rewrites ZOO [--write]
     python -m benchmarks.dla_rewrites --full FOLDER [--write]
@@ -38,7 +38,8 @@ from qdq_translator.targets.dla.verdicts import Verdict
 from qdq_translator.workflows.parts import tail, tail_begins
 from qdq_translator.workflows.translator import Translation
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "dla_rewrites.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+RULES_PAGE, PAGE = DOCS / "dla_rules.md", DOCS / "tables" / "dla_networks.md"
 OPTIONS = TranslateOptions(
     target="orin-dla",
     platform="jetpack-6.2",
@@ -273,7 +274,9 @@ def main() -> int:
     parser.add_argument("zoo", type=Path, nargs="?")
     parser.add_argument("--full", type=Path, help="networks of full size, instead of ZOO")
     parser.add_argument("--prove", type=Path, help="what --prove costs for networks of full size")
-    parser.add_argument("--write", action="store_true", help="write rules and table into docs/dla_rewrites.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write rules and table into docs/dla_rules.md and docs/tables/"
+    )
     arguments = parser.parse_args()
     if arguments.prove is not None:
         parts = {"prove": prove_table(arguments.prove)}
@@ -284,10 +287,9 @@ def main() -> int:
     else:
         parser.error("a folder is missing: ZOO, --full FOLDER or --prove FOLDER")
     if arguments.write:
-        text = PAGE.read_text(encoding="utf-8")
         for part, content in parts.items():
-            text = page(text, part, content)
-        PAGE.write_text(text, encoding="utf-8")
+            path = RULES_PAGE if part in ("rules", "operators") else PAGE
+            path.write_text(page(path.read_text(encoding="utf-8"), part, content), encoding="utf-8")
     return 0
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.inference_flags ZOO [--write]
 
-ZOO is a folder with Q/DQ models; the tables go into docs/inference_flags.md. What the scales do to trained networks is
+ZOO is a folder with Q/DQ models; the tables go into docs/tables/inference_flags.md. What the scales do to trained networks is
 measured by `python -m e2e_workflow.inference_flags.run`.
 """
 
@@ -20,7 +20,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
 from qdq_translator.workflows.translator import Translation
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "inference_flags.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "inference_flags.md"
 OLD: dict[str, Any] = {
     "infer_average_pool_scales": True,
     "infer_concat_scales": True,
@@ -134,7 +134,7 @@ def _change(before: str, after: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="What the inference flags give.")
     parser.add_argument("zoo", type=Path)
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/inference_flags.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/tables/inference_flags.md")
     arguments = parser.parse_args()
     found = measure([EXAMPLE_MODEL, *sorted(arguments.zoo.glob("*.onnx"))])
     print(summary(found), table(found), sep="\n", end="")

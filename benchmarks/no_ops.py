@@ -1,4 +1,4 @@
-"""What rules F7 (nodes that change nothing) and F9 (half precision) take away: the table in `docs/dla_rewrites.md`.
+"""What rules F7 (nodes that change nothing) and F9 (half precision) take away: the table in `docs/tables/dla_networks.md`.
 
     python -m benchmarks.no_ops ZOO [--write]
 
@@ -90,7 +90,7 @@ def table(zoo: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="What rules F7 and F9 take away.")
     parser.add_argument("zoo", type=Path)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/dla_rewrites.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/tables/dla_networks.md")
     arguments = parser.parse_args()
     rows = table(arguments.zoo)
     print(rows, end="")

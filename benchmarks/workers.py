@@ -1,7 +1,7 @@
 """What sharing the work on samples costs and brings: efficiency of two workers, the scheduler's overhead, memory, and a plan.
 
     python -m benchmarks.workers                     # ResNet-50, 64 samples
-    python -m benchmarks.workers --samples 1000 --repeats 3 --write    # 5 to 9 minutes; the tables of docs/tuning.md
+    python -m benchmarks.workers --samples 1000 --repeats 3 --write    # 5 to 9 minutes; the tables of docs/tables/workers.md
     python -m benchmarks.workers --samples 1000 --size 96      # a fifth of the work, so that what is spent on sharing weighs more
 
 The work is that of `tune`: evaluations, the simulated engine on all samples, each of a network that differs from the one before
@@ -52,7 +52,7 @@ JPEGS, JPEG_SIZE = 64, (500, 375)
 ONE, TWO, DASK = "one thread of one process", "`--workers 2`", "`--scheduler`, two Dask workers"
 FEWER = 4
 """One worker alone computes one shard in so many."""
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuning.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "workers.md"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def another(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     networks.add_arguments(parser)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/tuning.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/tables/workers.md")
     parser.set_defaults(samples=64)
     options = parser.parse_args()
     print(machine())

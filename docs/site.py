@@ -19,7 +19,10 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    **{f"docs/{path.name}": path.name for path in (ROOT / "docs").glob("*.md")},
+    **{
+        path.relative_to(ROOT).as_posix(): path.relative_to(ROOT / "docs").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+    },
     **{
         path.relative_to(ROOT).as_posix(): f"workflows/{path.parent.name}.md"
         for path in sorted((ROOT / "e2e_workflow").glob("*/README.md"))

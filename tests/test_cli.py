@@ -314,7 +314,14 @@ def test_a_process_of_its_own_translates_them_in_the_same_way(model: Path, tmp_p
 
 
 def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_path: Path) -> None:
-    rooms = ("passes.dla", "targets.dla", "targets.cost.estimate", "planning.cost_summary", "planning.what_if", "simulate")
+    rooms = (
+        "passes.dla",
+        "targets.dla",
+        "targets.cost.estimate",
+        "planning.cost_summary",
+        "planning.what_if",
+        "simulate",
+    )
     probe = (
         "import sys; from qdq_translator.cli import main_translate; status = main_translate(sys.argv[1:]); "
         f"sys.exit(status or any(m.startswith(tuple('qdq_translator.' + r for r in {rooms})) for m in sys.modules))"

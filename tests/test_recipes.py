@@ -43,7 +43,10 @@ def test_the_files_of_the_recipes_exist() -> None:
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule[0] in "SBKU" and rule not in ("S1", "S2", "S4")])
 def test_scale_rule(rule: str) -> None:
-    folder = [*sorted((ROOT / "qdq_translator" / "scales" / "inference").glob("*.py")), ROOT / "qdq_translator" / "targets" / "auto_names.py"]
+    folder = [
+        *sorted((ROOT / "qdq_translator" / "scales" / "inference").glob("*.py")),
+        ROOT / "qdq_translator" / "targets" / "auto_names.py",
+    ]
     folder += sorted((ROOT / "qdq_translator" / "simulate" / "calibration").glob("*.py"))
     assert any(mentioned(rule, path.read_text(encoding="utf-8")) for path in folder), f"no module for {rule}"
     assert mentioned(rule, text("docs/rules.md")), f"docs/rules.md lacks {rule}"
@@ -73,7 +76,7 @@ def test_rewrite_for_the_dla(module: ModuleType) -> None:
     name = module.__name__.rpartition(".")[2]
     assert module in dla.RULES, f"passes/dla/__init__.py does not apply {name}"
     assert module.RULE in RULES, f"rules.py lacks {module.RULE}"
-    assert f"### {module.RULE}" in text("docs/dla_rewrites.md"), f"docs/dla_rewrites.md lacks {module.RULE}"
+    assert f"### {module.RULE}" in text("docs/dla_rules.md"), f"docs/dla_rules.md lacks {module.RULE}"
     assert (ROOT / "tests" / "dla" / f"test_{name}.py").exists(), f"tests/dla/test_{name}.py is missing"
     assert any(module.RULE in step.rules for step in PIPELINE), f"PIPELINE does not name {module.RULE}"
 

@@ -59,7 +59,7 @@ def test_every_rule_has_tests(rule: str) -> None:
 def test_rewrites_for_the_dla_are_the_rows_of_the_registry() -> None:
     rewrites = ["D0", *(module.RULE for module in dla.RULES)]  # in the order in which they are tried
     assert sorted(rewrites, key=lambda rule: int(rule[1:])) == [rule for rule in RULES if rule.startswith("D")]
-    page = (ROOT / "docs" / "dla_rewrites.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "dla_rules.md").read_text(encoding="utf-8")
     assert [m.RULE for m in dla.RULES if f"\n### {m.RULE}" not in page] == []
 
 

@@ -304,7 +304,7 @@ _ROWS = (
     ),
     # ---------------------------------------------------------------- rewrites for the DLA
     *(
-        Rule(identity, "rewrite for the DLA", what, page="dla_rewrites.md")
+        Rule(identity, "rewrite for the DLA", what, page="dla_rules.md")
         for identity, what in (
             ("D0", "what is still left for the GPU, or that the target has no DLA"),
             ("D1", "shape arithmetic and constant expressions become constants"),
