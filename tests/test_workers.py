@@ -34,7 +34,7 @@ from tests.dask_cluster import connected, dask_cluster, free_port
 from tests.small_models import model
 
 pytest.importorskip("onnxruntime")
-PACKAGE = Path(workers.__file__).parents[1]
+PACKAGE = Path(workers.__file__).parents[2]
 MODEL, DATA = PACKAGE / "models" / "digits_resnet_qat.onnx", PACKAGE / "models" / "digits_samples.npz"
 SPEC = InputSpec("x", (1, 4), np.dtype(np.float32))
 
