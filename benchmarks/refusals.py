@@ -1,4 +1,4 @@
-"""Peak memory and time of the models that ask for the most, each in a process of its own; the table of docs/testing.md.
+"""Peak memory and time of the models that ask for the most, each in a process of its own; the table of docs/tables/campaigns.md.
 
 `python -m benchmarks.refusals` prints it. The models are those of tests/test_budget.py, all below 1 MB.
 """
