@@ -17,9 +17,9 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.schemas import REPORT
 from qdq_translator.engine import inspector
-from qdq_translator.engine.build_log import parse_log
 from qdq_translator.engine.inspector import check_engine
 from qdq_translator.engine.layer_info import LayerInfo, fused_names, parse_layer_info, precision_of, read_layer_info
+from qdq_translator.engine.messages import parse_log
 from qdq_translator.targets.precision import LayerPlan
 from tests.conftest import SHARED, need_shared
 from tests.json_examples import minimal
@@ -261,8 +261,8 @@ def test_the_log() -> None:
     assert log.dla[:2] == ["{ForeignNode[a...d]}", "{ForeignNode[fc]}"]
     assert log.gpu[:2] == ["gap", "/old/style + name"]
     assert log.set_precisions == {"fc": "fp16"}
-    assert log.missing_scales == ["td"]
-    assert log.fallbacks == [
+    assert list(log.missing_scales) == ["td"]
+    assert list(log.fallbacks) == [
         ("gap", "gap: DLA only supports reductions of type max."),
         ("gap", "Default DLA is enabled but layer gap is not supported on DLA, falling back to GPU."),
     ]
@@ -272,7 +272,7 @@ def test_the_log() -> None:
         "Rejecting some int8 implementation of layer L due to missing int8 scales for tensor T at input index 0\n"
     )
     assert [layer for layer, _ in other.fallbacks] == ["/x/Pow"]
-    assert (other.cache_rejected, other.missing_scales) == (True, ["T"])
+    assert (other.cache_rejected, list(other.missing_scales)) == (True, ["T"])
 
 
 def test_dla_regions_are_expanded_along_the_graph() -> None:

@@ -21,7 +21,7 @@ class Options:
         "--log",
         default=None,
         metavar="FILE",
-        help="the build log: DLA and GPU layers, causes of fallbacks, missing scales",
+        help="the build log: DLA and GPU layers, causes of fallbacks, missing scales, and each known message explained",
     )
     all: bool = option("--all", default=False, help="list every layer, not only those that differ from the plan")
     json: bool = option("--json", default=False, help="the result as one JSON object on stdout, nothing else there")
@@ -37,12 +37,12 @@ def run(options: Options) -> int:
     import json
     from pathlib import Path
 
+    from qdq_translator.commands.explain import occurrences, print_log
     from qdq_translator.commands.located import locate
-    from qdq_translator.core.disk import read_text
     from qdq_translator.core.errors import UserError
     from qdq_translator.engine import inspector
-    from qdq_translator.engine.build_log import parse_log
     from qdq_translator.engine.layer_info import read_layer_info
+    from qdq_translator.engine.messages import read_log
     from qdq_translator.ir.io import load_model
     from qdq_translator.output.emit.remembered import Remembered
 
@@ -50,7 +50,7 @@ def run(options: Options) -> int:
     info = read_layer_info(Path(options.layer_info))
     log = None
     if options.log:
-        log = parse_log(read_text(Path(options.log), "Check the path."))
+        log = read_log(Path(options.log))
     model, _ = load_model(files.model, weights=False)
     plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
     plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)
@@ -75,9 +75,12 @@ def run(options: Options) -> int:
             "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
         )
     if options.json:
-        print(json.dumps(check.as_dict(), indent=2, ensure_ascii=False))
+        found = {"messages": occurrences(log)} if log is not None else {}
+        print(json.dumps({**check.as_dict(), **found}, indent=2, ensure_ascii=False))
     else:
         _draw(check, options.all)
+        if log is not None and log.found:
+            print_log(log, options.all)
     failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
     return 1 if failed else 0
 

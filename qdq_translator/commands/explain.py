@@ -1,46 +1,190 @@
-"""`qdq-translator explain`: a rule, a limit of the DLA or a platform, in words."""
+"""`qdq-translator explain`: a rule, a limit of the DLA, a platform, a message or a whole log, in words."""
 
 import sys
-from typing import List
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from qdq_translator.core.options import option
+from qdq_translator.core.options import model_option, option
 from qdq_translator.core.records import record
+
+if TYPE_CHECKING:
+    from qdq_translator.engine.messages import BuildLog, Message
+
+_SHOWN = 6
 
 
 @record
 class Options:
-    """Explain what a message or a report names by a number: a rule (S8, W-C1), a limit of the DLA (P3) or a platform
-    (jetpack-6.2). Without a name, list them all."""
+    """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of one, or what a report names by a
+    number: a rule (S8, W-C1), a limit of the DLA (P3), a platform (jetpack-6.2). Without a name, list what can be explained."""
 
-    names: List[str] = option("names", default=[], nargs="*", metavar="NAME", help="rules, limits, platforms")
+    names: List[str] = option(
+        "names", default=[], nargs="*", metavar="NAME", help="log files, messages in quotes, rules, limits, platforms"
+    )
+    translation: Optional[str] = option(
+        "--translation",
+        "-t",
+        default=None,
+        metavar="PATH",
+        help="compare the layers of a log with the plan of this translation",
+    )
+    model: str = model_option()
+    all: bool = option("--all", default=False, help="list every layer of a message, and harmless messages")
+    json: bool = option(
+        "--json", default=False, help="what a log holds as one JSON object on stdout, nothing else there"
+    )
+    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
 
 
 def run(options: Options) -> int:
     """Prints one paragraph a name; status 1 where one is not known."""
-    from textwrap import fill
-
-    from qdq_translator.core.parsing import did_you_mean
-    from qdq_translator.core.rules import RULES, docs_page
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.engine.messages import messages, read_log
 
     texts = explained()
     if not options.names:
         for key, (title, _) in texts.items():
             print(f"{key:<12} {title}")
+        for message in messages():
+            print(f"{message.id:<20} {message.happened}")
         return 0
+    logs = [name for name in options.names if Path(name).is_file()]
+    if options.json and len(logs) != 1:
+        raise UsageError("--json is for one log.", "Name one file.")
+    plan = _plan(options) if logs else {}
     status = 0
     for name in options.names:
-        key = _key(name)
-        found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
-        if not found:
-            hint = did_you_mean(key, texts) or "'qdq-translator explain' lists all."
-            print(f"qdq-translator explain: '{name}' is not a rule, a limit or a platform. {hint}", file=sys.stderr)
-            status = 1
-        for title, paragraphs in found:
-            lines = [fill(p, 78, initial_indent="  ", subsequent_indent="  ") for p in paragraphs]
-            if title.startswith("Rule "):
-                lines.append(f"  Described in {docs_page(RULES[key].page)}")
-            print("\n".join([title, *lines, ""]))
+        if name not in logs:
+            status |= _explain_name(name, texts)
+            continue
+        log = read_log(Path(name))
+        if options.json:
+            _print_json(log, plan)
+        else:
+            print_log(log, options.all, plan, heading=name)
     return status
+
+
+def _explain_name(name: str, texts: "Dict[str, Any]") -> int:
+    from textwrap import fill
+
+    from qdq_translator.core.parsing import did_you_mean
+    from qdq_translator.core.rules import RULES, docs_page
+    from qdq_translator.engine.messages import messages, recognize
+
+    key = _key(name)
+    found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
+    rows = [message for message in messages() if message.id == name.lower()]
+    line = recognize(name)
+    if not found and (rows or line):
+        _print_message(rows[0] if rows else line.message)  # type: ignore[union-attr]
+        return 0
+    if not found:
+        hint = did_you_mean(key, texts) or "'qdq-translator explain' lists all."
+        print(
+            f"qdq-translator explain: '{name}' is no file, rule, limit, platform or known message. {hint}",
+            file=sys.stderr,
+        )
+        return 1
+    for title, paragraphs in found:
+        lines = [fill(p, 78, initial_indent="  ", subsequent_indent="  ") for p in paragraphs]
+        if title.startswith("Rule "):
+            lines.append(f"  Described in {docs_page(RULES[key].page)}")
+        print("\n".join([title, *lines, ""]))
+    return 0
+
+
+def _print_message(message: "Message", title: str = "", lines: "List[str]" = []) -> None:  # noqa: B006 (read only)
+    """title: instead of what happened alone. lines: what stands between it and the cause."""
+    from textwrap import fill
+
+    def entry(name: str, text: str) -> str:
+        return fill(f"{name + ':':<9}{text}", 78, initial_indent="  ", subsequent_indent=" " * 11)
+
+    print(fill(title or f"{message.happened} [{message.id}]", 78, subsequent_indent="  "))
+    for text in lines:
+        print(fill(text, 78, initial_indent="  ", subsequent_indent="    "))
+    print(entry("cause", message.cause))
+    if message.remedy:
+        print(f"  {'remedy:':<9}{message.remedy}")
+    print(f"  {'source:':<9}{message.source} [{message.status}]\n")
+
+
+def print_log(
+    log: "BuildLog", everything: bool = False, plan: "Optional[Dict[str, Dict[str, Any]]]" = None, heading: str = ""
+) -> None:
+    """What happened, layers, cause and remedy of each known message; harmless ones and consequences in a line at the end.
+
+    plan: layer -> row of the report's plan, to compare with."""
+    if heading:
+        devices = (
+            f", {len(log.dla)} layers or regions on the DLA, {len(log.gpu)} on the GPU" if log.dla or log.gpu else ""
+        )
+        print(f"{heading}: {log.lines} lines{devices}\n")
+    minor = []
+    for entry in log.found.values():
+        message = entry.message
+        if message.kind in ("note", "consequence") and not everything:
+            minor.append(f"{entry.count} x {message.happened}")
+            continue
+        names = list(entry.names)
+        shown = names if everything else names[:_SHOWN]
+        lines = [f"{name}{_planned(name, plan or {})}" for name in shown]
+        if len(names) > len(shown):
+            lines.append(f"... and {len(names) - len(shown)} more (--all lists them)")
+        _print_message(message, f"{entry.count} x {message.happened} [{message.id}]", lines)
+    for text in minor:
+        print(text)
+    if log.unknown_count:
+        print(f"{log.unknown_count} warnings or errors are not known, the first: {log.unknown[0]}")
+    if not log.found and not log.unknown_count:
+        print("No warning, no error and no other known message.")
+
+
+def _planned(name: str, plan: "Dict[str, Dict[str, Any]]") -> str:
+    """What the plan had predicted for the layer or tensor, '' without a plan."""
+    from qdq_translator.engine.layer_info import EngineLayer, fused_names
+
+    if not plan:
+        return ""
+    inside = EngineLayer(name, "", (), ()).region
+    parts = inside.split("...") if inside else fused_names(name, plan)
+    row = next((plan[part] for part in parts if part in plan), None)
+    if row is None:
+        return ": not a layer of the model"
+    if row.get("dla") == "gpu":
+        return f": predicted, {row['reason']}"
+    return f": planned {row['precision'].upper()}{' on the DLA' if row.get('dla') else ''}, not predicted"
+
+
+def _plan(options: Options) -> "Dict[str, Dict[str, Any]]":
+    """Layer, or tensor that it writes -> row of the report's plan."""
+    from qdq_translator.commands.located import locate
+
+    if options.translation is None:
+        return {}
+    report = locate(options.translation, options.model).read_report("plan")
+    rows = {row["name"]: row for row in report["plan"]}
+    return {**{tensor: row for row in report["plan"] for tensor in row["outputs"]}, **rows}
+
+
+def occurrences(log: "BuildLog") -> "List[Dict[str, Any]]":
+    """Known messages of a log, JSON types only."""
+    keys = ("id", "kind", "happened", "cause", "remedy", "source", "status")
+    return [
+        {**{key: getattr(entry.message, key) for key in keys}, "count": entry.count, "names": list(entry.names)}
+        for entry in log.found.values()
+    ]
+
+
+def _print_json(log: "BuildLog", plan: "Dict[str, Dict[str, Any]]") -> None:
+    import json
+
+    rows = occurrences(log)
+    if plan:
+        rows = [{**row, "planned": {name: _planned(name, plan)[2:] for name in row["names"]}} for row in rows]
+    whole = {"lines": log.lines, "messages": rows, "unknown": log.unknown_count, "unknown_examples": log.unknown}
+    print(json.dumps(whole, indent=2, ensure_ascii=False))
 
 
 def _key(name: str) -> str:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Container, Iterable, Mapping, Optional, Sequence
 
 from qdq_translator.core.records import record
-from qdq_translator.engine.build_log import BuildLog
 from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
+from qdq_translator.engine.messages import BuildLog
 from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
 from qdq_translator.targets.precision import LayerPlan
 
@@ -225,7 +225,7 @@ def check_engine(
     layer_precisions: Iterable[str] = (),
 ) -> EngineCheck:
     """Holds an engine against the plan. `layer_precisions`: names given to `--layerPrecisions`."""
-    log = log or BuildLog()
+    log = log or BuildLog.empty()
     graph = _Graph(plan)
     found, extras = _attribute(graph, info)
     devices = _devices(info, log)
@@ -255,7 +255,7 @@ def check_engine(
         unfused,
         regions,
         fallbacks,
-        log.missing_scales,
+        list(log.missing_scales),
         log.cache_rejected,
         unmatched,
         len(info.layers),
@@ -372,7 +372,7 @@ def _verdict(
     engine: Optional[EngineLayer],
     devices: Mapping[str, str],
     high_edge: bool,
-    missing_scales: Sequence[str],
+    missing_scales: Container[str],
 ) -> LayerVerdict:
     actual, verdict, why = "", FREE, ""
     planned_free = layer.precision not in FLOATING
@@ -410,7 +410,7 @@ def _verdict(
     )
 
 
-def _explain(layer: LayerPlan, engine: EngineLayer, missing_scales: Sequence[str]) -> str:
+def _explain(layer: LayerPlan, engine: EngineLayer, missing_scales: Container[str]) -> str:
     missed = [t for t in (*layer.inputs, *layer.outputs) if t in missing_scales]
     if missed:
         return f"TensorRT missed the scale of '{missed[0]}'"

@@ -1,0 +1,32 @@
+"""`qdq-translator doctor`: what this machine has for TensorRT and the DLA."""
+
+from qdq_translator.core.options import option
+from qdq_translator.core.records import record
+
+
+@record
+class Options:
+    """Report what this machine has: board and JetPack, TensorRT, trtexec, DLA cores and DLA software, container, Python packages;
+    with a remedy for each problem. Nothing is changed."""
+
+    json: bool = option("--json", default=False, help="the findings as a JSON list on stdout, nothing else there")
+
+
+def run(options: Options) -> int:
+    """Prints one line a finding; status 1 where one is a problem."""
+    import dataclasses
+    import json
+    import os
+    from textwrap import fill
+
+    from qdq_translator.engine.machine import PROBLEM, examine
+
+    findings = examine(path=os.environ.get("PATH", ""))
+    if options.json:
+        print(json.dumps([dataclasses.asdict(row) for row in findings], indent=2))
+    else:
+        for row in findings:
+            print(f"{row.state:<8} {row.what}: {row.found}")
+            if row.remedy:
+                print(fill(row.remedy, 78, initial_indent=" " * 9, subsequent_indent=" " * 9))
+    return int(any(row.state == PROBLEM for row in findings))

@@ -1,0 +1,203 @@
+"""What this machine has for TensorRT and the DLA, read from files and package metadata; nothing is imported or run.
+
+Sources: `/etc/nv_tegra_release` and the JetPack release pages (L4T numbers), the fallback conditions of the TensorRT documentation
+(dla-runtime-configuration), and public threads named in the rows.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Iterator, Optional
+
+from qdq_translator.core.records import record
+from qdq_translator.targets.platforms import PLATFORMS, installed_tensorrt
+
+_JETPACKS = (
+    ((36, 4, 4), "jetpack-6.2.1"),
+    ((36, 4, 3), "jetpack-6.2"),
+    ((36, 4, 0), "jetpack-6.1"),
+    ((36, 3, 0), "jetpack-6.0"),
+    ((35, 5, 0), "jetpack-5.1.3"),
+    ((35, 4, 1), "jetpack-5.1.2"),
+    ((35, 3, 1), "jetpack-5.1.1"),
+    ((35, 2, 1), "jetpack-5.1"),
+    ((32, 7, 1), "jetpack-4.6.1"),
+    ((32, 6, 1), "jetpack-4.6"),
+)
+_NO_DLA = re.compile(r"Orin Nano|Thor|Jetson Nano|TX1|TX2")
+_LIBRARIES = ("usr/lib/aarch64-linux-gnu/nvidia", "usr/lib/aarch64-linux-gnu/tegra", "usr/lib/aarch64-linux-gnu")
+_TRTEXEC = ("usr/src/tensorrt/bin/trtexec", "opt/tensorrt/bin/trtexec", "usr/local/tensorrt/bin/trtexec")
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "pillow", "onnxoptimizer")
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+
+
+@record(frozen=True)
+class Finding:
+    """`state`: ok, note or problem; `remedy`: '' where nothing is to be done."""
+
+    what: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def examine(root: Path = Path("/"), path: str = "", versions: Optional[dict[str, str]] = None) -> list[Finding]:
+    """root: of the file system. path: the search path for programs. versions: installed Python packages (default: as installed)."""
+    packages = _installed() if versions is None else versions
+    board = _board(root)
+    findings = [*_platform(root, board), *_tensorrt(root, packages), *_trtexec(root, path)]
+    return [*findings, *_dla(root, board), *_python(packages)]
+
+
+def platform_of(root: Path = Path("/")) -> str:
+    """The name that --platform takes, from the L4T release; '' on any other machine."""
+    release = _l4t(root)
+    if release is None or release[0] == 38:
+        return ""
+    if release[0] >= 39:
+        return "jetpack-7.2" if release[:2] == (39, 2) else ""
+    return next((name for first, name in _JETPACKS if release[0] == first[0] and release >= first), "")
+
+
+def _l4t(root: Path) -> Optional[tuple[int, int, int]]:
+    match = re.search(r"R(\d+) \(release\), REVISION: (\d+)\.(\d+)", _text(root / "etc/nv_tegra_release"))
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def _board(root: Path) -> str:
+    return _text(root / "proc/device-tree/model").strip("\0\n ")
+
+
+def _platform(root: Path, board: str) -> Iterator[Finding]:
+    release, name = _l4t(root), platform_of(root)
+    if release is None and not board:
+        yield Finding("board", NOTE, "this is no Jetson", "Make the files here and build on the board.")
+        return
+    text = f"{board or 'unknown board'}, L4T R{'.'.join(map(str, release))}" if release else board
+    if name:
+        yield Finding("board", OK, f"{text}: {name}", f"--platform {name}")
+    elif release is None:
+        yield Finding(
+            "board", NOTE, f"{text}, no /etc/nv_tegra_release", "In a container, mount that file, or name --platform."
+        )
+    else:
+        yield Finding(
+            "board", NOTE, f"{text}: not in the table", "Name TensorRT's version: --platform tensorrt-10.3.0."
+        )
+    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+        yield Finding(
+            "container", NOTE, "this is a container", "Start it with --runtime nvidia; the host's JetPack counts."
+        )
+
+
+def _tensorrt(root: Path, packages: dict[str, str]) -> Iterator[Finding]:
+    libraries = sorted({p.name for folder in _folders(root) for p in folder.glob("libnvinfer.so.*.*")})
+    module = packages.get("tensorrt", "")
+    name = platform_of(root)
+    expected = next((".".join(map(str, p.tensorrt)) for p in PLATFORMS if p.name == name), "")
+    if libraries:
+        yield Finding("TensorRT library", OK, ", ".join(libraries))
+    elif name:
+        yield Finding("TensorRT library", PROBLEM, "libnvinfer.so was not found", "sudo apt install nvidia-jetpack")
+    if not module:
+        state, remedy = (PROBLEM, "sudo apt install python3-libnvinfer") if name else (NOTE, "Only 'build' needs it.")
+        yield Finding("TensorRT for Python", state, "not installed", remedy)
+        return
+    remedy = ""
+    if expected and module.split(".")[:2] != expected.split(".")[:2]:
+        remedy = f"{name} has {expected}: remove the package that pip installed; an engine runs only on the version that built it."
+    elif int(module.split(".")[0]) >= 11:
+        remedy = "11 has no implicit INT8: use the Q/DQ form ('qdq-translator restore --complete')."
+    yield Finding("TensorRT for Python", PROBLEM if remedy else OK, module, remedy)
+    numpy = _numbers(packages.get("numpy", ""))
+    if _numbers(module) < (8, 6) and numpy >= (1, 24):
+        yield Finding(
+            "NumPy",
+            PROBLEM,
+            f"{packages['numpy']} with TensorRT {module}",
+            "Its bindings use np.bool: pip install 'numpy<1.24'.",
+        )
+
+
+def _trtexec(root: Path, path: str) -> Iterator[Finding]:
+    on_path = (Path(folder) / "trtexec" for folder in path.split(":") if folder)
+    found = next((str(p) for p in (*on_path, *(root / place for place in _TRTEXEC)) if p.is_file()), "")
+    if found:
+        yield Finding("trtexec", OK, found)
+    elif _l4t(root):
+        yield Finding(
+            "trtexec", PROBLEM, "not found", "sudo apt install libnvinfer-bin (it goes to /usr/src/tensorrt/bin)"
+        )
+    else:
+        yield Finding("trtexec", NOTE, "not found", "Only the board needs it.")
+
+
+def _dla(root: Path, board: str) -> Iterator[Finding]:
+    nodes = sorted(p.name for p in (root / "dev").glob("*nvdla*")) if (root / "dev").is_dir() else []
+    cores = {match[1] for match in (re.search(r"nvdla(\d)", name) for name in nodes) if match}
+    compiler = next((p for folder in _folders(root) for p in folder.glob("libnvdla_compiler.so*")), None)
+    if cores:
+        yield Finding("DLA", OK, f"{len(cores)} cores ({', '.join(nodes)})")
+    elif board and _NO_DLA.search(board):
+        yield Finding("DLA", NOTE, f"{board} has none", "Use --target gpu.")
+    elif board or _l4t(root):
+        yield Finding(
+            "DLA",
+            PROBLEM,
+            "no device nodes /dev/*nvdla*",
+            "In a container, start it with --runtime nvidia and --privileged or --device.",
+        )
+    if not cores:
+        return
+    if compiler is None:
+        yield Finding(
+            "DLA software",
+            PROBLEM,
+            "libnvdla_compiler.so was not found",
+            "sudo apt install nvidia-l4t-dla-compiler, or mount it from the host.",
+        )
+    elif compiler.stat().st_size == 0:
+        yield Finding(
+            "DLA software", PROBLEM, f"{compiler} is empty", "The container was not started with --runtime nvidia."
+        )
+    else:
+        yield Finding("DLA software", OK, str(compiler))
+
+
+def _python(packages: dict[str, str]) -> Iterator[Finding]:
+    for name in _PACKAGES:
+        if name in packages:
+            yield Finding(name, OK, packages[name])
+    if "onnxruntime" not in packages and "onnxruntime-gpu" not in packages:
+        yield Finding(
+            "onnxruntime", NOTE, "not installed", "verify and --calibrate need it: pip install 'qdq-translator[verify]'"
+        )
+
+
+def _installed() -> dict[str, str]:
+    from importlib import metadata
+
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    tensorrt = installed_tensorrt()
+    return {**found, **({"tensorrt": ".".join(map(str, tensorrt))} if tensorrt else {})}
+
+
+def _folders(root: Path) -> list[Path]:
+    return [folder for folder in (root / name for name in (*_LIBRARIES, "usr/lib/x86_64-linux-gnu")) if folder.is_dir()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version)[:2])

@@ -1,0 +1,198 @@
+"""Lines of build logs and what they mean: a table (`messages.json`), each row with cause, remedy and public source.
+
+A row is found by `key`, alternatives of plain text of which one is in the line, and then by `pattern`. The first row wins, so special
+cases precede general ones. Nothing here imports TensorRT.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Iterator, Optional
+
+from qdq_translator.core.disk import OpenFile
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.records import record
+
+_TABLE = Path(__file__).with_name("messages.json")
+_LONGEST = 2000
+"""Characters of a line that are looked at: a bound for the patterns."""
+_READ = 1 << 16
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_PREFIX = re.compile(
+    r"^(?:\s*(?:\[(?!DlaLayer\]|GpuLayer\])[^\[\]]{1,80}\]:?|(?:WARNING|ERROR|INFO|VERBOSE):"
+    r"|\d+:\d\d:\d\d\.\d+\s[^\]]*\]:|\d{4}-\d\d-\d\d [\d:.,]+))*\s*(?:- ?)?(?:\d+: )?"
+)
+"""Time stamps, severities and the places in TensorRT's source, as trtexec, Python, DeepStream, ONNX Runtime and PyTorch print them."""
+_PROBLEM = re.compile(r"\[[WEF]\]|\[[WEF]:|\b(?:WARNING|ERROR|Error\[)")
+_WRITERS = ("TRT", "TensorRT", "trtexec", "nvinfer", "NvDsInfer", "DLA", "cudla", "cuDLA")
+_FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
+
+
+@record(frozen=True)
+class Message:
+    """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, note (harmless) or consequence (of an
+    earlier line). `status`: maintainer, documented, measured, user report or inferred."""
+
+    id: str
+    kind: str
+    keys: tuple[str, ...]
+    pattern: re.Pattern[str]
+    happened: str
+    cause: str
+    remedy: str
+    source: str
+    status: str
+
+
+@record(frozen=True)
+class Found:
+    """A line that a row explains; `layer` and `tensor` as the log spells them, '' where the line names none."""
+
+    message: Message
+    text: str
+    layer: str
+    tensor: str
+
+
+@functools.lru_cache(maxsize=None)
+def messages() -> tuple[Message, ...]:
+    rows = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return tuple(
+        Message(keys=tuple(row.pop("key").split("|")), pattern=re.compile(row.pop("pattern")), **row) for row in rows
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def _keys() -> tuple[tuple[str, Message], ...]:
+    return tuple((key, message) for message in messages() for key in message.keys)
+
+
+def plain(line: str) -> str:
+    """The line without colors, time stamp and severity, 2000 characters at most."""
+    line = line[:_LONGEST]
+    return _PREFIX.sub("", _COLOR.sub("", line) if "\x1b" in line else line).strip()
+
+
+def recognize(line: str) -> Optional[Found]:
+    """The row that explains a line; None for none. Verbose lines matter only where an assertion failed."""
+    if "[V] " in line and "ssert" not in line:
+        return None
+    candidates = [message for key, message in _keys() if key in line]
+    if not candidates:
+        return None
+    text = plain(line)
+    for message in candidates:
+        match = message.pattern.search(text) or message.pattern.search(line[:_LONGEST])
+        if match:
+            names = match.groupdict()
+            return Found(message, text, names.get("layer") or "", names.get("tensor") or "")
+    return None
+
+
+@record
+class Occurrences:
+    """How often a message occurred, and the layers or tensors that it named, once each and in order."""
+
+    message: Message
+    first: str
+    count: int
+    names: dict[str, str]
+
+
+@record
+class BuildLog:
+    """A build log. `dla`, `gpu`: layers by device; `set_precisions`: layer -> precision (10.x); `fallbacks`: (layer, TensorRT's sentence);
+    `found`: id -> occurrences of known messages; `unknown`: first warnings and errors that no row explains, `unknown_count` of them."""
+
+    dla: list[str]
+    gpu: list[str]
+    set_precisions: dict[str, str]
+    fallbacks: dict[tuple[str, str], None]
+    missing_scales: dict[str, None]
+    found: dict[str, Occurrences]
+    unknown: list[str]
+    unknown_count: int = 0
+    lines: int = 0
+    is_known_program: bool = False
+
+    @classmethod
+    def empty(cls) -> BuildLog:
+        return cls([], [], {}, {}, {}, {}, [])
+
+    @property
+    def cache_rejected(self) -> bool:
+        return _CACHE_REJECTED in self.found
+
+    def add(self, line: str) -> None:
+        self.lines += 1
+        found = recognize(line)
+        if found is not None:
+            self._add_message(found)
+        elif "Layer] " in line or "Set layer " in line:
+            self._add_layer(plain(line))
+        elif _PROBLEM.search(line[:_LONGEST]):
+            self.unknown_count += 1
+            if len(self.unknown) < 3:
+                self.unknown.append(plain(line))
+        if not self.is_known_program:
+            self.is_known_program = found is not None or any(word in line for word in _WRITERS)
+
+    def _add_message(self, found: Found) -> None:
+        message, name = found.message, found.layer or found.tensor
+        entry = self.found.setdefault(message.id, Occurrences(message, found.text, 0, {}))
+        entry.count += 1
+        if name:
+            entry.names.setdefault(name, found.text)
+        if message.kind == _FALLBACK and found.layer:
+            self.fallbacks[(found.layer, found.text)] = None
+        elif message.kind == _SCALE and found.tensor:
+            self.missing_scales[found.tensor] = None
+
+    def _add_layer(self, text: str) -> None:
+        device, _, name = text.partition("] ")
+        if device == "[DlaLayer":
+            self.dla.append(name)
+        elif device == "[GpuLayer":
+            self.gpu.append(re.sub(r"^[A-Z][A-Z_]*: ", "", name))
+        elif match := re.match(r"Set layer (.*) to precision (\w+)$", text):
+            self.set_precisions[match[1]] = match[2]
+
+
+def parse_log(text: str) -> BuildLog:
+    """The output of trtexec or of another builder, with or without time stamps."""
+    log = BuildLog.empty()
+    for line in text.splitlines():
+        log.add(line)
+    return log
+
+
+def read_log(path: Path) -> BuildLog:
+    """The same of a file of any size, line by line. Raises UserError where it cannot be read or is of another program."""
+    log = BuildLog.empty()
+    for line in _lines(path):
+        log.add(line)
+    if not log.is_known_program:
+        raise UserError(
+            f"{path} holds no line of TensorRT, DeepStream, ONNX Runtime or cuDLA.",
+            "Name the output of trtexec or of the program that built or ran the engine.",
+        )
+    return log
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines of UTF-8 or UTF-16 (Windows' shell) text, at most 64 Ki characters each."""
+    import io
+
+    try:
+        with OpenFile(path) as raw:
+            buffered = io.BufferedReader(raw, _READ)
+            head = buffered.peek(2)[:2]
+            encoding = "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+            text = io.TextIOWrapper(buffered, encoding, errors="replace")
+            yield from iter(lambda: text.readline(_READ), "")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path} cannot be read: {reason}.", "Check the path.") from error
