@@ -113,9 +113,9 @@ def test_q1_microsoft_domain() -> None:
 
 def test_q1_no_domain_but_those_two() -> None:
     """The refusal counts what else cannot be used, and has the domain only where that is what is wrong."""
-    for domain, op, count in (("my.domain", "QuantizeLinear", 2), ("", "QLinearConv", 1)):
+    for domain, op, count in (("my.domain", "QuantizeLinear", 2), ("", "DynamicQuantizeLinear", 1)):
         other = f"{domain}.{op}" if domain else op
-        node = f"= {other}(x, s, z{', c, s, z, s, z' if op == 'QLinearConv' else ''})"
+        node = f"= {other}(x{', s, z' if domain else ''})"
         body = " ".join(f"q{i} {node}" for i in range(count + 1))
         explicit = model(
             f"g (float[1,1,3,3] x) => (float[1,1,3,3] y) {{ {body} y = Exp(x) }}",

@@ -107,6 +107,13 @@ _ROWS = (
         "half precision models",
         "become float32 (F9); scales in float32, computed in float32 or wider",
     ),
+    Rule(
+        "Q13",
+        "other quantized form",
+        "other quantized forms: operators on quantized values (QOperator), arithmetic fake quantization, quantizers of other "
+        "domains ([dialects.md](dialects.md))",
+        "converted into Q/DQ form first (`I-Q13`); an operator of an unknown domain whose name holds `Quant` is refused",
+    ),
     # ---------------------------------------------------------------- weights
     Rule(
         "W1",

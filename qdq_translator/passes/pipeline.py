@@ -15,6 +15,7 @@ from qdq_translator.core.records import record
 from qdq_translator.core.rules import RULES
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.passes import cleanup, names
+from qdq_translator.passes.dialects import convert_dialects
 from qdq_translator.passes.fold_batchnorm import fold_batchnorm
 from qdq_translator.passes.fold_pad import fold_pads
 from qdq_translator.passes.half_precision import to_float32
@@ -135,6 +136,10 @@ def _clean_tensor_names(network: Network, settings: Settings) -> None:
     names.clean_tensor_names(network.graph)
 
 
+def _dialects(network: Network, settings: Settings) -> None:
+    convert_dialects(network)
+
+
 def _rename_node_outputs(network: Network, settings: Settings) -> None:
     if settings.rename_node_outputs:
         names.rename_node_outputs(network.graph)
@@ -204,6 +209,7 @@ _STRIPPED = (scales_are_settled, constants_are_initializers)
 PIPELINE: tuple[Pass, ...] = (
     Pass("node names", ("F6",), _name_nodes, (nothing_refers_to_names,), (node_names_are_legal,)),
     Pass("tensor names", ("F6",), _clean_tensor_names, (nothing_refers_to_names,), (tensor_names_are_legal,)),
+    Pass("dialects", ("Q13",), _dialects, (nothing_refers_to_names, node_names_are_legal)),
     Pass("tensors named after nodes", ("F5",), _rename_node_outputs, (nothing_refers_to_names, node_names_are_legal)),
     Pass(
         "quantizers",

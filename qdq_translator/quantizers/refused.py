@@ -8,41 +8,25 @@ from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
 from qdq_translator.ir.constants import QUANTIZER_DOMAINS
-from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.quantizers.parameters import Rejected
 
-_OTHER_QUANTIZED_OPS = {
-    "QLinearConv",
-    "QLinearMatMul",
-    "QLinearAdd",
-    "QLinearMul",
-    "QLinearConcat",
-    "QLinearSigmoid",
-    "QLinearLeakyRelu",
-    "QLinearAveragePool",
-    "QLinearGlobalAveragePool",
-    "QLinearSoftmax",
-    "QGemm",
-    "QAttention",
-    "ConvInteger",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "DynamicQuantizeMatMul",
-    "DynamicQuantizeLinear",
-    "TRT_FP8QuantizeLinear",
-    "TRT_FP8DequantizeLinear",
-    "TRT_INT4QuantizeLinear",
-    "TRT_INT4DequantizeLinear",
-    "TRT_FP4DynamicQuantize",
-    "TRT_FP4QDQ",
-    "ExtendedQuantizeLinear",
-    "ExtendedDequantizeLinear",
-    "VitisQuantizeLinear",
-    "VitisDequantizeLinear",
-    "FixNeuron",
-    "MatMulNBits",
-}
-"""Quantized operators that are no Q/DQ of ONNX: refused (fact 8, 8.3)."""
+_OTHER_QUANTIZED_OPS = frozenset(
+    (
+        *(
+            "QAttention",
+            "DynamicQuantizeMatMul",
+            "DynamicQuantizeLinear",
+            "DynamicQuantizeLSTM",
+            "QEmbedLayerNormalization",
+        ),
+        *("TRT_FP4DynamicQuantize", "TRT_FP4QDQ", "FixNeuron", "BFPFixNeuron", "MXFixNeuron", "MatMulNBits", "QMoE"),
+        *("BipolarQuant", "Trunc", "FloatQuant"),
+    )
+)
+"""Quantized operators that no dialect converts: refused (fact 8, 8.3)."""
+_QUANTIZED = ("quant", "qlinear", "qordered")
+"""In the names of operators of other domains, which are refused rather than taken for layers that nothing is known of."""
 
 
 def refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
@@ -55,14 +39,20 @@ def other_quantized_operators(graph: Graph) -> list[Rejected]:
     return [
         Rejected(
             f"{node.op_type} {node.label}"
-            + (f" of domain '{node.domain}'" if node.op_type in operators.QUANTIZERS else "")
-            + " is a quantized operator that is not part of ONNX's QuantizeLinear/DequantizeLinear.",
-            "Export in QDQ format (int8).",
+            + (f" of domain '{node.domain}'" if node.domain else "")
+            + " is a quantized operator that has no int8 QuantizeLinear/DequantizeLinear form.",
+            "Export in QDQ format (int8); docs/dialects.md lists the forms that are converted.",
         )
         for node in graph.nodes
-        if node.op_type in _OTHER_QUANTIZED_OPS
-        or (node.op_type in operators.QUANTIZERS and node.domain not in QUANTIZER_DOMAINS)
+        if _is_refused(node)
     ]
+
+
+def _is_refused(node: Node) -> bool:
+    if node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS:
+        return False
+    name = node.op_type.lower()
+    return node.op_type in _OTHER_QUANTIZED_OPS or (bool(node.domain) and any(part in name for part in _QUANTIZED))
 
 
 def quantizers_in_bodies(graph: Graph) -> list[Rejected]:

@@ -1,0 +1,119 @@
+"""Other quantized forms than ONNX's QuantizeLinear/DequantizeLinear: each is converted into that form before anything else looks
+at the network (rule Q13), so that nothing behind this knows them.
+
+A dialect is a function of a module here and a row of `DIALECTS`. `python -m qdq_translator.quantizers.dialects PAGE` writes the
+table of docs/dialects.md.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, Optional
+
+from qdq_translator.core.records import record
+from qdq_translator.ir.constants import Constants
+from qdq_translator.ir.graph import Graph
+from qdq_translator.quantizers.dialects import arithmetic, qoperator, vocabularies
+from qdq_translator.quantizers.parameters import Rejected
+
+
+@record(frozen=True)
+class Dialect:
+    """name: in messages. writers, becomes, exact: columns of the table. operators: without one of these operators the dialect is
+    not looked for. convert: graph and its constants -> how many operators or quantizers were converted, and why others
+    cannot be. foreign: ONNX Runtime does not have its operators."""
+
+    name: str
+    writers: str
+    becomes: str
+    exact: str
+    operators: frozenset[str]
+    convert: Callable[[Graph, Constants], tuple[int, list[Rejected]]]
+    foreign: bool = True
+
+
+DIALECTS = (
+    Dialect(
+        "AMD quantizers",
+        "Quark (`com.amd.quark`), Vitis AI (`com.vai.quantize`)",
+        "`Extended`/`VitisQuantizeLinear` and `DequantizeLinear` are ONNX's with the same inputs",
+        "int8 yes; int16, bfloat16, BFP and MX are refused",
+        vocabularies.AMD_OPERATORS,
+        vocabularies.convert_amd,
+    ),
+    Dialect(
+        "QONNX",
+        "Brevitas, QKeras converters, FINN",
+        "`Quant` of 2 to 8 bits with constant parameters becomes a pair, with a Clip for fewer than 8 bits",
+        "yes; other roundings, `BipolarQuant`, `Trunc` and `FloatQuant` are refused",
+        frozenset(("Quant", "IntQuant")),
+        vocabularies.convert_qonnx,
+    ),
+    Dialect(
+        "MCT quantizers",
+        "Sony Model Compression Toolkit (`mct_quantizers`)",
+        "symmetric, power-of-two and uniform quantizers of activations and weights become pairs",
+        "yes; look-up table quantizers are refused",
+        frozenset(
+            f"{what}{kind}Quantizer" for what in ("Activation", "Weights") for kind in ("Symmetric", "POT", "Uniform")
+        ),
+        vocabularies.convert_mct,
+    ),
+    Dialect(
+        "QOperator",
+        "ONNX Runtime `QuantFormat.QOperator`, its optimized models",
+        "`QLinearConv`, `QLinearMatMul`, `QLinearAdd`, ...: the float operator between pairs of the same scales and zero points; "
+        "`ConvInteger`, `MatMulInteger` with constant scales likewise",
+        "yes, up to the rounding of requantization ties; dynamic quantization is refused",
+        qoperator.OPERATORS,
+        qoperator.convert,
+        foreign=False,
+    ),
+    Dialect(
+        "arithmetic",
+        "LSQ, PACT and other trainers in plain operators, decomposed fake quantization of torch",
+        "Mul or Div, Round, Clip, Mul by constants (zero points, straight-through estimators, Where as Clip) become a pair",
+        "yes; what does not multiply by the inverse, or rounds half up, is refused with its node",
+        frozenset(("Round", "Floor")),
+        arithmetic.convert,
+        foreign=False,
+    ),
+)
+
+
+@record(frozen=True)
+class Converted:
+    """dialects: name -> how many of its operators were converted. rejected: why others cannot be."""
+
+    dialects: dict[str, int]
+    rejected: list[Rejected]
+
+
+def convert(graph: Graph, foreign_only: bool = False) -> Converted:
+    """Converts every dialect in place. What only fed the old operators is left without readers. foreign_only: only those that
+    ONNX Runtime cannot run."""
+    present = {node.op_type for node in graph.nodes}
+    counts: dict[str, int] = {}
+    rejected: list[Rejected] = []
+    constants: Optional[Constants] = None
+    for row in DIALECTS:
+        if present.isdisjoint(row.operators) or (foreign_only and not row.foreign):
+            continue
+        constants = constants or Constants(graph)
+        count, reasons = row.convert(graph, constants)
+        rejected += reasons
+        if count:
+            counts[row.name] = count
+            constants = None  # of the graph as it is now
+    return Converted(counts, rejected)
+
+
+_TABLE = re.compile(r"(<!-- dialects -->\n).*?(<!-- end of dialects -->)", re.S)
+
+
+def page(text: str) -> str:
+    """The text of docs/dialects.md with its table as `DIALECTS` has it."""
+    rows = [("form", "written by", "becomes", "exact"), ("---",) * 4]
+    rows += [(row.name, row.writers, row.becomes, row.exact) for row in DIALECTS]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    return _TABLE.sub(lambda found: found[1] + table + found[2], text)

@@ -1,0 +1,269 @@
+"""Fake quantization written as arithmetic: Mul or Div by a constant, Round, Clip, Mul by a constant, with zero points added and
+subtracted, in any of the orders that trainers export (PACT, LSQ, straight-through estimators, decomposed operators).
+
+Found by structure from the Round outwards. What is no quantizer because the parts do not fit together is refused with
+its node; a Round without limits or without scales is arithmetic of the network and stays.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Optional, Union
+
+import numpy as np
+
+from qdq_translator.core.records import record
+from qdq_translator.ir import operators
+from qdq_translator.ir.constants import Constants
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.types import FLOAT_TYPES
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, channels, write_pair
+from qdq_translator.quantizers.parameters import Rejected
+
+_EPSILONS = 8
+"""By how many units in the last place the factor before the Round may miss 1 / scale."""
+_HINT = "Export with QuantizeLinear/DequantizeLinear."
+
+
+@record(frozen=True)
+class _Step:
+    """What a node does to `data`: a product (`factor`, or `divisor`), a sum (`shift`), limits, or nothing."""
+
+    node: Node
+    data: str
+    factor: Optional[np.ndarray] = None
+    divisor: Optional[np.ndarray] = None
+    shift: float = 0.0
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def scales(self) -> bool:
+        return self.factor is not None or self.divisor is not None
+
+
+@record
+class _Pattern:
+    """Around one Round. before, after: the steps between the two products; low, high, shift: what they amount to, in quantized
+    values less the zero point."""
+
+    node: Node
+    first: Optional[_Step]
+    before: list[_Step]
+    after: list[_Step]
+    last: Optional[_Step]
+    result: str
+    low: float = -math.inf
+    high: float = math.inf
+    shift: float = 0.0
+
+    def settle(self) -> None:
+        for step in (*reversed(self.before), *self.after):
+            self.low = max(self.low, float(np.rint(step.low)) - self.shift)
+            self.high = min(self.high, float(np.rint(step.high)) - self.shift)
+            self.shift += step.shift
+
+    @property
+    def is_limited(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+def convert(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
+    """How many were converted, and why others cannot be."""
+    count, rejected = 0, []
+    for node in graph.of("Round", "Floor"):
+        found = _quantizer(graph, constants, node)
+        if isinstance(found, FakeQuantizer):
+            found = write_pair(graph, constants, found)
+            count += found is None
+        if isinstance(found, Rejected):
+            rejected.append(found)
+    return count, rejected
+
+
+def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuantizer, Rejected, None]:
+    """None: nothing like a quantizer."""
+    pattern = _pattern(graph, constants, node)
+    if pattern is None:
+        return None
+    first, last = pattern.first, pattern.last
+    if first is not None and last is not None and not pattern.is_limited:
+        _limit_by_source(graph, constants, pattern, first)
+    if not pattern.is_limited or (first is None and last is None):
+        return None
+    if first is None or last is None:
+        missing = "before" if first is None else "behind"
+        return Rejected(
+            f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a quantizer: no product "
+            f"with a constant stands {missing} them.",
+            _HINT,
+        )
+    if pattern.shift:
+        what = f"{node.op_type} {node.label} quantizes '{first.data}' and adds {pattern.shift:g} that nothing subtracts again."
+        return Rejected(what, _HINT)
+    if node.op_type == "Floor":
+        what = f"Floor {node.label} quantizes '{first.data}' rounding half up."
+        return Rejected(what, f"INT8 layers round half to even. {_HINT}")
+    scale, inverse = _scale(last), _inverse(first)
+    if not _same(scale, inverse):
+        return Rejected(
+            f"{node.op_type} {node.label} quantizes '{first.data}' with the factor {_first(inverse)} and multiplies by "
+            f"{_first(scale)} behind it, which is not its inverse.",
+            f"Such a pair also multiplies, and one scale cannot express that. {_HINT}",
+        )
+    shape = channels(scale)
+    if shape is None:
+        return Rejected(
+            f"{node.op_type} {node.label} quantizes '{first.data}' with scales of shape {list(scale.shape)}.",
+            "Implicit INT8 has no block scales; use one scale, or one a channel for weights.",
+        )
+    values, axis = shape
+    low, high = int(pattern.low), int(pattern.high)
+    return FakeQuantizer(first.data, pattern.result, values, low, high, axis, node, first.factor)
+
+
+def _pattern(graph: Graph, constants: Constants, node: Node) -> Optional[_Pattern]:
+    before: list[_Step] = []
+    first = _step(graph, constants, graph.producer.get(node.inputs[0]))
+    if node.op_type == "Floor":
+        if first is None or first.shift != 0.5:
+            return None
+        first = _step(graph, constants, graph.producer.get(first.data))
+    while first is not None and not first.scales:
+        before.append(first)
+        first = _step(graph, constants, graph.producer.get(first.data))
+    after: list[_Step] = []
+    tensor, last = _past_estimator(graph, node.outputs[0]), None
+    while last is None:
+        step = _step_behind(graph, constants, tensor)
+        if step is None:
+            break
+        tensor = _past_estimator(graph, step.node.outputs[0])
+        if step.scales:
+            last = step
+        else:
+            after.append(step)
+    if first is None:  # limits of what feeds the network's own arithmetic are none of a quantizer
+        before = []
+    pattern = _Pattern(node, first, before, after, last, tensor)
+    if any(step.shift != round(step.shift) for step in (*before, *after)):
+        return None
+    pattern.settle()
+    return pattern
+
+
+def _limit_by_source(graph: Graph, constants: Constants, pattern: _Pattern, first: _Step) -> None:
+    """PACT: the limits come before the product (and stay there)."""
+    step = _step(graph, constants, graph.producer.get(first.data))
+    inverse = _inverse(first)
+    if step is None or step.scales or step.shift or inverse.size != 1:
+        return
+    factor = float(inverse.reshape(()))
+    pattern.low = max(pattern.low, float(np.rint(step.low * factor)))
+    pattern.high = min(pattern.high, float(np.rint(step.high * factor)))
+
+
+def _past_estimator(graph: Graph, tensor: str) -> str:
+    """A straight-through estimator `x + (q - x)` is q."""
+    for difference in graph.consumers(tensor):
+        if not difference.is_op("Sub") or difference.inputs[0] != tensor:
+            continue
+        total = graph.only_consumer(difference.outputs[0])
+        if total is not None and total.is_op("Add") and difference.inputs[1] in total.inputs:
+            return total.outputs[0]
+    return tensor
+
+
+def _step_behind(graph: Graph, constants: Constants, tensor: str) -> Optional[_Step]:
+    readers = [n for n in graph.consumers(tensor) if not n.is_op("Greater", "Less", "GreaterOrEqual", "LessOrEqual")]
+    if len(readers) != 1 or tensor in graph.outputs:
+        return None
+    step = _step(graph, constants, readers[0], rounded=True)
+    return step if step is not None and step.data == tensor else None
+
+
+def _step(graph: Graph, constants: Constants, node: Optional[Node], rounded: bool = False) -> Optional[_Step]:
+    """None where the node does something else, or with what is not constant. rounded: its data are integers by value."""
+    if node is None or not node.is_standard:
+        return None
+    if node.is_op("Identity") or (node.is_op("Cast") and (rounded or operators.cast_type(node) in FLOAT_TYPES)):
+        return _Step(node, node.inputs[0])
+    if node.is_op("Relu"):
+        return _Step(node, node.inputs[0], low=0.0)
+    if node.is_op("Clip"):
+        low, high = operators.clip_bounds(node, constants.value)
+        return None if low is None or high is None else _Step(node, node.inputs[0], low=low, high=high)
+    if node.is_op("Where"):
+        return _limit_by_where(graph, constants, node)
+    if not node.is_op("Mul", "Div", "Add", "Sub", "Min", "Max") or len(node.inputs) != 2:
+        return None
+    return _with_constant(constants, node)
+
+
+def _with_constant(constants: Constants, node: Node) -> Optional[_Step]:
+    """An operator with two inputs, one of which is constant; of two the smaller one, for a weight is no parameter of itself."""
+    data, other = node.inputs
+    if constants.is_constant(data) and not node.is_op("Div", "Sub"):
+        first, second = constants.value(data), constants.value(other)
+        if first is not None and (second is None or first.size < second.size):
+            data, other = other, data
+    value = constants.value(other)
+    if value is None or value.dtype.kind not in "fiV":
+        return None
+    if node.is_op("Mul"):
+        return _Step(node, data, factor=value)
+    if node.is_op("Div"):
+        return _Step(node, data, divisor=value)
+    single = np.unique(value.astype(np.float64))
+    if single.size != 1:
+        return None
+    number = float(single[0])
+    if node.is_op("Min", "Max"):
+        return _Step(node, data, high=number) if node.is_op("Min") else _Step(node, data, low=number)
+    return _Step(node, data, shift=number if node.is_op("Add") else -number)
+
+
+def _limit_by_where(graph: Graph, constants: Constants, node: Node) -> Optional[_Step]:
+    """`Where(x > c, c, x)` and `Where(x < c, c, x)`."""
+    condition, limit, data = node.inputs
+    compared, value = graph.producer.get(condition), constants.value(limit)
+    if compared is None or value is None or value.size != 1 or compared.inputs[:1] != [data]:
+        return None
+    against = constants.value(compared.inputs[1])
+    if against is None or against.size != 1 or float(against.reshape(())) != float(value.reshape(())):
+        return None
+    number = float(value.reshape(()))
+    if compared.is_op("Greater", "GreaterOrEqual"):
+        return _Step(node, data, high=number)
+    return _Step(node, data, low=number) if compared.is_op("Less", "LessOrEqual") else None
+
+
+def _scale(step: _Step) -> np.ndarray:
+    """Of the product behind the Round: the scale, of the network's float type."""
+    if step.factor is not None:
+        return step.factor
+    assert step.divisor is not None
+    return (1 / step.divisor.astype(np.float64)).astype(step.divisor.dtype)
+
+
+def _inverse(step: _Step) -> np.ndarray:
+    """What the product before the Round multiplies by, float64."""
+    if step.factor is not None:
+        return step.factor.astype(np.float64)
+    assert step.divisor is not None
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 / step.divisor.astype(np.float64))
+
+
+def _same(scale: np.ndarray, inverse: np.ndarray) -> bool:
+    """Whether one undoes the other, as exactly as the type can hold."""
+    if scale.squeeze().shape != inverse.squeeze().shape:
+        return False
+    epsilon = float(np.finfo(scale.dtype if scale.dtype.kind == "f" else np.float32).eps)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(scale.squeeze().astype(np.float64) * inverse.squeeze() - 1)
+    return bool(np.all(off <= _EPSILONS * epsilon))
+
+
+def _first(values: np.ndarray) -> str:
+    return f"{float(values.reshape(-1)[0]):.6g}"

@@ -1,0 +1,149 @@
+"""Quantizers that are operators of other domains, by their public definitions: QONNX's `Quant`, the quantizers of Sony's MCT,
+and AMD's QuantizeLinear and DequantizeLinear (Quark, Vitis AI), which take what ONNX's do.
+
+Each function returns None where it converted the node, or why it cannot.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Union
+
+import numpy as np
+
+from qdq_translator.core.words import counted
+from qdq_translator.ir.constants import Constants
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, channels, write_pair
+from qdq_translator.quantizers.parameters import Rejected
+
+_HALF_TO_EVEN = ("ROUND", "HALF_EVEN")
+_QONNX = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
+_AMD = ("com.amd.quark", "com.vai.quantize")
+_MCT = "mct_quantizers"
+_HINT = "Implicit INT8 has integers of at most 8 bits, one scale a tensor, or one a channel for weights."
+
+_Read = Callable[[Node, Constants], Union[FakeQuantizer, str]]
+"""The quantizer that a node is, or why it is none (words behind the node's name)."""
+
+
+def convert_qonnx(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
+    return _convert(graph, constants, {(domain, op): _quant for domain in _QONNX for op in ("Quant", "IntQuant")})
+
+
+def convert_mct(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
+    readers = {"Symmetric": _mct_symmetric, "POT": _mct_symmetric, "Uniform": _mct_uniform}
+    return _convert(
+        graph,
+        constants,
+        {
+            (_MCT, f"{what}{kind}Quantizer"): read
+            for what in ("Activation", "Weights")
+            for kind, read in readers.items()
+        },
+    )
+
+
+def convert_amd(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
+    """Scale, zero point and axis are those of ONNX's operators: only names change. Types that INT8 does not have (int16,
+    bfloat16, ...) are refused with the others, by the type of the zero point."""
+    count = 0
+    for node in graph.nodes:
+        if node.domain in _AMD and node.op_type in AMD_OPERATORS:
+            graph.set_operator(node, "QuantizeLinear" if "DequantizeLinear" not in node.op_type else "DequantizeLinear")
+            node.domain = ""
+            count += 1
+    return count, []
+
+
+AMD_OPERATORS = frozenset(
+    f"{who}{op}" for who in ("Extended", "Vitis") for op in ("QuantizeLinear", "DequantizeLinear")
+)
+
+
+def _convert(graph: Graph, constants: Constants, readers: dict[tuple[str, str], _Read]) -> tuple[int, list[Rejected]]:
+    count, rejected = 0, []
+    for node in graph.nodes:
+        read = readers.get((node.domain, node.op_type))
+        if read is None:
+            continue
+        found = read(node, constants)
+        why: Optional[Rejected] = None
+        if isinstance(found, str):
+            why = Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
+        else:
+            why = write_pair(graph, constants, found)
+        count += why is None
+        rejected += [why] if why is not None else []
+    return count, rejected
+
+
+def _quant(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
+    """QONNX: `Quant(x, scale, zero_point, bit_width)`."""
+    values = [constants.value(node.input(place)) if node.input(place) else None for place in (1, 2, 3)]
+    scale, zero, bits = values
+    if scale is None or zero is None or bits is None:
+        return "has a scale, zero point or bit width that is not constant"
+    width = np.unique(bits)
+    if width.size != 1 or not 2 <= float(width[0]) <= 8 or float(width[0]) != int(width[0]):
+        return f"has {', '.join(f'{float(w):g}' for w in width)} bits"
+    rounding = str(node.get("rounding_mode", "ROUND")).upper()
+    if rounding not in _HALF_TO_EVEN:
+        return f"rounds by {rounding}, and INT8 layers round half to even"
+    points = np.unique(zero)
+    if points.size != 1 or float(points[0]) != round(float(points[0])):
+        return "has zero points that differ between channels or are no integers"
+    low, high = bit_range(int(width[0]), bool(node.get("signed", 1)), bool(node.get("narrow", 0)))
+    point = int(points[0])
+    return _quantizer(node, scale, low - point, high - point)
+
+
+def _quantizer(node: Node, scale: np.ndarray, low: int, high: int) -> Union[FakeQuantizer, str]:
+    shape = channels(scale)
+    if shape is None:
+        return f"has scales of shape {list(scale.shape)}, in blocks"
+    return FakeQuantizer(node.inputs[0], node.outputs[0], shape[0], low, high, shape[1], node)
+
+
+def _mct_symmetric(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
+    """`scale = threshold / 2^(bits - signed)`, all values of the type."""
+    threshold = _mct_value(node, constants, "threshold", 1)
+    bits, signed = int(node.get("num_bits", 8)), bool(node.get("signed", 1)) or node.op_type.startswith("Weights")
+    if threshold is None:
+        return "has a threshold that is not constant"
+    if not 2 <= bits <= 8:
+        return f"has {counted(bits, 'bit')}"
+    scale = (threshold / 2 ** (bits - signed)).astype(np.float32)
+    return _mct_quantizer(node, scale, *bit_range(bits, signed))
+
+
+def _mct_uniform(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
+    """`2^bits` values from `min_range` to `max_range`, moved so that one of them is 0."""
+    least, most = _mct_value(node, constants, "min_range", 1), _mct_value(node, constants, "max_range", 2)
+    bits = int(node.get("num_bits", 8))
+    if least is None or most is None:
+        return "has a range that is not constant"
+    if not 2 <= bits <= 8:
+        return f"has {counted(bits, 'bit')}"
+    least, most = np.minimum(least.astype(np.float64), 0), np.maximum(most.astype(np.float64), 0)
+    scale = (most - least) / (2**bits - 1)
+    if not np.all(scale > 0):
+        return "has an empty range"
+    lowest = np.unique(np.rint(least / scale))
+    if lowest.size != 1:
+        return "has zero points that differ between channels"
+    return _mct_quantizer(node, scale.astype(np.float32), int(lowest[0]), int(lowest[0]) + 2**bits - 1)
+
+
+def _mct_value(node: Node, constants: Constants, key: str, place: int) -> Optional[np.ndarray]:
+    """Activations have attributes, weights have inputs."""
+    given = node.get(key)
+    if given is not None:
+        return np.asarray(given, np.float32)
+    return constants.value(node.input(place)) if node.input(place) else None
+
+
+def _mct_quantizer(node: Node, scale: np.ndarray, low: int, high: int) -> Union[FakeQuantizer, str]:
+    values, axis = (
+        (scale.reshape(()), None) if scale.size == 1 else (scale.reshape(-1), int(node.get("channel_axis", 0)))
+    )
+    return FakeQuantizer(node.inputs[0], node.outputs[0], values, low, high, axis, node)
