@@ -178,6 +178,19 @@ _ROWS = (
         "A network in float16 or bfloat16 becomes one in float32: weights exactly, Casts between float types go. Graph inputs "
         "and outputs keep their types, with a Cast beside them. float64, which TensorRT does not have, is rounded.",
     ),
+    Rule(
+        "F10",
+        "Slice indices in INT32",
+        "For TensorRT 10.x a Slice with constant indices has starts, ends, axes and steps in INT32: of INT64 ones its parser "
+        "computes start and size in 26 integer layers.",
+    ),
+    Rule(
+        "F11",
+        "written as TensorRT's parser reads it",
+        "A form that TensorRT's parser refuses is written in another one that computes the same: unused outputs of MaxPool, "
+        "capitals in Einsum, modes of Resize and GridSample that mean no more than an older one, GroupNormalization for 8.x. "
+        "What has no such form is an error that names the node and the remedy.",
+    ),
     # ---------------------------------------------------------------- scale inference
     Rule(
         "S1",

@@ -509,6 +509,19 @@ class Graph:
         node.outputs = [unused if n == name else n for n in node.outputs]
         self.producer[unused] = node
 
+    def drop_unused_outputs(self, node: Node) -> bool:
+        """Removes the outputs behind the first that nothing reads; True if there was one."""
+        count = len(node.outputs)
+        while count > 1 and not (node.outputs[count - 1] and self.is_used(node.outputs[count - 1])):
+            count -= 1
+        gone = node.outputs[count:]
+        for name in filter(None, gone):
+            del self.producer[name]
+            self.value_info.pop(name, None)
+        self.version += bool(gone)
+        node.outputs = node.outputs[:count]
+        return bool(gone)
+
     def rename_tensors(self, mapping: dict[str, str]) -> None:
         """Renames many tensors at once, so that new names may be old names of others. Graph inputs and outputs and
         initializers must not be among them."""

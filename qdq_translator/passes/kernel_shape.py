@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
 
 
-def complete_convolutions(graph: Graph, diagnostics: Diagnostics) -> None:
+def complete_convolutions(graph: Graph, types: TensorTypes, diagnostics: Diagnostics) -> None:
     for node in graph.of("Conv", "ConvTranspose"):
         weight = graph.initializers.get(node.input(1))
         if weight is None:
@@ -18,5 +19,6 @@ def complete_convolutions(graph: Graph, diagnostics: Diagnostics) -> None:
                 tensor=node.input(1),
                 hint="Export with constant folding on.",
             )
-        elif "kernel_shape" not in node.attributes and len(weight.dims) > 2:
-            node.set("kernel_shape", list(weight.dims[2:]))
+        shape = types.static_shape(node.input(1)) if weight is None else weight.dims
+        if "kernel_shape" not in node.attributes and shape is not None and len(shape) > 2:
+            node.set("kernel_shape", list(shape[2:]))

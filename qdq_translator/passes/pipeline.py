@@ -22,6 +22,7 @@ from qdq_translator.passes.half_precision import to_float32
 from qdq_translator.passes.kernel_shape import complete_convolutions
 from qdq_translator.passes.matmul_2d import matmul_as_matrices
 from qdq_translator.passes.no_ops import remove_no_ops
+from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.normal_forms import apply_normal_forms
 from qdq_translator.passes.operators import check_operators
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
@@ -196,7 +197,7 @@ def _wrong_shapes(network: Network, settings: Settings) -> None:
 
 
 def _complete_convolutions(network: Network, settings: Settings) -> None:
-    complete_convolutions(network.graph, network.diagnostics)
+    complete_convolutions(network.graph, network.types, network.diagnostics)
 
 
 def _avoid_automatic_names(network: Network, settings: Settings) -> None:
@@ -236,7 +237,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("MatMul as matrices", ("W1",), _matmul_as_matrices, _STRIPPED),
     Pass(
         "normal forms",
-        ("F8",),
+        NORMAL_FORMS,
         apply_normal_forms,
         (*_STRIPPED, opset_is_the_exporters),
         (mentions_exist,),

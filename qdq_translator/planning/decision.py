@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.records import record
 from qdq_translator.ir.kept import kept_layers
+from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
 from qdq_translator.scales.inference import Context, Observe, infer_scales
 from qdq_translator.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
@@ -58,7 +59,7 @@ def decide(
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
         return like
     rewrites = Rewrites(
-        tuple(a for a in network.applied if a.rule != "F8"), network.reasons, settings.rewrites != "off"
+        tuple(a for a in network.applied if a.rule not in NORMAL_FORMS), network.reasons, settings.rewrites != "off"
     )
     followed = Rewrites(tuple(network.applied)).nodes
     for old, renamed in network.diagnostics.renamed_nodes.items():

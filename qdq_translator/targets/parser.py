@@ -7,10 +7,11 @@ The lists are those of the open-source parser (github.com/onnx/onnx-tensorrt, br
 from __future__ import annotations
 
 import functools
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import onnx
 
+from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import window
 
@@ -61,10 +62,92 @@ def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
         export = f"Choose a platform with TensorRT {since[0]}.{since[1]} or later, or export" if since else "Export"
         what = f"The ONNX parser of TensorRT {text} has no {node.op_type} (node {node.label})."
         return what, f"{export} the network without that operator."
-    pool = window(node) if node.is_op("MaxPool") else None
-    if pool is not None and pool.dilated:
-        return (
-            f"TensorRT's ONNX parser refuses dilations of a MaxPool (node {node.label}).",
-            "Export the network with a MaxPool without dilations.",
-        )
+    for form in FORMS:
+        if node.op_type in form.operators and version < form.until and form.found(node):
+            return f"TensorRT's ONNX parser refuses {form.what} (node {node.label}).", form.remedy
     return None
+
+
+@record(frozen=True)
+class Form:
+    """A form of some operators that the parsers refuse. until: the first version that reads it."""
+
+    operators: tuple[str, ...]
+    found: Callable[[Node], bool]
+    what: str
+    remedy: str
+    until: Version = (11, 0, 0)
+
+
+def _dilated(node: Node) -> bool:
+    found = window(node)
+    return found is not None and found.dilated
+
+
+def _not_among(key: str, default: object, *read: object) -> Callable[[Node], bool]:
+    return lambda node: node.get(key, default) not in read
+
+
+_MODES = ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners")
+FORMS = (
+    Form(
+        ("MaxPool", "AveragePool"),
+        _dilated,
+        "dilations of a pooling",
+        "Export the network with a pooling without dilations.",
+    ),
+    Form(
+        ("MaxPool",),
+        lambda node: any(node.outputs[1:]),
+        "a MaxPool whose indices are read",
+        "Export the network without MaxUnpool or what else reads the indices.",
+    ),
+    Form(("LpPool",), _not_among("p", 2, 1, 2), "an LpPool with p above 2", "Export it with p=1 or p=2."),
+    Form(
+        ("BatchNormalization",),
+        _not_among("training_mode", 0, 0),
+        "BatchNormalization in training mode",
+        "Export the network in inference mode (in PyTorch after model.eval()).",
+    ),
+    Form(
+        ("Einsum",),
+        lambda node: any(letter.isupper() for letter in str(node.get("equation", ""))),
+        "capital letters in an Einsum",
+        "Export it with small letters and an explicit output ('->').",
+    ),
+    Form(
+        ("Resize",),
+        _not_among("antialias", 0, 0),
+        "a Resize with antialias that makes the tensor smaller",
+        "Export it with antialias=False.",
+    ),
+    Form(
+        ("Resize",),
+        _not_among("keep_aspect_ratio_policy", "stretch", "stretch"),
+        "a Resize with a keep_aspect_ratio_policy",
+        "Export it with the sizes that come out, and 'stretch'.",
+    ),
+    Form(
+        ("Resize",),
+        _not_among("coordinate_transformation_mode", "half_pixel", *_MODES),
+        "a Resize of that coordinate_transformation_mode",
+        "Export it with 'half_pixel', 'align_corners' or 'asymmetric'.",
+    ),
+    Form(
+        ("Resize",),
+        lambda node: (
+            node.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn"
+            and node.get("nearest_mode", "round_prefer_floor") != "round_prefer_floor"
+        ),
+        "a Resize with tf_half_pixel_for_nn and another nearest_mode than round_prefer_floor",
+        "Export it with 'asymmetric' and 'floor', or with 'half_pixel'.",
+    ),
+    Form(
+        ("Conv",),
+        lambda node: "kernel_shape" not in node.attributes,
+        "a Conv without kernel_shape whose weight has no known shape",
+        "Export it with kernel_shape.",
+        (10, 10, 0),
+    ),
+)
+"""Each as seen with the parsers 8.5, 8.6, 10.3 and 10.10; what has an equal form that they read was written so before (rules F6, F11)."""

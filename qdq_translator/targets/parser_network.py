@@ -279,7 +279,9 @@ def _gemm(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Opt
         return "const:0 const:1 main:Matrix_Multiply"
     if node.input(2) not in graph.initializers and types.rank(node.input(2)) != 2:
         return None
-    return "const:0 const:1 main:Matrix_Multiply const:2 broadcast:2 helper::ElementWise"
+    last = "main" if version >= (10, 16, 0) else "helper::ElementWise"
+    unknown = " ?" if (10, 11, 0) <= version < (10, 16, 0) else ""
+    return f"const:0 const:1 main:Matrix_Multiply const:2 broadcast:2 {last}{unknown}"
 
 
 def _matmul(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
@@ -344,12 +346,15 @@ def _reduce(node: Node, graph: Graph, types: TensorTypes, version: Version) -> O
 
 
 def _layer_norm(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
+    """Up to 10.10 two constants precede the operands, from 10.16 on none (seen with TensorRT-RTX 1.7)."""
     if len(node.inputs) != 3 or not _initializers(node, graph, 1) or version < (8, 6, 0):
         return None
     operands = "const:1 const:2 broadcast:1 broadcast:2"
     if version[0] == 8:
         return f"{operands} helper::Normalization"
-    return f"name:tmp_weight helper::Constant name:tmp_weight helper::Constant {operands} main"
+    if version < (10, 11, 0):
+        return f"name:tmp_weight helper::Constant name:tmp_weight helper::Constant {operands} main"
+    return f"{operands} main" if version >= (10, 16, 0) else f"? {operands} main"
 
 
 def _dropout(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:

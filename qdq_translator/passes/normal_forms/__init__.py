@@ -1,4 +1,5 @@
-"""Rule F8: what makes a layer or a tensor of its own in TensorRT's parser is written so that it makes none.
+"""Rules F8, F10 and F11: no node makes layers or tensors of its own in TensorRT's parser, or is refused by it, if another
+form computes the same.
 
 One module a form, each with `WHAT`, a sentence for the report, and `apply(editor)`. Every form computes the same function,
 on every target unless its head says otherwise. Tensors that the network has keep their names and scales; a tensor that a
@@ -22,14 +23,17 @@ from qdq_translator.passes.normal_forms import (
     layer_norm,
     one_dimensional,
     operand_ranks,
+    refused,
+    slice_indices,
     trailing_inputs,
 )
 from qdq_translator.scales.network import Network, report_applied
 from qdq_translator.targets.settings import Settings
 
-RULE = "F8"
+RULES = ("F8", "F10", "F11")
 FORMS: tuple[ModuleType, ...] = (
     trailing_inputs,
+    refused,
     clip,
     activations,
     layer_norm,
@@ -38,6 +42,7 @@ FORMS: tuple[ModuleType, ...] = (
     one_dimensional,
     depth_space,
     operand_ranks,
+    slice_indices,
 )
 """In the order in which they are applied, each once: what the earlier ones make, the later ones bring into form."""
 

@@ -1,0 +1,199 @@
+"""Rule F11: forms that TensorRT's parser refuses, in one that it reads and that computes the same.
+
+| form | becomes |
+| --- | --- |
+| further outputs of MaxPool and LayerNormalization that nothing reads | left out |
+| Einsum with capital letters | the same equation in small letters |
+| Resize, `half_pixel_symmetric`, to a whole number of values | `half_pixel` |
+| Resize, `tf_crop_and_resize`, of the whole image | `align_corners` |
+| Resize, `tf_half_pixel_for_nn` with `floor`, by whole factors | `asymmetric` with `floor` |
+| Resize, `antialias`, that makes nothing smaller | without `antialias` |
+| Resize, `keep_aspect_ratio_policy`, whose one factor gives whole sizes | these sizes, `stretch` |
+| GridSample, `linear` or `cubic` | `bilinear` or `bicubic` |
+| GroupNormalization for TensorRT 8.x, whose opset has none | Reshape, InstanceNormalization, Reshape, Mul, Add |
+
+Whatever remains is an error (`targets/parser.py`).
+Not: sizes that are not known, or that the form needs and are computed.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Callable, Optional
+
+import numpy as np
+
+from qdq_translator.core.records import record
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.passes.editor import Editor
+
+RULE = "F11"
+WHAT = "Forms that TensorRT's parser refuses"
+
+
+def apply(editor: Editor) -> None:
+    for op_type, change in _FORMS.items():
+        for node in editor.nodes(op_type):
+            if change(editor, node):
+                editor.note(RULE, [node], [node])
+    if _is_8(editor) and editor.graph.opset() >= 18:
+        for node in editor.nodes("GroupNormalization"):
+            _group_normalization(editor, node)
+
+
+def _is_8(editor: Editor) -> bool:
+    return editor.parser is not None and editor.parser[0] == 8
+
+
+def _outputs(editor: Editor, node: Node) -> bool:
+    return editor.graph.drop_unused_outputs(node)
+
+
+def _einsum(editor: Editor, node: Node) -> bool:
+    equation = str(node.get("equation", ""))
+    used = [letter for letter in dict.fromkeys(equation) if letter.isalpha()]
+    free = iter(letter for letter in string.ascii_lowercase if letter not in used)
+    capitals = [letter for letter in used if letter.isupper()]
+    names = dict(zip(capitals, free))
+    if not capitals or len(names) < len(capitals) or "->" not in equation:  # without, letters order the output
+        return False
+    node.set("equation", "".join(names.get(letter, letter) for letter in equation))
+    return True
+
+
+def _grid_sample(editor: Editor, node: Node) -> bool:
+    newer = {"linear": "bilinear", "cubic": "bicubic"}
+    if editor.rank(node.inputs[0]) != 4 or node.get("mode", "") not in newer or not _is_8(editor):
+        return False
+    node.set("mode", newer[node.get("mode")])
+    return True
+
+
+# ---------------------------------------------------------------- Resize
+
+
+@record(frozen=True)
+class _Axis:
+    """One axis that is resized: its size, how many values it gets, and by which factor."""
+
+    size: int
+    wanted: int
+    factor: np.float32
+
+    @property
+    def whole(self) -> bool:
+        return bool(np.float32(self.size) * self.factor == self.wanted)
+
+
+def _axes(editor: Editor, node: Node) -> Optional[list[_Axis]]:
+    """None where a size, the factors or the wanted sizes are not known."""
+    graph = editor.graph
+    shape = editor.types.static_shape(node.inputs[0])
+    factors = operators.resize_scales(node, graph.opset(), graph.array)
+    wanted = graph.array(node.input(3)) if node.input(3) else None
+    if shape is None or (factors is None and wanted is None):
+        return None
+    sizes = [shape[axis] for axis in node.get("axes", range(len(shape)))]
+    if wanted is not None:
+        return [_Axis(size, int(w), np.float32(int(w) / size)) for size, w in zip(sizes, wanted)]
+    assert factors is not None
+    return [_Axis(size, int(np.float32(size) * f), np.float32(f)) for size, f in zip(sizes, factors)]
+
+
+def _resize(editor: Editor, node: Node) -> bool:
+    steps = (_keep_aspect_ratio, _antialias, _coordinates)
+    if editor.graph.opset() < 11 or not any(key in node.attributes for key in _RESIZE_KEYS):
+        return False
+    axes = _axes(editor, node)
+    return axes is not None and sum(step(editor, node, axes) for step in steps) > 0
+
+
+_RESIZE_KEYS = ("antialias", "keep_aspect_ratio_policy", "coordinate_transformation_mode")
+
+
+def _antialias(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
+    return all(axis.factor >= 1 for axis in axes) and node.unset("antialias")
+
+
+def _keep_aspect_ratio(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
+    policy = node.get("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch" or not node.input(3):
+        return False
+    factor = (min if policy == "not_larger" else max)(axis.factor for axis in axes)
+    sizes = [axis.size * float(factor) for axis in axes]
+    if any(size != round(size) for size in sizes):
+        return False
+    editor.graph.set_input(node, 3, editor.constant(f"{node.name}_sizes", np.array(sizes, np.int64)))
+    node.unset("keep_aspect_ratio_policy")
+    axes[:] = [_Axis(axis.size, int(size), factor) for axis, size in zip(axes, sizes)]
+    return True
+
+
+def _coordinates(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
+    where, nearest = operators.resize_coordinates(node, editor.graph.opset())
+    whole = all(axis.whole for axis in axes)
+    if where == "half_pixel_symmetric" and whole:
+        node.set("coordinate_transformation_mode", "half_pixel")
+    elif where == "tf_crop_and_resize" and all(axis.wanted > 1 or axis.size == 1 for axis in axes):
+        roi = editor.graph.array(node.input(1)) if node.input(1) else None
+        if roi is None or roi.tolist() != [0] * len(axes) + [1] * len(axes):
+            return False
+        editor.graph.set_input(node, 1, "")
+        node.set("coordinate_transformation_mode", "align_corners")
+        node.unset("extrapolation_value")
+    elif where == "tf_half_pixel_for_nn" and operators.mode(node) == "nearest" and nearest == "floor":
+        if not whole or any(axis.factor != round(float(axis.factor)) for axis in axes):
+            return False
+        node.set("coordinate_transformation_mode", "asymmetric")
+    else:
+        return False
+    return True
+
+
+_FORMS: dict[str, Callable[[Editor, Node], bool]] = {
+    "MaxPool": _outputs,
+    "LayerNormalization": _outputs,
+    "Einsum": _einsum,
+    "GridSample": _grid_sample,
+    "Resize": _resize,
+}
+
+# ---------------------------------------------------------------- GroupNormalization
+
+
+def _group_normalization(editor: Editor, node: Node) -> None:
+    """One statistic per sample and group: InstanceNormalization of the groups; the factors are per group (opset 18) or channel."""
+    graph, source, target = editor.graph, node.inputs[0], node.outputs[0]
+    shape, dtype, groups = editor.types.shape(source), editor.dtype(source), int(node.get("num_groups", 0))
+    factors = [graph.array(name) for name in node.inputs[1:3]]
+    if shape is None or dtype is None or any(not isinstance(d, int) for d in shape[1:]) or len(factors) < 2:
+        return
+    sizes = [d for d in shape[1:] if isinstance(d, int)]
+    if groups < 1 or sizes[0] % groups or any(f is None for f in factors):
+        return
+    grouped, normal, back = (editor.tensor(f"{target}_{part}") for part in ("grouped", "normal", "ungrouped"))
+    ones, zeros = (editor.constant(f"{node.name}_{v}", np.full(groups, v, dtype)) for v in (1, 0))
+    nodes = [
+        editor.reshape(
+            source, grouped, [0, groups, sizes[0] // groups * int(np.prod(sizes[1:]))], f"{node.name}_group"
+        ),
+        Node(
+            "InstanceNormalization",
+            [grouped, ones, zeros],
+            [normal],
+            f"{node.name}_normal",
+            epsilon=operators.epsilon(node),
+        ),
+        editor.reshape(normal, back, [0, *sizes], f"{node.name}_ungroup"),
+    ]
+    current = back
+    for op, values, output in (("Mul", factors[0], editor.tensor(f"{target}_scaled")), ("Add", factors[1], target)):
+        assert values is not None
+        full = np.repeat(values, sizes[0] // len(values)).reshape([1, -1] + [1] * (len(sizes) - 1))
+        operand = editor.constant(f"{node.name}_{op.lower()}", full)
+        nodes.append(
+            Node(op, [current, operand], [output], node.name if output == target else f"{node.name}_{op.lower()}")
+        )
+        current = output
+    editor.replace(RULE, node, nodes)

@@ -1,0 +1,273 @@
+"""Rules F10 and F11: forms that TensorRT's parser refuses, or makes many layers of, in one that computes the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, Translation, translate
+from qdq_translator.core.errors import UserError
+from qdq_translator.targets.parser import FORMS
+from tests import rtx
+from tests.conftest import SHARED, need_shared
+from tests.parser_recordings import PLATFORMS
+from tests.small_models import initializer, model, ops, pair, same_function
+
+S: dict[str, Any] = {"s": np.float32(0.05), "z": np.int8(0)}
+IMAGE = "float[1,4,6,8] x"
+EVERY_PARSER = ("jetpack-5.1.1", "jetpack-6.0", "jetpack-6.2", "tensorrt-10.10.0")
+
+
+def between(body: str, output: str, opset: int, inputs: str = IMAGE, **arrays: Any) -> onnx.ModelProto:
+    text = f"g ({inputs}) => ({output} y) {{ {pair('x', 'i')} {body} {pair('o', 'p')} y = Abs(p) }}"
+    return model(text, opset=opset, ir=10 if opset > 18 else 8, **arrays, **S)
+
+
+def node_of(t: Translation, op_type: str) -> onnx.NodeProto:
+    return next(n for n in t.model.graph.node if n.op_type == op_type)
+
+
+def attribute(node: onnx.NodeProto, key: str) -> Any:
+    return next((onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == key), None)
+
+
+# ------------------------------------------------------------------ F10
+
+
+@pytest.mark.parametrize(
+    ("platform", "dtype"), [("jetpack-6.2", np.int32), ("jetpack-6.0", np.int64), (None, np.int64)]
+)
+def test_f10_slice_indices(platform: str, dtype: Any) -> None:
+    body = "o = Slice(i, begin, end, axes, steps)"
+    indices = {"begin": [-1, 2], "end": [-(2**63), 2**63 - 1], "axes": [1, 3], "steps": [-1, 2]}
+    explicit = between(body, "float[1,4,6,3]", 13, **{k: np.array(v, np.int64) for k, v in indices.items()})
+    t = same_function(explicit, platform=platform)
+    names = node_of(t, "Slice").input[1:]
+    assert [initializer(t, name).dtype for name in names] == [dtype] * 4
+    assert bool(t.diagnostics.of_rule("F10")) == (dtype == np.int32)
+
+
+def test_f10_computed_indices_stay() -> None:
+    body = "e = Shape(x) o = Slice(i, begin, e)"
+    text = "float[1,n,6,8] x"
+    explicit = between(body, "float[1,n,6,8]", 13, text, begin=np.zeros(4, np.int64))
+    t = translate(explicit, TranslateOptions(platform="jetpack-6.2"))
+    assert not t.diagnostics.of_rule("F10")
+
+
+def test_f10_static_slice_is_one_layer_in_tensorrt_rtx() -> None:
+    explicit = between(
+        "o = Slice(i, b, e, a)",
+        "float[1,2,6,8]",
+        13,
+        b=np.array([1]),
+        e=np.array([3]),
+        a=np.array([1]),
+    )
+    network = rtx.parse(translate(explicit, TranslateOptions(platform=rtx.PLATFORM)).model)
+    assert [layer.kind for layer in network.layers] == ["SLICE", "UNARY"]
+    before = rtx.parse(translate(explicit).model)
+    assert len(before.layers) > 25
+
+
+# ------------------------------------------------------------------ F11
+
+
+def resize(attributes: str, factors: Any, *, roi: Any = None, sizes: Any = None) -> tuple[str, dict[str, Any]]:
+    given = {"roi": roi, "f": factors, "n": sizes}
+    arrays = {k: np.array(v, np.int64 if k == "n" else np.float32) for k, v in given.items() if v is not None}
+    inputs = ", ".join(name if name in arrays else "" for name in given).rstrip(", ")
+    return f"o = Resize<{attributes}>(i, {inputs})", arrays
+
+
+WHOLE = [0, 0, 0, 0, 1, 1, 1, 1]
+MENDED = {
+    "half_pixel_symmetric": (
+        *resize('mode="linear", coordinate_transformation_mode="half_pixel_symmetric"', [1, 1, 2, 0.5]),
+        "float[1,4,12,4]",
+        19,
+        {"coordinate_transformation_mode": b"half_pixel"},
+    ),
+    "tf_crop_and_resize": (
+        *resize('mode="linear", coordinate_transformation_mode="tf_crop_and_resize"', [1, 1, 2, 2], roi=WHOLE),
+        "float[1,4,12,16]",
+        13,
+        {"coordinate_transformation_mode": b"align_corners"},
+    ),
+    "tf_half_pixel_for_nn": (
+        *resize(
+            'mode="nearest", coordinate_transformation_mode="tf_half_pixel_for_nn", nearest_mode="floor"',
+            [1, 1, 2, 3],
+            roi=[],
+        ),
+        "float[1,4,12,24]",
+        11,
+        {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"},
+    ),
+    "antialias": (
+        *resize('mode="linear", antialias=1', [1, 1, 2, 1.5]),
+        "float[1,4,12,12]",
+        18,
+        {"antialias": None},
+    ),
+    "not_larger": (
+        *resize('mode="linear", keep_aspect_ratio_policy="not_larger", axes=[2,3]', None, sizes=[9, 40]),
+        "float[1,4,9,12]",
+        18,
+        {"keep_aspect_ratio_policy": None},
+    ),
+    "not_smaller": (
+        *resize('mode="linear", keep_aspect_ratio_policy="not_smaller", axes=[2,3]', None, sizes=[3, 16]),
+        "float[1,4,12,16]",
+        18,
+        {"keep_aspect_ratio_policy": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MENDED)
+def test_f11_resize_with_an_equal_form(case: str) -> None:
+    body, arrays, output, opset, expected = MENDED[case]
+    t = same_function(between(body, output, opset, **arrays), platform="jetpack-6.2")
+    node = node_of(t, "Resize")
+    assert {key: attribute(node, key) for key in expected} == expected
+    (told,) = t.diagnostics.of_rule("F11")
+    assert told.node == node.name
+
+
+@pytest.mark.parametrize(
+    ("body", "arrays", "output", "opset", "word"),
+    [
+        (*resize('mode="linear", antialias=1', [1, 1, 0.5, 1]), "float[1,4,3,8]", 18, "antialias"),
+        (*resize('keep_aspect_ratio_policy="not_larger", axes=[2,3]', None, sizes=[5, 40]), "float[1,4,5,7]", 18, "policy"),
+        (*resize('mode="linear", coordinate_transformation_mode="half_pixel_symmetric"', [1, 1, 1.4, 1]), "float[1,4,8,8]", 19, "mode"),
+        (
+            *resize('coordinate_transformation_mode="tf_crop_and_resize"', [1, 1, 2, 2], roi=[0, 0, 0.5, 0, 1, 1, 1, 1]),
+            "float[1,4,12,16]",
+            13,
+            "coordinate",
+        ),
+        (
+            *resize('coordinate_transformation_mode="tf_half_pixel_for_nn", nearest_mode="ceil"', [1, 1, 2, 2], roi=[]),
+            "float[1,4,12,16]",
+            11,
+            "round_prefer_floor",
+        ),
+        ("o = LpPool<kernel_shape=[2,2], p=3>(i)", {}, "float[1,4,5,7]", 13, "LpPool"),
+        ("o = AveragePool<kernel_shape=[2,2], dilations=[2,2]>(i)", {}, "float[1,4,4,6]", 19, "dilations"),
+        (
+            "m, k = MaxPool<kernel_shape=[2,2]>(i) f = Cast<to=1>(k) o = Add(m, f)",
+            {},
+            "float[1,4,5,7]",
+            13,
+            "indices",
+        ),
+        (
+            "o, m, v = BatchNormalization<training_mode=1>(i, g, b, b, g)",
+            {"g": np.ones(4, np.float32), "b": np.zeros(4, np.float32)},
+            IMAGE.split()[0],
+            15,
+            "training mode",
+        ),
+    ],
+)  # fmt: skip
+def test_f11_what_has_no_equal_form_is_refused(
+    body: str, arrays: dict[str, Any], output: str, opset: int, word: str
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        translate(between(body, output, opset, **arrays), TranslateOptions(platform="jetpack-6.2"))
+    assert word in refusal.value.what and "(node '" in refusal.value.what and refusal.value.hint
+
+
+@pytest.mark.parametrize("platform", EVERY_PARSER)
+def test_f11_indices_that_nothing_reads(platform: str) -> None:
+    explicit = between("o, k = MaxPool<kernel_shape=[2,2]>(i)", "float[1,4,5,7]", 13)
+    t = same_function(explicit, platform=platform)
+    assert [*node_of(t, "MaxPool").output] == ["o"]
+
+
+@pytest.mark.parametrize(
+    ("equation", "expected", "output"),
+    [
+        ("bchw,bcHW->bhwHW", b"bchw,bcad->bhwad", "float[1,6,8,6,8]"),
+        ("bchw,bcHw->bhH", b"bchw,bcaw->bha", "float[1,6,6]"),
+    ],
+)
+def test_f11_einsum_in_small_letters(equation: str, expected: bytes, output: str) -> None:
+    t = same_function(between(f'o = Einsum<equation="{equation}">(i, i)', output, 13), platform="jetpack-6.2")
+    assert attribute(node_of(t, "Einsum"), "equation") == expected
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+@pytest.mark.parametrize("platform", ["jetpack-5.1.1", "jetpack-6.0", "jetpack-6.2"])
+def test_f11_group_normalization(platform: str, opset: int) -> None:
+    factors = np.array([0.5, -2.0] if opset == 18 else [0.5, -2.0, 1.0, 3.0], np.float32)
+    body = "o = GroupNormalization<num_groups=2, epsilon=0.01>(i, g, b)"
+    explicit = between(body, IMAGE.split()[0], opset, g=factors, b=factors[::-1].copy())
+    if opset == 18:  # ONNX has withdrawn this version: only the opset 21 form runs in ONNX Runtime
+        t = translate(explicit, TranslateOptions(platform=platform))
+        newer = between(body, IMAGE.split()[0], 21, g=factors.repeat(2), b=factors[::-1].repeat(2))
+        other = translate(newer, TranslateOptions(platform=platform))
+        assert ops(t) == ops(other)
+        if platform != "jetpack-6.2":
+            for one, same in zip(t.model.graph.initializer, other.model.graph.initializer):
+                assert one == same
+        return
+    t = same_function(explicit, platform=platform)
+    parts = ["Reshape", "InstanceNormalization", "Reshape", "Mul", "Add", "Abs"]
+    assert ops(t) == (["GroupNormalization", "Abs"] if platform == "jetpack-6.2" else parts)
+
+
+def test_f11_grid_sample_for_tensorrt_8() -> None:
+    grid = np.random.default_rng(3).uniform(-1, 1, (1, 6, 8, 2)).astype(np.float32)
+    explicit = between('o = GridSample<mode="linear">(i, grid)', IMAGE.split()[0], 20, grid=grid)
+    assert attribute(node_of(same_function(explicit, platform="jetpack-6.0"), "GridSample"), "mode") == b"bilinear"
+
+
+def test_f6_a_computed_weight_has_its_kernel_shape_written() -> None:
+    body = "w = Reshape(i, shape) o = Conv(i, w)"
+    t = translate(
+        between(body, "float[1,12,5,7]", 13, shape=np.array([12, 4, 2, 2])), TranslateOptions(platform="jetpack-6.2")
+    )
+    assert attribute(node_of(t, "Conv"), "kernel_shape") == [2, 2]
+
+
+# ------------------------------------------------------------------ against what the parsers said
+
+NO_STATIC_CHECK = ("Plugin not found", "plugin was not found", "crash (abort", "Internal Error")
+IGNORED_THERE = {"resize_antialias", "resize_aspect"}
+"""Forms of opset 18 whose new attribute the parsers 8.5 and 8.6 do not read: they accept the node and compute something else."""
+
+
+@pytest.mark.parametrize("version", PLATFORMS)
+def test_f11_every_recorded_form(version: str, tmp_path: Path) -> None:
+    """A form that a parser refused is refused by us too, or was rewritten so that TensorRT-RTX's parser reads it."""
+    folder = need_shared(SHARED / "parsers" / "operator_forms")
+    rtx.bindings()
+    subprocess.run([sys.executable, str(folder / "make.py")], cwd=tmp_path, check=True, capture_output=True)
+    refused = 0
+    for name, results in json.loads((folder / "results.json").read_text()).items():
+        result = results[version]
+        if any(word in result["error"] for word in NO_STATIC_CHECK):
+            continue
+        try:
+            t = translate(tmp_path / f"{name}.onnx", TranslateOptions(platform=PLATFORMS[version]))
+        except UserError as error:
+            assert not result["parser"] or (version in ("8.5", "8.6") and name in IGNORED_THERE), (name, error)
+            refused += 1
+            continue
+        if not result["parser"]:
+            assert t.diagnostics.of_rule("F11") or name == "conv_dynw"
+            assert rtx.parse(t.model).errors == (), name
+    assert refused >= 6
+
+
+def test_f11_each_row_of_the_table_has_a_remedy() -> None:
+    assert all(form.remedy.startswith("Export") and form.what for form in FORMS)
