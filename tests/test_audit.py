@@ -11,6 +11,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
+from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.progress import silent
@@ -19,6 +20,7 @@ from qdq_translator.simulate.implicit import ImplicitNetwork
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Session
+from qdq_translator.workflows.verification import verify
 from tests.small_models import model, pair
 
 GRAPH = f"""net (float[N, 4, 8, 8] x) => (float[N, 4, 8, 8] y) {{
@@ -214,3 +216,64 @@ def test_verify_audit_on_the_command_line(
     assert main(verify) == 0
     text = capsys.readouterr().out
     assert "range too tight" in text and "--recalibrate" in text
+
+
+def pictures(count: int, seed: int) -> np.ndarray:
+    """(count, 3, 16, 16), 0 to 1: smooth, with channels of different means as photographs have them."""
+    rng = np.random.default_rng(seed)
+    base = rng.uniform(0.1, 0.9, (count, 1, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)
+    return (base * np.array([0.95, 0.75, 0.5])[None, :, None, None]).astype(np.float32)
+
+
+WRONG = {
+    "x255": lambda x: x * 255,
+    "/255": lambda x: x / 255,
+    "mean/std": lambda x: (x - 0.45) / 0.225,
+    "BGR": lambda x: x[:, ::-1],
+    "inverted": lambda x: 1 - x,
+}
+
+
+@pytest.fixture(scope="module", params=["Q/DQ", "calibrated"])
+def photographic(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(model, translation) of a network with BatchNormalizations of its training data, as Q/DQ or calibrated."""
+    folder, rng, x = tmp_path_factory.mktemp("photographic"), np.random.default_rng(3), pictures(64, 0)
+    weights, made = {}, x
+    for index, channels in enumerate((3, 8)):
+        w = (rng.standard_normal((8, channels, 1, 1)) / np.sqrt(channels)).astype(np.float32)
+        made = np.einsum("oi,nihw->nohw", w[:, :, 0, 0], made)
+        mean, variance = made.mean(axis=(0, 2, 3)), made.var(axis=(0, 2, 3))
+        weights.update({f"w{index}": w, f"m{index}": mean, f"v{index}": variance})
+        made = np.maximum((made - mean[:, None, None]) / np.sqrt(variance[:, None, None] + 1e-5), 0)
+    ones = {"one": np.ones(8, np.float32), "zero": np.zeros(8, np.float32)}
+    quantized = request.param == "Q/DQ"
+    first, second = (
+        (pair("x", "xq", "sx"), pair("r", "rq", "sr")) if quantized else ("xq = Identity(x)", "rq = Identity(r)")
+    )
+    text = f"""net (float[N, 3, 16, 16] x) => (float[N, 8, 16, 16] y) {{
+        {first}
+        a = Conv(xq, w0)
+        b = BatchNormalization(a, one, zero, m0, v0)
+        r = Relu(b)
+        {second}
+        c = Conv(rq, w1)
+        d = BatchNormalization(c, one, zero, m1, v1)
+        y = Relu(d)
+    }}"""
+    scales = {"sx": np.float32(0.95 / 127), "sr": np.float32(3 / 127), "z": np.int8(0)} if quantized else {}
+    onnx.save(model(text, **weights, **ones, **scales), folder / "net.onnx")
+    np.save(folder / "train.npy", x)
+    more = {} if quantized else {"calibrate": str(folder / "train.npy")}
+    translate(folder / "net.onnx", TranslateOptions(**more)).save(folder / "t")
+    return folder / "net.onnx", folder / "t"
+
+
+@pytest.mark.parametrize("wrong", ["", *WRONG])
+def test_inputs_unlike_those_of_the_calibration(wrong: str, photographic: tuple[Path, Path], tmp_path: Path) -> None:
+    values = pictures(64, 1)
+    np.save(tmp_path / "x.npy", WRONG[wrong](values) if wrong else values)
+    asked = Options(
+        model=str(photographic[0]), translation=str(photographic[1]), inputs=str(tmp_path / "x.npy"), audit=True
+    )
+    unlike = verify(asked)["audit"]["unlike"]
+    assert bool(unlike) == bool(wrong) and ("unlike those of the calibration" in unlike or not wrong)

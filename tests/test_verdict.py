@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import struct
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import onnx
 import pytest
 
+from benchmarks.verdict import campaign, cases, judged
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.metrics import SlicedComparison
-from qdq_translator.simulate.verdict import BROKEN, EQUAL, ROUNDING, SUSPICIOUS, judge
+from qdq_translator.simulate.verdict import BROKEN, EQUAL, FALSE_ALARM, ROUNDING, SUSPICIOUS, judge
 from qdq_translator.workflows.verification import verify
 from tests.small_models import model
 from tests.test_verify_faults import COVERED
@@ -56,7 +59,11 @@ def test_the_expected_noise_of_one_rounding_by_hand(tmp_path: Path) -> None:
         by_hand = 2 * (2 * step) ** 2 / 12
     expected = 10 * math.log10(float(np.mean((2 * inputs) ** 2)) / by_hand)
     assert row["expected_db"] == pytest.approx(expected, abs=0.1)
-    assert row["least_db"] == pytest.approx(row["expected_db"] - 10 * math.log10(1 + 2 * math.sqrt(2 / 8)), abs=1e-6)
+    parts = 1 + 4 + 32 + 32  # the whole, and the slices along three axes
+    errors = NormalDist().inv_cdf(1 - FALSE_ALARM / parts)
+    assert row["least_db"] == pytest.approx(
+        row["expected_db"] - 10 * math.log10(1 + errors * math.sqrt(2 / 8)), abs=1e-6
+    )
 
 
 def test_a_sound_translation_rounds(files: TranslationFiles, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +107,7 @@ def test_words_at_the_edges() -> None:
     signal, noise = rng.normal(size=(8, 2, 100)), rng.normal(size=(8, 2, 100))
     usual = compared(signal, signal + 0.1 * noise)
     assert judge(compared(signal, signal), usual, 8).verdict == EQUAL
-    granted = math.sqrt(1 + 2 * math.sqrt(2 / 8))
+    granted = math.sqrt(1 + NormalDist().inv_cdf(1 - FALSE_ALARM / 3) * math.sqrt(2 / 8))
     assert judge(compared(signal, signal + 0.1 * 0.98 * granted * noise), usual, 8).verdict == ROUNDING
     assert judge(compared(signal, signal + 0.1 * 1.02 * granted * noise), usual, 8).verdict == SUSPICIOUS
     one_slice = signal.copy()
@@ -121,3 +128,45 @@ def test_another_model_than_the_translated_one_is_status_1(
     assert main(["verify", "-i", str(tmp_path / "again.onnx"), "-t", str(files.folder), "--json"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out)["stale"] is True and "is not the file that was translated" in captured.err
+
+
+def test_planted_faults_are_noticed(tmp_path: Path) -> None:
+    """A part of `python -m benchmarks.verdict`: the files agree with each other, only the model tells that they are wrong."""
+    digits = cases(tmp_path)[0]
+    chosen = (
+        "scale x2 at 0",
+        "scales swapped",
+        "scale dropped",
+        "weight channels swapped",
+        "bias",
+        "pad",
+        "lost branch",
+    )
+    planted, noticed, missed = campaign([digits], chosen)
+    assert planted == noticed == len(chosen) and not missed
+
+
+def test_ranges_that_do_not_fit_the_data_are_broken(tmp_path: Path) -> None:
+    """Calibrated on glyphs that nobody divided by 255."""
+    glyphs = cases(tmp_path)[3]
+    with np.load(glyphs.options["calibrate"]) as data:
+        np.savez(tmp_path / "wrong.npz", input=data["input"] * 255)
+    found = judged(dataclasses.replace(glyphs, options={"calibrate": str(tmp_path / "wrong.npz")}))
+    right = judged(glyphs)
+    assert found is not None and right is not None
+    assert right.verdict == ROUNDING and found.verdict == BROKEN and found.metric < right.metric - 40
+
+
+def test_broken_is_status_1_and_suspicious_with_strict(
+    files: TranslationFiles, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the scales of a translation whose files agree with each other."""
+    argv = ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(files.folder), "--inputs", str(SAMPLES), "--samples", "16"]
+    assert main([*argv, "--strict"]) == 0
+    for factor, plain, strict in ((2.0, 0, 1), (0.02, 1, 1)):
+        translation = translate(EXAMPLE_MODEL, COVERED)
+        name = "/layer2/relu/Relu_output_0"
+        translation.tensor_scales[name] *= factor
+        translation.save(files.folder)
+        assert main(argv) == plain and main([*argv, "--strict"]) == strict
+        assert ("broken" if plain else "suspicious") in capsys.readouterr().err

@@ -122,7 +122,7 @@ def test_a_change_that_cannot_run_is_named_all_the_same(files: TranslationFiles)
 def test_thresholds_turn_a_fault_into_a_sentence(files: TranslationFiles) -> None:
     edit_weight(files, "/layer1/conv2/Conv", lambda weight: weight.transpose(1, 0, 2, 3))
     failed = look(files, min_cosine=0.99, min_top1_agreement=99.5)["failed"]
-    assert len(failed) == 3 and "has other values" in failed[0]
+    assert len(failed) == 4 and "has other values" in failed[0] and "'broken'" in failed[-1]
     assert "--min_cosine requires 0.99" in failed[1] and "agrees on" in failed[2]
 
 

@@ -56,6 +56,7 @@ class Options:
         default=False,
         help="hold every scale against the inputs: what it clips, which bits stay unused, which range would lose less",
     )
+    strict: bool = option("--strict", default=False, help="exit status 1 for the verdict 'suspicious' too")
     sensitivity: bool = option(
         "--sensitivity", default=False, help="rank layers by what the outputs gain when they are kept in FP16"
     )

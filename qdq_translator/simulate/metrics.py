@@ -143,6 +143,11 @@ class Slice:
     def as_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "sqnr_db": finite_or_none(self.sqnr_db)}
 
+    @property
+    def compared(self) -> int:
+        """Slices of this axis that were compared."""
+        return self.size - self.silent
+
     def __str__(self) -> str:
         return f"slice {self.index} of {self.size} along axis {self.axis}"
 
@@ -207,8 +212,9 @@ class SlicedComparison(Comparison):
         return worst
 
     def noise_of(self, axis: int, index: int) -> Optional[float]:
-        """Energy of the difference relative to the reference's, of one slice; None where it is unknown or silent."""
-        if axis not in self._energies or index >= self._energies[axis].shape[1]:
+        """Energy of the difference relative to the reference's, of one slice; None where it is silent, or holds too
+        few values (`LEAST_SLICE`)."""
+        if self._values.get(axis, 0) < LEAST_SLICE or index >= self._energies[axis].shape[1]:
             return None
         aa, _, dd = self._energies[axis][:, index]
         return float(dd / aa) if aa else None

@@ -29,11 +29,12 @@ from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.records import record
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.workers.work import Work, shards
-from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.constants import is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
+from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
 from qdq_translator.simulate.inputs import Samples
@@ -161,7 +162,7 @@ def compare_layers(
     """Every float tensor that both models have, in graph order."""
     stripped = Graph.from_model(copy_model(network.model))
     types = TensorTypes(stripped)
-    names = _Names(stripped, explicit)
+    names = Counterparts(stripped, explicit)
     tensors = [
         n
         for n in (*stripped.inputs, *(o for node in stripped.nodes for o in node.outputs if o))
@@ -265,7 +266,7 @@ _Rows = Dict[str, Tuple[Optional[Comparison], List[Comparison]]]
 @record
 class _Layers(Work):
     """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees it; ours: the
-    same of the simulated engine, which has one way; clamped: see `_Names.is_clamped`."""
+    same of the simulated engine, which has one way; clamped: see `Counterparts.is_clamped`."""
 
     explicit: onnx.ModelProto
     simulated: onnx.ModelProto
@@ -331,89 +332,6 @@ def _same_shape(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape[:rank] == b.shape[:rank] and a.size == b.size
 
 
-class _Names:
-    """Tensor of the stripped model -> tensors of the explicit one: as its layer makes it, and as its readers see it."""
-
-    def __init__(self, stripped: Graph, explicit: ExplicitNetwork) -> None:
-        self.stripped, self.graph = stripped, explicit.graph
-        self.by_node = {n.name: n for n in self.graph.nodes}
-        self._base: dict[str, str] = {}
-        self._aliases: dict[str, list[str]] = {}
-
-    def base(self, name: str) -> str:
-        """'' where the explicit model has no such tensor."""
-        if name not in self._base:
-            self._base[name] = self._find(name)
-        return self._base[name]
-
-    def is_clamped(self, name: str) -> bool:
-        """True for the output of a clamp that stood in a quantizer (rule Q9): no node of the explicit model makes it."""
-        producer = self.stripped.producer.get(name)
-        return producer is not None and producer.name not in self.by_node and producer.is_op("Relu", "Clip")
-
-    def is_moved(self, name: str) -> bool:
-        """True where the explicit model's codes go into data movement (rule Q10), or readers get it clamped (Q9): nobody
-        there reads this tensor's rounded values as such."""
-        base = self.base(name)
-        readers = [r for r in self.graph.consumers(base) if is_quantize(r)]
-        clamped = any(self.is_clamped(o) for r in self.stripped.consumers(name) for o in r.outputs)
-        return bool(readers) and (clamped or not self._as_read(base))
-
-    def _find(self, name: str) -> str:
-        graph = self.graph
-        if name not in graph.producer and name not in graph.inputs:
-            producer = self.stripped.producer.get(name)
-            if producer is not None and self.is_clamped(name):
-                return self.base(producer.inputs[0])
-            twin = self.by_node.get(producer.name) if producer is not None else None
-            if producer is None or twin is None or twin.op_type != producer.op_type:
-                return ""
-            if len(producer.inputs) < len(twin.inputs):  # its bias is an Add of its own here (rule F8)
-                return ""
-            name = twin.outputs[producer.outputs.index(name)]
-        while True:
-            node = graph.producer.get(name)
-            if node is None or not (is_quantize(node) or is_dequantize(node) or self._clips_codes(node)):
-                return name
-            if is_dequantize(node) and node.inputs[0] in graph.inputs:
-                return name
-            name = node.inputs[0]
-
-    def _clips_codes(self, node: Node) -> bool:
-        producer = self.graph.producer.get(node.inputs[0]) if node.inputs else None
-        return node.is_op("Clip") and producer is not None and is_quantize(producer)
-
-    def aliases(self, name: str) -> list[str]:
-        """How the readers get it: behind DequantizeLinear, or as it is. Empty where it is not there."""
-        if name not in self._aliases:
-            base = self.base(name)
-            found = self._as_read(base) if base and not self.is_moved(name) else []
-            self._aliases[name] = list(dict.fromkeys(found)) or ([base] if base else [])
-        return self._aliases[name]
-
-    def _as_read(self, tensor: str) -> list[str]:
-        graph = self.graph
-        found: list[str] = [tensor] if tensor in graph.outputs else []
-        for reader in graph.consumers(tensor):
-            if is_quantize(reader) and reader.inputs[0] == tensor:
-                found += self._dequantized(reader.outputs[0])
-            elif is_dequantize(reader):
-                found += self._as_read(reader.outputs[0])
-            else:
-                found.append(tensor)
-        return found
-
-    def _dequantized(self, codes: str) -> list[str]:
-        graph = self.graph
-        found: list[str] = [codes] if codes in graph.outputs else []
-        for reader in graph.consumers(codes):
-            if is_dequantize(reader):
-                found += self._as_read(reader.outputs[0]) or [reader.outputs[0]]
-            elif reader.is_op("Clip"):
-                found += self._dequantized(reader.outputs[0])
-        return found
-
-
 class Notes:
     """What is known of the translation's doings, from its files and from the two graphs."""
 
@@ -422,8 +340,7 @@ class Notes:
     ) -> None:
         self.network, self.stripped, self.simulated = network, stripped, simulated
         self.explicit = explicit.graph
-        self.constants = Constants(explicit.graph)
-        self.names = _Names(stripped, explicit)
+        self.names = Counterparts(stripped, explicit)
         self.origins: dict[str, dict[str, str]] = network.config.get("scale_origins", {})
         self.weights = {row["node"]: row for row in network.report.get("weights", [])}
         self.requantized = {node for node, _ in simulated.placement.weights}
@@ -440,22 +357,9 @@ class Notes:
             return False
         outputs = [r.outputs[0] for r in readers]
         return all(r.is_op(*_SAME_CODES) for r in readers) and all(
-            self._quantizers(o) == [scale] or (self.simulated.placement.held.get(o) == scale and self.is_harmless(o))
+            self.names.stated(o) == [scale] or (self.simulated.placement.held.get(o) == scale and self.is_harmless(o))
             for o in outputs
         )
-
-    def _quantizers(self, tensor: str) -> list[float]:
-        """Scales with which the explicit model quantizes the tensor, each once, ascending."""
-        base = self.names.base(tensor)
-        scales: set[float] = set()
-        stack = [base] if base else []
-        while stack:
-            for reader in self.explicit.consumers(stack.pop()):
-                if is_quantize(reader):
-                    value = self.constants.value(reader.inputs[1])
-                    scales.update([] if value is None else [float(v) for v in value.reshape(-1)])
-                    stack += [n.outputs[0] for n in self.explicit.consumers(reader.outputs[0]) if is_dequantize(n)]
-        return sorted(scales)
 
     def _scale(self, tensor: str) -> list[str]:
         scale, notes = self.simulated.placement.held.get(tensor), []
@@ -467,7 +371,7 @@ class Notes:
                 else "unary scale 1.0 (rule S9), taken for fused and not applied"
             )
             return notes
-        given = self._quantizers(tensor)
+        given = self.names.stated(tensor)
         if scale is None:
             if tensor in placement.stay_float:
                 notes.append("has a scale and stays float, because no INT8 layer reads it")

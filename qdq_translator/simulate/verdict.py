@@ -1,21 +1,22 @@
-"""`verify`'s verdict on an output in words, against what rounding with the steps in use should cost.
+"""`verify`'s verdict on an output in words, against what rounding should cost.
 
 Rounding to a step s is, but for clipping, like adding noise that is uniform between -s/2 and s/2 (Widrow: variance s*s/12). So
-the expected difference of an output is measured, not guessed: the float network runs twice with such noise, from two seeds,
-in the place of every rounding: once at each tensor that the explicit model's Q/DQ round, once at each that the simulated engine
-holds as codes. Scales that the model states clip there too, as they do in both; those that a rule inferred do not, because
-they should not clip. Rounded weights count as what they are.
+the expected difference of an output is measured: the float network runs twice with such noise, from two seeds, in the place of
+every rounding: once at each tensor that the explicit model's Q/DQ round, once at each that the simulated engine rounds. The steps
+are not the engine's own but those of `reference.proper_scales`; the scales that the model states clip there too, the others do
+not. Rounded weights count as what they are.
 
 - `equal`: every number is the same.
 - `within expected rounding`: the difference between explicit model and simulated engine, in the whole and in the worst
   slice along each axis, has at most the energy of the expected one. An energy that was measured on n samples has a standard
-  error of sqrt(2/n) of itself (chi-square; a network's errors on one sample hang together, so a sample counts once), and two
-  of these are granted: at most 1 + 2 * sqrt(2/n) times the energy.
-- `suspicious`: more than that. Something else than rounding is at work: an inferred scale that clips, conflicting scales, a
-  weight that changed.
-- `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself, beyond
-  the expected: zeros would be as good an answer. (Random inputs reach ranges that a network was never trained for; there a
-  large difference is no more than suspicious.)
+  error of sqrt(2/n) of itself (chi-square; a network's errors on one sample hang together, so a sample counts once). The limit
+  is the one that a correct translation exceeds with a probability of 0.13% (three standard errors of a single comparison),
+  whatever number of outputs and slices is compared (Bonferroni).
+- `suspicious`: more than that, or the files do not agree with the model (`reference`): another function in float, or another
+  scale than the model states.
+- `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself beyond
+  the expected: zeros would be as good an answer. (Random inputs reach ranges that a network was never trained for; there a large difference is
+  no more than suspicious.)
 
 A bad scale in the explicit model itself is in both, and nothing that a comparison of the two can see (`verify --float` and
 `--audit` do).
@@ -25,15 +26,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Iterable
+import statistics
+from typing import Any, Callable, Iterable, Mapping
 
 import onnx
 
 from qdq_translator.core.records import record
-from qdq_translator.core.rules import STATED
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
-from qdq_translator.planning.placement import Placement, graph_tensors
+from qdq_translator.planning.placement import Placement
+from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import (
     ImplicitNetwork,
@@ -45,10 +47,14 @@ from qdq_translator.simulate.implicit import (
 )
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison, finite_or_none, noise_to_db
-from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.reference import other_function, proper_scales, wrong_scales
+from qdq_translator.simulate.run import ExplicitNetwork, Session
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
-STANDARD_ERRORS = 2
+FALSE_ALARM = 0.00135
+"""Probability that a correct translation is called suspicious: that of three standard errors."""
+HARMLESS = 10**-4.5
+"""Noise energy of 45 dB: what a single rounding to INT8 makes of a tensor. Less is never suspicious."""
 MEASURED_RUNS = 8
 """Runs of the network that the expected noise is measured on."""
 
@@ -74,18 +80,18 @@ def expected_rounding(
     options: SimulationOptions,
     simulated: Simulated,
     samples: Samples,
+    names: Counterparts,
+    random: bool,
     where: Evaluation = HERE,
 ) -> dict[str, SlicedComparison]:
-    """Output -> what the two are apart by rounding alone, on the first runs."""
-    origins = network.config.get("scale_origins", {})
-    planned = {**network.scales, **network.config.get("int8_tensor_scales", {})}  # an edited cache is no excuse
-    tensors = graph_tensors(Graph.from_model(copy_model(network.model)))
-    stated = {
-        name: planned[name] for name in tensors if name in planned and origins.get(name, {}).get("rule") in STATED
-    }
+    """Output -> what the two are apart by rounding alone, on the first runs. random: the inputs are."""
+    held = simulated.placement.held
+    stated, others = proper_scales(network, names, list(held), None if random else samples, where)
+    proper = {**stated, **others}
+    tensors = names.stripped.tensors()
     noisy = dataclasses.replace(options, rounding="noise", unclipped=frozenset(tensors) - stated.keys())
     as_explicit = Placement(stated, frozenset(), frozenset(), frozenset(), ())
-    as_planned = dataclasses.replace(simulated.placement, held={n: planned[n] for n in simulated.placement.held})
+    as_planned = dataclasses.replace(simulated.placement, held={n: proper.get(n, scale) for n, scale in held.items()})
     models = [
         simulate(network, dataclasses.replace(noisy, seed=seed), placement=placement).model
         for seed, placement in enumerate((as_explicit, as_planned))
@@ -128,9 +134,15 @@ class _Noisy(Work):
         return total
 
 
-def judge(found: SlicedComparison, expected: SlicedComparison, samples: int, random: bool = False) -> Verdict:
-    """found: explicit model against simulated engine. samples: how many both were measured on. random: the inputs were."""
-    granted = 1 + STANDARD_ERRORS * math.sqrt(2 / samples)
+def judge(
+    found: SlicedComparison, expected: SlicedComparison, samples: int, random: bool = False, outputs: int = 1
+) -> Verdict:
+    """found: explicit model against simulated engine. samples: how many both were measured on. random: the inputs were.
+    outputs: how many are judged in all."""
+    slices = found.slices
+    compared = outputs * (1 + sum(piece.compared for piece in slices))
+    errors = statistics.NormalDist().inv_cdf(1 - FALSE_ALARM / compared)
+    granted = 1 + errors * math.sqrt(2 / samples)
 
     def verdict(word: str, noise: float, usual: float, where: str = "") -> Verdict:
         return Verdict(word, noise_to_db(noise), noise_to_db(usual), noise_to_db(granted * usual), where)
@@ -138,11 +150,11 @@ def judge(found: SlicedComparison, expected: SlicedComparison, samples: int, ran
     if found.identical or found.non_finite:
         return verdict(EQUAL if found.identical else BROKEN, found.noise, expected.noise)
     parts = [(found.noise, expected.noise, "")]
-    for piece in found.slices:
+    for piece in slices:
         usual = expected.noise_of(piece.axis, piece.index)
         if usual is not None:
             parts.append((10 ** (-piece.sqnr_db / 10), usual, str(piece)))
-    beyond = [part for part in parts if part[0] > granted * part[1]]
+    beyond = [part for part in parts if part[0] > max(granted * part[1], HARMLESS)]
     lost = [part for part in beyond if part[0] >= 1 and not random]
     if not beyond:
         return verdict(ROUNDING, *parts[0])
@@ -153,3 +165,52 @@ def judge(found: SlicedComparison, expected: SlicedComparison, samples: int, ran
 def worst(verdicts: Iterable[str]) -> str:
     """Of several outputs."""
     return max(verdicts, key=VERDICTS.index, default=EQUAL)
+
+
+@record(frozen=True)
+class Judged:
+    """outputs: name -> verdict. reasons: sentences about what makes the translation suspicious beside what was measured at its
+    outputs. seen: the verdict that the reasons alone give."""
+
+    outputs: dict[str, Verdict]
+    reasons: list[str]
+    seen: str
+
+    @property
+    def overall(self) -> str:
+        return worst([self.seen, *(row.verdict for row in self.outputs.values())])
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = {name: row.as_dict() for name, row in self.outputs.items()}
+        return {"overall": self.overall, "outputs": rows, "reasons": self.reasons}
+
+
+def judge_all(
+    network: ImplicitNetwork,
+    options: SimulationOptions,
+    simulated: Simulated,
+    explicit: ExplicitNetwork,
+    samples: Samples,
+    found: Mapping[str, SlicedComparison],
+    random: bool,
+    where: Evaluation = HERE,
+) -> Judged:
+    """found: output -> explicit model against simulated engine. random: the inputs are."""
+    names = Counterparts(Graph.from_model(copy_model(network.model)), explicit)
+    usual = expected_rounding(network, options, simulated, samples, names, random, where)
+    measured = min(samples.runs, MEASURED_RUNS) * samples.batch
+    outputs = {name: judge(row, usual[name], measured, random, len(found)) for name, row in found.items()}
+    reasons, seen = [], EQUAL
+    approximate = network.option.get("dla_rewrites") == "approximate"
+    for name, db in other_function(explicit, network.model, samples, where).items() if not approximate else ():
+        seen = worst([seen, SUSPICIOUS if random or db > 0 else BROKEN])
+        reasons.append(
+            f"In float, without any rounding of activations, output '{name}' is {db:.1f} dB away from the model as given: a weight, "
+            "an attribute or a connection is not the model's."
+        )
+    for tensor, (scale, stated) in wrong_scales(network, names).items():
+        seen = worst([seen, SUSPICIOUS])
+        given = f"has the scale {scale:.6g}" if scale else "has no scale"
+        wanted = f"{stated[0]:.6g}" + (f" to {stated[-1]:.6g}" if len(stated) > 1 else "")
+        reasons.append(f"Tensor '{tensor}' {given}; the model states {wanted}.")
+    return Judged(outputs, reasons, seen)

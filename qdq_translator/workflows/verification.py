@@ -37,12 +37,9 @@ from qdq_translator.simulate.user_metric import load_metric
 from qdq_translator.simulate.verdict import (
     BROKEN,
     EQUAL,
-    MEASURED_RUNS,
     ROUNDING,
     SUSPICIOUS,
-    expected_rounding,
-    judge,
-    worst,
+    judge_all,
 )
 
 SCHEMA_VERSION = 1
@@ -73,6 +70,7 @@ class Request(Protocol):
     per_layer: bool
     sensitivity: bool
     audit: bool
+    strict: bool
     save_layers: Optional[str]
     time_limit: Real
     fp16: bool
@@ -154,12 +152,16 @@ def _verified(
         unfused = simulate(network, dataclasses.replace(settings, fuse=False))
     outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused, metric, where)
     progress("expected rounding", 0, 1)
-    usual = expected_rounding(network, settings, simulated, samples, where)
-    measured = min(samples.runs, MEASURED_RUNS) * samples.batch
-    verdicts = {
-        name: judge(row, usual[name], measured, options.inputs is None)
-        for name, row in outputs.pairs[EXPLICIT, SIMULATED].items()
-    }
+    verdict = judge_all(
+        network,
+        settings,
+        simulated,
+        explicit,
+        samples,
+        outputs.pairs[EXPLICIT, SIMULATED],
+        options.inputs is None,
+        where,
+    )
     results: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -188,10 +190,7 @@ def _verified(
             "random": options.inputs is None,
         },
         "outputs": outputs.as_dict(),
-        "verdict": {
-            "overall": worst(found.verdict for found in verdicts.values()),
-            "outputs": {name: found.as_dict() for name, found in verdicts.items()},
-        },
+        "verdict": verdict.as_dict(),
         "notes": notes,
     }
     if metric is not None:
@@ -216,12 +215,14 @@ def _verified(
         ).as_dict()
         results["sensitivity"]["command"] = _translate_again(options, files, network, results["sensitivity"]["layers"])
     if options.audit:
-        results["audit"] = audit_network(network, samples, progress, placement.weights, where).as_dict()
+        results["audit"] = audit_network(network, samples, progress, placement.weights, where, explicit).as_dict()
     if "integrity" not in network.report:
         notes.append("the files were written without a report of what they hold, so changes in the model go unnoticed")
     samples.check_unchanged()
     stale = [f"{source.file} is not the file that was translated (its SHA-256 differs): translate it again."]
     results["failed"] = (stale if results["stale"] else []) + faults + _failed(options, outputs)
+    if verdict.overall == BROKEN or (options.strict and verdict.overall == SUSPICIOUS):
+        results["failed"].append(f"The verdict is '{verdict.overall}'.")
     return results
 
 
@@ -379,14 +380,19 @@ def _print_verdict(console: Any, results: dict[str, Any]) -> None:
         name, row = min(deciding, key=lambda pair: (pair[1]["sqnr_db"] or 0) - (pair[1]["least_db"] or 0))
         where = f" in {row['where']}" if row["where"] else ""
         text += (
-            f", by '{escape(name)}'{where}: {_db(row['sqnr_db'], False)} dB; rounding with the steps in use would give "
+            f", by '{escape(name)}'{where}: {_db(row['sqnr_db'], False)} dB; rounding with the model's scales would "
+            f"give {_db(row['expected_db'], False)} dB, and below {_db(row['least_db'], False)} dB it is suspicious"
         )
-        text += f"{_db(row['expected_db'], False)} dB, and below {_db(row['least_db'], False)} dB it is suspicious"
     console.print(f"Verdict: {text}.")
+    reasons = results["verdict"]["reasons"]
+    for sentence in reasons[:SHOWN_JUMPS]:
+        console.print(f"  {escape(sentence)}")
+    if len(reasons) > SHOWN_JUMPS:
+        console.print(f"  and {len(reasons) - SHOWN_JUMPS} more sentences like these")
     if results["inputs"]["random"]:
         console.print(
-            "[yellow]Random inputs prove little[/]: they reach neither the ranges nor the decisions of real ones. Give real "
-            "ones with --inputs."
+            "[yellow]Random inputs prove little[/]: they show a wrong weight, connection or scale of the model, but no range that "
+            "does not fit the data, and they reach no real decision. Give real inputs with --inputs."
         )
 
 

@@ -343,7 +343,7 @@ RESULTS = _record(
             {"metric": _map(_NUMBER)},
         ),
         **_row("notes failed", _TEXTS),
-        "verdict": _record({}, {"overall": _TEXT, "outputs": _map(_OBJECT)}),
+        "verdict": _record({}, {"overall": _TEXT, "outputs": _map(_OBJECT), "reasons": _TEXTS}),
         "metric": _record({}, {"name": _TEXT, "drop": _NUMBER}),
         "audit": _maybe(_AUDIT),
         "per_layer": _maybe(

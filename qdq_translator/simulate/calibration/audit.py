@@ -21,6 +21,7 @@ from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import graph_tensors
 from qdq_translator.simulate.calibration.histogram import BINS, Histogram
+from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means, unlike_calibration, unlike_training
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.calibration.weight_audit import AuditedWeight, audit_weights
@@ -28,8 +29,11 @@ from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import finite_or_none, noise_to_db
+from qdq_translator.simulate.run import ExplicitNetwork
 
 CLIPPED = 0.01
+INPUT_CLIPPED = 0.05
+"""The same of a graph input, for a finding of its own."""
 UNUSED_BITS = 1.5
 """A tensor of which more is clipped, or fewer codes are used, does not fit its scale; most tensors so: unlike data."""
 FITS_DB = 1.0
@@ -37,6 +41,8 @@ FITS_DB = 1.0
 OUTLIER = 4.0
 """A channel that reaches so many times as far as the median channel."""
 SHOWN_BINS = 128
+RULE = "K1"
+CHECK = "Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout."
 
 
 @record(frozen=True)
@@ -105,8 +111,10 @@ class Audit:
         }
 
 
-def audit_scales(scales: Mapping[str, tuple[float, str]], histograms: Mapping[str, Histogram]) -> Audit:
-    """`scales`: tensor -> (scale, rule that gave it). Tensors without histogram are left out."""
+def audit_scales(
+    scales: Mapping[str, tuple[float, str]], histograms: Mapping[str, Histogram], inputs: Collection[str] = ()
+) -> Audit:
+    """`scales`: tensor -> (scale, rule that gave it). Tensors without histogram are left out. inputs: of the graph."""
     rows, silent = [], []
     for tensor, (scale, origin) in scales.items():
         histogram = histograms.get(tensor)
@@ -117,7 +125,7 @@ def audit_scales(scales: Mapping[str, tuple[float, str]], histograms: Mapping[st
             continue
         rows.append(_row(tensor, scale, origin, histogram))
     rows.sort(key=lambda row: -row.damage)  # a stable sort: graph order among equals
-    return Audit(tuple(rows), tuple(silent), _unlike(rows))
+    return Audit(tuple(rows), tuple(silent), _unlike(rows, inputs))
 
 
 def audit_network(
@@ -126,8 +134,10 @@ def audit_network(
     progress: Progress,
     weights: Collection[tuple[str, int]] = (),
     where: Evaluation = HERE,
+    explicit: Optional[ExplicitNetwork] = None,
 ) -> Audit:
     """Every scale of the cache that is a range of an activation, and the weights (node, input index) that are rounded.
+    explicit: the model as given, whose BatchNormalizations tell what it was trained with.
 
     Raises UserError as `observe` does."""
     graph = Graph.from_model(copy_model(network.model))
@@ -140,8 +150,21 @@ def audit_network(
     ]
     stated = {name: network.scales[name] for name in names if not origins or origins.get(name) in STATED}
     observed = observe(graph, types, stated, names, samples, progress, by_channel=True, where=where)
-    audit = audit_scales({name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms)
-    return dataclasses.replace(audit, weights=tuple(audit_weights(graph, types, weights)))
+    audit = audit_scales(
+        {name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms, graph.inputs
+    )
+    unlike = audit.unlike or _unlike_recorded(network, samples, explicit)
+    return dataclasses.replace(audit, unlike=unlike, weights=tuple(audit_weights(graph, types, weights)))
+
+
+def _unlike_recorded(network: ImplicitNetwork, samples: Samples, explicit: Optional[ExplicitNetwork]) -> str:
+    """The same as `_unlike`, by what the calibration or the training recorded of its data."""
+    recorded = [row.get("data", {}).get(INPUTS) for row in network.config.get("diagnostics", ())]
+    then = next((found for found in recorded if isinstance(found, dict)), None)
+    what = unlike_calibration(channel_means(samples), then) if then else ""
+    if not what and explicit is not None:
+        what = unlike_training(explicit, samples)
+    return f"The inputs are unlike those of the calibration: {what}. {CHECK}" if what else ""
 
 
 def _row(tensor: str, scale: float, origin: str, histogram: Histogram) -> AuditedScale:
@@ -200,21 +223,24 @@ def _outlier(channels: Optional[np.ndarray]) -> Optional[tuple[int, float]]:
     return largest, float(channels[largest]) / median
 
 
-def _unlike(rows: Sequence[AuditedScale]) -> str:
-    stated = [row for row in rows if row.origin in STATED or not row.origin]
-    if len(stated) < 2:
-        return ""
-    for count, what in (
-        (sum(row.clipped > CLIPPED for row in stated), f"clip more than {_percent(CLIPPED)} of what these inputs make"),
-        (
-            sum(row.unused_bits > UNUSED_BITS for row in stated),
-            f"leave more than {UNUSED_BITS:g} bits unused on these inputs",
-        ),
+def _unlike(rows: Sequence[AuditedScale], inputs: Collection[str] = ()) -> str:
+    """By the ranges that the model states or that were calibrated: those of most tensors, or that of an input."""
+    known = [row for row in rows if row.origin in (*STATED, RULE) or not row.origin]
+    clip = [row for row in known if row.clipped > CLIPPED]
+    unused = [row for row in known if row.unused_bits > UNUSED_BITS]
+    for found, what in (
+        (clip, f"clip more than {_percent(CLIPPED)} of what these inputs make"),
+        (unused, f"leave more than {UNUSED_BITS:g} bits unused on these inputs"),
     ):
-        if 2 * count > len(stated):
+        if len(known) > 1 and 2 * len(found) > len(known):
             return (
-                f"{count} of {len(stated)} scales of the model {what}: the inputs are unlike those that the scales were made "
-                "with. Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout."
+                f"The inputs are unlike those of the calibration: {len(found)} of {len(known)} scales {what}. {CHECK}"
+            )
+    for row in known:
+        if row.tensor in inputs and (row.clipped > INPUT_CLIPPED or row.unused_bits > UNUSED_BITS):
+            return (
+                f"The inputs are unlike those of the calibration: '{row.tensor}' reaches from {row.lowest:.4g} to {row.highest:.4g}, "
+                f"its scale +-{row.scale * INT8_MAX:.4g}. {CHECK}"
             )
     return ""
 

@@ -34,6 +34,7 @@ from qdq_translator.scales.inference.unify import differing_ranges
 from qdq_translator.scales.table import Origin
 from qdq_translator.simulate.calibration.audit import Audit, audit_scales
 from qdq_translator.simulate.calibration.histogram import Histogram
+from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means
 from qdq_translator.simulate.calibration.methods import (
     METHODS,
     PERCENTILE,
@@ -347,7 +348,7 @@ class DataScales:
         diagnostics.info(
             RULE,
             f"{len(rows)} tensor{'s' if len(rows) != 1 else ''} got a scale from {samples} samples of data ({method}).",
-            data={"tensors": rows, "source": self._samples.source},
+            data={"tensors": rows, "source": self._samples.source, INPUTS: channel_means(self._samples)},
         )
 
 

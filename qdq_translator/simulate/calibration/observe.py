@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.progress import Progress
+from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
@@ -49,7 +49,7 @@ def observe(
     scales: Mapping[str, float],
     tensors: Sequence[str],
     samples: Samples,
-    progress: Progress,
+    progress: Progress = silent,
     ignore_nonfinite: bool = False,
     by_channel: bool = False,
     where: Evaluation = HERE,

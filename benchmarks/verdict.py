@@ -1,0 +1,343 @@
+"""What `verify`'s verdict notices: faults planted in translations whose files agree with each other, and correct translations.
+
+    python -m benchmarks.verdict [--zoo ZOO] [--clean]
+
+Six networks: those that the repository holds (a classifier and a detector with Q/DQ, a denoiser and a classifier of glyphs calibrated from
+float) on the data stored beside them, and two Q/DQ networks of ZOO on random data. A fault is planted in the translation before it is written,
+so that no digest shows it. It "changes the metric" if the metric falls by CHANGES more than that of the correct translation (points of
+Top-1 or mAP, dB of PSNR); of ZOO's networks, which are not trained, if the SQNR of the worst output falls by CHANGES_DB.
+`--clean` judges every model of ZOO and of the repository, translated with three sets of options, on real or random data given as real.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any, Callable, Iterator, Optional, Sequence
+
+import numpy as np
+
+from e2e_workflow.common import average_precision
+from e2e_workflow.denoiser import images
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
+from qdq_translator.commands.verify import Options
+from qdq_translator.core.errors import UserError
+from qdq_translator.ir.graph import Node
+from qdq_translator.simulate import task_metrics
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.verdict import BROKEN, SUSPICIOUS
+from qdq_translator.workflows.translator import Translation
+from qdq_translator.workflows.verification import verify
+
+ROOT = Path(__file__).resolve().parents[1]
+CHANGES, CHANGES_DB = 0.5, 3.0
+SAMPLES = 16
+TOP1, PSNR, MAP = (
+    f"{task_metrics.__name__}:top1",
+    f"{images.__name__}:psnr",
+    f"{average_precision.__name__}:MeanAveragePrecision",
+)
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {"asymmetric": "widen"},
+    "gpu": {"preset": "gpu", "asymmetric": "widen"},
+    "dla": {"preset": "dla", "platform": "jetpack-6.2", "asymmetric": "widen"},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """inputs: an .npz; metric: '' for the SQNR of the worst output."""
+
+    name: str
+    model: Path
+    inputs: Path
+    options: dict[str, Any]
+    metric: str = ""
+
+
+def cases(folder: Path, zoo: Optional[Path] = None) -> list[Case]:
+    """Data that are not stored are written into `folder`."""
+    with np.load(ROOT / "e2e_workflow/glyphs/model/few_glyphs.npz") as held:
+        glyphs = {key: held[key] for key in held}
+    normal = {key: (glyphs[key][:, None].astype(np.float32) / 255 - 0.5) / 0.5 for key in ("train", "test")}
+    np.savez(folder / "glyphs.npz", input=normal["test"][:64], labels=glyphs["labels"][:64])
+    np.savez(folder / "glyphs_train.npz", input=normal["train"][:64])
+    noisy, clean = images.pairs(SAMPLES, images.VALIDATION)
+    np.savez(folder / "noisy.npz", input=noisy, labels=clean)
+    np.savez(folder / "noisy_train.npz", input=images.pairs(32, images.TRAINING)[0])
+    dla = {"target": "orin-dla", "platform": "jetpack-6.2"}
+    found = [
+        Case("digits", EXAMPLE_MODEL, EXAMPLE_SAMPLES, {"add_unary_ew_scales_for_dla": True}, TOP1),
+        Case("detector", *(ROOT / "e2e_workflow/detector" / n for n in ("detector_qat.onnx", "samples.npz")), {}, MAP),
+        Case(
+            "denoiser",
+            ROOT / "e2e_workflow/denoiser/denoiser_float.onnx",
+            folder / "noisy.npz",
+            {**dla, "calibrate": str(folder / "noisy_train.npz"), "shapes": ["input:1x3x32x32"]},
+            PSNR,
+        ),
+        Case(
+            "glyphs",
+            ROOT / "e2e_workflow/glyphs/model/glyphs_float.onnx",
+            folder / "glyphs.npz",
+            {"calibrate": str(folder / "glyphs_train.npz")},
+            TOP1,
+        ),
+    ]
+    for stem, options in (("resnet18__nvpq13nofold", {}), ("unet__nvpq13cat", {"preset": "gpu"})) if zoo else ():
+        model = zoo / f"{stem}.onnx"  # type: ignore[operator]
+        found.append(Case(stem, model, random_data(model, folder), options))
+    return found
+
+
+def random_data(model: Path, folder: Path) -> Path:
+    """Normal values, three standard deviations to the end of the range that the model states for its input."""
+    network = ImplicitNetwork.of(translate(model, TranslateOptions(asymmetric="widen")))
+    samples = random_samples(input_specs(network.model, {}), network.scales, SAMPLES // 2, 7)
+    feeds, path = list(samples), folder / f"{model.stem}.npz"
+    np.savez(path, **{name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
+    return path
+
+
+# ---------------------------------------------------------------- faults
+
+Fault = Callable[[Translation], bool]
+"""Changes a translation; False if it has no place for it."""
+
+
+def held(translation: Translation) -> list[str]:
+    """Tensors whose scale the simulated engine applies, from the second third of the network on."""
+    names = list(simulate(ImplicitNetwork.of(translation)).placement.held)
+    return [n for n in (*names[len(names) // 3 :], *names[: len(names) // 3]) if n not in translation.graph.outputs]
+
+
+def set_scale(translation: Translation, name: str, value: Optional[float]) -> None:
+    scales = translation.tensor_scales
+    if value is None:
+        del scales[name]
+    else:
+        scales[name] = float(np.float32(value))
+
+
+def scaled(factor: float, place: float) -> Fault:
+    def plant(translation: Translation) -> bool:
+        names = held(translation)
+        name = names[int(place * (len(names) - 1))]
+        set_scale(translation, name, translation.tensor_scales[name] * factor)
+        return True
+
+    return plant
+
+
+def swapped(translation: Translation) -> bool:
+    scales, names = translation.tensor_scales, held(translation)
+    for one in names:
+        for other in names:
+            if scales[one] > 1.5 * scales[other]:
+                scales[one], scales[other] = scales[other], scales[one]
+                return True
+    return False
+
+
+def dropped(translation: Translation) -> bool:
+    set_scale(translation, held(translation)[0], None)
+    return True
+
+
+def middle(translation: Translation, *ops: str) -> Iterator[Node]:
+    nodes = [n for n in translation.graph.nodes if n.is_op(*ops)]
+    return iter(nodes[len(nodes) // 2 :] + nodes[: len(nodes) // 2])
+
+
+def weights(change: Callable[[np.ndarray], np.ndarray], index: int = 1) -> Fault:
+    """change: of a Conv's weight (or its bias, index 2)."""
+
+    def plant(translation: Translation) -> bool:
+        graph = translation.graph
+        for node in middle(translation, "Conv"):
+            values = graph.array(node.input(index)) if node.input(index) else None
+            if values is not None and values.size and values.shape[0] > 1 and (index == 2 or values.shape[1] > 1):
+                graph.set_input(
+                    node, index, graph.add_initializer(f"{node.input(index)}_spoilt", change(values.copy()))
+                )
+                return True
+        return False
+
+    return plant
+
+
+def channel_scaled(values: np.ndarray) -> np.ndarray:
+    values[len(values) // 2] *= 2
+    return values
+
+
+def channels_swapped(values: np.ndarray) -> np.ndarray:
+    values[[0, 1]] = values[[1, 0]]
+    return values
+
+
+def wrong_batchnorm(values: np.ndarray) -> np.ndarray:
+    factors = 1 + 0.3 * np.sin(np.arange(len(values)))
+    return (values * factors.reshape(-1, *[1] * (values.ndim - 1))).astype(values.dtype)
+
+
+def pad(translation: Translation) -> bool:
+    for node in middle(translation, "Conv"):
+        pads = list(node.get("pads") or ())
+        if len(pads) == 4 and pads[0]:
+            node.set("pads", [pads[0] + 1, pads[1], pads[2] - 1, pads[3]])
+            return True
+    return False
+
+
+def activation(translation: Translation) -> bool:
+    for node in middle(translation, "Relu", "LeakyRelu", "Sigmoid", "HardSwish"):
+        translation.graph.set_operator(node, "Tanh" if node.is_op("Relu", "Sigmoid") else "Relu")
+        return True
+    return False
+
+
+def concat(translation: Translation) -> bool:
+    for node in middle(translation, "Concat"):
+        translation.graph.set_inputs(node, node.inputs[::-1])
+        shapes = [translation.types.static_shape(n) for n in node.inputs]
+        return shapes[0] is not None
+    return False
+
+
+def branch(translation: Translation) -> bool:
+    graph = translation.graph
+    for node in middle(translation, "Add"):
+        if not any(map(graph.is_constant, node.inputs)) and len(set(node.inputs)) == 2:
+            graph.set_inputs(node, [node.inputs[0], node.inputs[0]])
+            return True
+    return False
+
+
+FAULTS: dict[str, Fault] = {
+    **{
+        f"scale {word} at {place:g}": scaled(factor, place)
+        for word, factor in (("x2", 2), ("/2", 0.5))
+        for place in (0.0, 0.6)
+    },
+    **{f"scale {word}": scaled(factor, 0.3) for word, factor in (("x8", 8), ("/8", 1 / 8), ("x127", 127))},
+    "scales swapped": swapped,
+    "scale dropped": dropped,
+    "weight channel scaled": weights(channel_scaled),
+    "weight channels swapped": weights(channels_swapped),
+    "weight rolled": weights(lambda values: np.roll(values, 1, axis=1)),
+    "bias": weights(lambda values: np.roll(values, 1), 2),
+    "BatchNorm": weights(wrong_batchnorm),
+    "pad": pad,
+    "activation": activation,
+    "Concat order": concat,
+    "lost branch": branch,
+}
+
+
+# ---------------------------------------------------------------- judged
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """metric: of the simulated engine; without one the SQNR of its worst output in dB."""
+
+    verdict: str
+    metric: float
+    reasons: list[str]
+
+    @property
+    def noticed(self) -> bool:
+        return self.verdict in (SUSPICIOUS, BROKEN)
+
+
+def judged(case: Case, fault: Optional[Fault] = None) -> Optional[Found]:
+    """None if the network has no place for the fault."""
+    translation = translate(case.model, TranslateOptions(**case.options))
+    if fault is not None and not fault(translation):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        translation.save(folder)
+        asked = Options(
+            model=str(case.model),
+            translation=folder,
+            inputs=str(case.inputs),
+            samples=64 if case.metric == TOP1 else SAMPLES,
+            metric=case.metric or None,
+        )
+        found = verify(asked)
+    row = found["verdict"]
+    metric = found["outputs"]["metric"].get("simulated")
+    if metric is None:
+        rows = found["outputs"]["pairs"][0]["outputs"].values()
+        metric = min(99.0 if r["identical"] else -99.0 if r["sqnr_db"] is None else r["sqnr_db"] for r in rows)
+    measured = [
+        f"{name}: {o['verdict']} {o['sqnr_db']} {o['least_db']} {o['where']}" for name, o in row["outputs"].items()
+    ]
+    return Found(row["overall"], metric, [*row["reasons"], *measured])
+
+
+def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> tuple[int, int, list[str]]:
+    """(planted, noticed, those that change the metric and were not noticed)."""
+    planted = noticed = changing = 0
+    missed = []
+    for case in chosen:
+        right = judged(case)
+        assert right is not None
+        print(f"{case.name:<24} {'correct':<24} {right.metric:8.3f} {right.verdict}", flush=True)
+        for name in faults:
+            found = judged(case, FAULTS[name])
+            if found is None:
+                continue
+            changes = right.metric - found.metric > (CHANGES if case.metric else CHANGES_DB)
+            planted, noticed, changing = planted + 1, noticed + found.noticed, changing + changes
+            if changes and not found.noticed:
+                missed.append(f"{case.name}: {name}")
+            print(f"{case.name:<24} {name:<24} {found.metric:8.3f} {found.verdict}{' CHANGES' * changes}", flush=True)
+    print(f"{noticed} of {planted} noticed, {changing - len(missed)} of the {changing} that change the metric")
+    return planted, noticed, missed
+
+
+def clean(folder: Path, zoo: Path) -> tuple[int, list[str]]:
+    """(correct translations, those that are called suspicious or broken)."""
+    count, alarms = 0, []
+    chosen = [c for c in cases(folder) if "calibrate" not in c.options]
+    for model in sorted(zoo.glob("*.onnx")):
+        try:
+            chosen.append(Case(model.stem, model, random_data(model, folder), {}))
+        except UserError as error:
+            print(f"{model.stem:<34} {error.what}"[:150], flush=True)
+    for case in chosen:
+        for name, options in PRESETS.items():
+            try:
+                found = judged(dataclasses.replace(case, options=options))
+            except UserError as error:
+                print(f"{case.name:<34} {name:<6} {error.what}"[:150], flush=True)
+                continue
+            assert found is not None
+            count += 1
+            if found.noticed:
+                alarms.append(f"{case.name} ({name})")
+                print(f"{alarms[-1]:<40} {found.verdict} {found.reasons[:6]}", flush=True)
+    print(f"{len(alarms)} of {count} correct translations called suspicious or broken")
+    return count, alarms
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--zoo", type=Path, help="a folder with Q/DQ models")
+    parser.add_argument("--clean", action="store_true", help="correct translations alone (needs --zoo)")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if asked.clean:
+            clean(Path(folder), asked.zoo)
+        else:
+            campaign(cases(Path(folder), asked.zoo))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What the explicit model has for a tensor of the stripped one, and what it states about it."""
+
+from __future__ import annotations
+
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.qparams import QuantParams
+from qdq_translator.quantizers.parameters import read_parameters
+from qdq_translator.simulate.run import ExplicitNetwork
+
+
+class Counterparts:
+    """Tensor of the stripped model -> tensors of the explicit one: as its layer makes it, and as its readers see it."""
+
+    def __init__(self, stripped: Graph, explicit: ExplicitNetwork) -> None:
+        self.stripped, self.graph = stripped, explicit.graph
+        self.by_node = {n.name: n for n in self.graph.nodes}
+        self.constants = Constants(self.graph)
+        self._base: dict[str, str] = {}
+        self._aliases: dict[str, list[str]] = {}
+
+    def base(self, name: str) -> str:
+        """'' where the explicit model has no such tensor."""
+        if name not in self._base:
+            self._base[name] = self._find(name)
+        return self._base[name]
+
+    def is_clamped(self, name: str) -> bool:
+        """True for the output of a clamp that stood in a quantizer (rule Q9): no node of the explicit model makes it."""
+        producer = self.stripped.producer.get(name)
+        return producer is not None and producer.name not in self.by_node and producer.is_op("Relu", "Clip")
+
+    def is_moved(self, name: str) -> bool:
+        """True where the explicit model's codes go into data movement (rule Q10), or readers get it clamped (Q9): nobody
+        there reads this tensor's rounded values as such."""
+        base = self.base(name)
+        readers = [r for r in self.graph.consumers(base) if is_quantize(r)]
+        clamped = any(self.is_clamped(o) for r in self.stripped.consumers(name) for o in r.outputs)
+        return bool(readers) and (clamped or not self._as_read(base))
+
+    def _find(self, name: str) -> str:
+        graph = self.graph
+        if name not in graph.producer and name not in graph.inputs:
+            producer = self.stripped.producer.get(name)
+            if producer is not None and self.is_clamped(name):
+                return self.base(producer.inputs[0])
+            twin = self.by_node.get(producer.name) if producer is not None else None
+            if producer is None or twin is None or twin.op_type != producer.op_type:
+                return ""
+            if len(producer.inputs) < len(twin.inputs):  # its bias is an Add of its own here (rule F8)
+                return ""
+            name = twin.outputs[producer.outputs.index(name)]
+        while True:
+            node = graph.producer.get(name)
+            if node is None or not (is_quantize(node) or is_dequantize(node) or self._clips_codes(node)):
+                return name
+            if is_dequantize(node) and node.inputs[0] in graph.inputs:
+                return name
+            name = node.inputs[0]
+
+    def _clips_codes(self, node: Node) -> bool:
+        producer = self.graph.producer.get(node.inputs[0]) if node.inputs else None
+        return node.is_op("Clip") and producer is not None and is_quantize(producer)
+
+    def aliases(self, name: str) -> list[str]:
+        """How the readers get it: behind DequantizeLinear, or as it is. Empty where it is not there."""
+        if name not in self._aliases:
+            base = self.base(name)
+            found = self._as_read(base) if base and not self.is_moved(name) else []
+            self._aliases[name] = list(dict.fromkeys(found)) or ([base] if base else [])
+        return self._aliases[name]
+
+    def _as_read(self, tensor: str) -> list[str]:
+        graph = self.graph
+        found: list[str] = [tensor] if tensor in graph.outputs else []
+        for reader in graph.consumers(tensor):
+            if is_quantize(reader) and reader.inputs[0] == tensor:
+                found += self._dequantized(reader.outputs[0])
+            elif is_dequantize(reader):
+                found += self._as_read(reader.outputs[0])
+            else:
+                found.append(tensor)
+        return found
+
+    def _dequantized(self, codes: str) -> list[str]:
+        graph = self.graph
+        found: list[str] = [codes] if codes in graph.outputs else []
+        for reader in graph.consumers(codes):
+            if is_dequantize(reader):
+                found += self._as_read(reader.outputs[0]) or [reader.outputs[0]]
+            elif reader.is_op("Clip"):
+                found += self._dequantized(reader.outputs[0])
+        return found
+
+    def stated(self, name: str) -> list[float]:
+        """Scales with which the explicit model quantizes the tensor, as symmetric INT8 scales, each once, ascending; of a
+        quantizer with another grid the smallest that covers it."""
+        base = self.base(name)
+        scales: set[float] = set()
+        stack = [base] if base else []
+        while stack:
+            for reader in self.graph.consumers(stack.pop()):
+                if is_quantize(reader):
+                    read = read_parameters(self.graph, self.constants, reader, "uint8")
+                    scales.update([float(read.symmetric_scale())] if isinstance(read, QuantParams) else [])
+                    stack += [n.outputs[0] for n in self.graph.consumers(reader.outputs[0]) if is_dequantize(n)]
+        return sorted(scales)

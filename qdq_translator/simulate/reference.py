@@ -1,0 +1,173 @@
+"""What a translation is checked against that does not come from it: the function and the scales of the model as given.
+
+- `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that clamps at
+  zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
+- `wrong_scales`: a tensor that the model quantizes has the scale that the model states, or one between them where it states
+  several (rule C1). Scales that the user had replaced or raised (rules K2 and U1) are not compared.
+- `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all other tensors the
+  range with the least squared error on the data, where those are real; up to `INFERRED` times that where a rule inferred it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Optional, Sequence
+
+import numpy as np
+import onnx
+
+from qdq_translator.core.records import record
+from qdq_translator.core.rules import STATED
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.qparams import INT8_MAX, QuantParams
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.quantizers.parameters import read_parameters
+from qdq_translator.simulate.calibration.methods import mse
+from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.counterparts import Counterparts
+from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import Comparison
+from qdq_translator.simulate.run import ExplicitNetwork, Session, folded
+
+SAME_SCALE = 1e-3
+"""Relative difference of two scales that count as equal: float16 holds 11 bits."""
+SAME_DB = 50.0
+SAME_HALF_DB = 35.0
+"""SQNR of two networks that compute the same, in float32 and where one of them computes in float16."""
+INFERRED = 4.0
+"""Times the best step: what a rule that infers upper bounds without data (S7, S8, S11) may take. Scales from data may not."""
+BRIEF_RUNS = 4
+_CHOSEN = ("K2", "U1")
+"""Origins of scales that the user asked for in place of the model's own."""
+
+
+def float_twin(explicit: ExplicitNetwork) -> onnx.ModelProto:
+    """The explicit model, less the rounding of activations; quantized graph inputs and outputs become float32."""
+    model = folded(explicit.model)
+    graph = Graph.from_model(copy_model(model))
+    constants = Constants(graph)
+    varying = set(graph.inputs)
+    codes: dict[str, QuantParams] = {}
+    for node in list(graph.nodes):
+        if not varying.intersection(node.reads()):
+            continue
+        varying.update(node.outputs)
+        source = node.inputs[0] if node.inputs else ""
+        if is_quantize(node) or is_dequantize(node):
+            read = read_parameters(graph, constants, node, "uint8")
+            if is_quantize(node) and isinstance(read, QuantParams):
+                codes[node.outputs[0]] = read
+            _pass_on(graph, node, is_quantize(node) and _cuts_at_zero(read, None))
+        elif source in codes and node.is_op("Clip"):
+            _pass_on(graph, node, _cuts_at_zero(codes[source], graph.array(node.input(1))))
+        elif source in codes:
+            codes.update(dict.fromkeys(node.outputs, codes[source]))
+    twin = graph.to_model()
+    del twin.graph.value_info[:]
+    for value in (*twin.graph.input, *twin.graph.output):
+        if value.name in explicit.ends.inputs or value.name in explicit.ends.outputs:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    return twin
+
+
+def _cuts_at_zero(params: object, lowest: Optional[np.ndarray]) -> bool:
+    """Whether the smallest quantized value stands for zero."""
+    if not isinstance(params, QuantParams) or params.zero_point.size != 1:
+        return False
+    bound = params.code_range[0] if lowest is None else int(lowest.reshape(-1)[0])
+    return bound == int(params.zero_point.reshape(-1)[0])
+
+
+def _pass_on(graph: Graph, node: Node, clamps: bool) -> None:
+    graph.set_inputs(node, node.inputs[:1])
+    graph.set_operator(node, "Relu" if clamps else "Identity")
+    node.domain = ""
+    for key in list(node.attributes):
+        node.unset(key)
+
+
+@record
+class _Twins(Work):
+    """Output -> comparison of the two networks."""
+
+    models: tuple[onnx.ModelProto, onnx.ModelProto]
+    samples: Samples
+    provider: str
+
+    def open(self) -> Callable[[int], dict[str, Comparison]]:
+        sessions = [Session(m, "float", one_thread=True, provider=self.provider) for m in self.models]
+
+        def compared(run: int) -> dict[str, Comparison]:
+            given, translated = (session.run(self.samples.feed(run)) for session in sessions)
+            rows = {name: Comparison() for name in translated if translated[name].dtype.kind == "f" and name in given}
+            for name, row in rows.items():
+                row.add(given[name].astype(np.float32), translated[name].reshape(given[name].shape))
+            return rows
+
+        return compared
+
+    def merge(self, total: dict[str, Comparison], part: dict[str, Comparison]) -> dict[str, Comparison]:
+        for name, row in total.items():
+            row.merge(part[name])
+        return total
+
+
+def other_function(
+    explicit: ExplicitNetwork, stripped: onnx.ModelProto, samples: Samples, where: Evaluation = HERE
+) -> dict[str, float]:
+    """Output -> SQNR in dB of the stripped network in float against the model as given, of those that differ. The first
+    `BRIEF_RUNS` runs are compared. Raises UserError where one of the two cannot be run."""
+    work = _Twins((float_twin(explicit), stripped), samples, where.provider)
+    rows: dict[str, Comparison] = where.engine.run(work, shards(min(samples.runs, BRIEF_RUNS)))
+    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in (*explicit.model.graph.initializer,))
+    least = SAME_HALF_DB if half else SAME_DB
+    return {name: row.sqnr_db for name, row in rows.items() if row.sqnr_db < least}
+
+
+def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tuple[float, list[float]]]:
+    """Tensor -> (scale of the translation or 0.0 where it has none, scales that the model states)."""
+    origins = network.config.get("scale_origins", {})
+    wrong = {}
+    for tensor in names.stripped.tensors():
+        stated = names.stated(tensor) if origins.get(tensor, {}).get("rule") not in _CHOSEN else []
+        if not stated or names.stripped.is_constant(tensor):
+            continue
+        scale = network.scales.get(tensor, 0.0)
+        if not stated[0] * (1 - SAME_SCALE) <= scale <= stated[-1] * (1 + SAME_SCALE):
+            wrong[tensor] = (scale, stated)
+    return wrong
+
+
+def proper_scales(
+    network: ImplicitNetwork,
+    names: Counterparts,
+    held: Sequence[str],
+    samples: Optional[Samples],
+    where: Evaluation = HERE,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(scales of the tensors that the model states, scales for the other `held` tensors). samples: None for random ones,
+    which do not tell a range: then the translation's own count."""
+    planned = {**network.scales, **network.config.get("int8_tensor_scales", {})}
+    origins = network.config.get("scale_origins", {})
+    stated: dict[str, float] = {}
+    for tensor in names.stripped.tensors():
+        found = names.stated(tensor)
+        if origins.get(tensor, {}).get("rule") in _CHOSEN:
+            continue
+        if found:
+            stated[tensor] = min(max(planned.get(tensor, found[-1]), found[0]), found[-1])
+        elif origins.get(tensor, {}).get("rule") in STATED and tensor in planned:
+            stated[tensor] = planned[tensor]  # a clamp's output, or what data movement on quantized values reads
+    others = {name: planned[name] for name in held if name not in stated and name in planned}
+    if samples is not None and others:
+        graph = names.stripped
+        observed = observe(graph, TensorTypes(graph), stated, list(others), samples.some(BRIEF_RUNS * 2), where=where)
+        for name, histogram in observed.histograms.items():
+            if histogram.amax > 0 and math.isfinite(histogram.amax):
+                granted = 1.0 if origins.get(name, {}).get("rule") == "K1" else INFERRED
+                others[name] = min(others[name], granted * mse(histogram) / INT8_MAX)
+    return stated, others
