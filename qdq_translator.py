@@ -13,7 +13,6 @@ if __name__ == "qdq_translator":
     del sys.modules[__name__]
 
 from qdq_translator.cli import main_translate  # noqa: E402
-from qdq_translator.core.ending import program  # noqa: E402
 
 if __name__ == "__main__":
-    program(main_translate)
+    sys.exit(main_translate())

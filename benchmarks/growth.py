@@ -60,7 +60,7 @@ for module, function, name in (
     (translator, "open_model", "reading"), (translator, "validate", "validation"), (translator, "decide", "scales and plan"),
     (translator, "find_root_causes", "causes"), (translator, "check_weights", "check of the weights"),
     (translator, "make_report", "report"), (write, "write_graph", "writing the model"),
-    (write.integrity, "contents", "digests"), (write, "_write_report", "report as text"),
+    (write.integrity, "contents", "digests"), (write, "format_report", "report as text"),
     (write, "precision_config", "precision config"),
 ):
     setattr(module, function, timed(name, getattr(module, function)))

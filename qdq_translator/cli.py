@@ -17,7 +17,6 @@ from typing import NoReturn, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.commands import COMMANDS
-from qdq_translator.core.ending import program
 from qdq_translator.core.errors import UsageError, UserError, unexpected
 
 
@@ -141,7 +140,7 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
 
 def main_program() -> NoReturn:
     """The script `qdq-translator`, as pip makes it."""
-    program(main)
+    sys.exit(main())
 
 
 def main_translate(argv: Optional[Sequence[str]] = None) -> int:

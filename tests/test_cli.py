@@ -290,29 +290,6 @@ def test_several_models_one_bad(model: Path, tmp_path: Path, capsys: pytest.Capt
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
 
 
-def test_a_process_of_its_own_translates_them_in_the_same_way(model: Path, tmp_path: Path) -> None:
-    """Where its workers may be copies of it, and where they start anew."""
-    models = [model, tmp_path / "bad.onnx", tmp_path / "second.onnx"]
-    models[1].write_bytes(b"this is no model")
-    shutil.copy(model, models[2])
-    start = "from qdq_translator.commands import translate\n"
-    anew = f"{start}translate._may_fork = lambda options: False\n"
-    said = set()
-    for out, before in (("1", ""), ("2", ""), ("2a", anew)):
-        probe = (
-            f"from qdq_translator.core.ending import program\n{before}from qdq_translator.cli import main_translate\n"
-        )
-        probe += "if __name__ == '__main__':\n    program(main_translate)\n"
-        (tmp_path / "probe.py").write_text(probe)
-        command = [sys.executable, str(tmp_path / "probe.py"), *map(str, models), "-o", str(tmp_path / out)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([*command, "--jobs", out[0]], capture_output=True, text=True, env=environment)
-        assert done.returncode == 1 and "bad.onnx" in done.stderr and "Traceback" not in done.stderr
-        said.add((done.stderr, done.stdout.replace(str(tmp_path / out), "")))
-        assert contents(tmp_path / out) == contents(tmp_path / "1") and len(contents(tmp_path / out)) == 10
-    assert len(said) == 1
-
-
 def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_path: Path) -> None:
     rooms = (
         "passes.dla",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from qdq_translator.core.errors import ModelError
-from qdq_translator.ir.graph import Graph, Node, serialized
+from qdq_translator.ir.graph import Graph, Node
 from tests.small_models import model
 
 CHAIN = "g (float[2] x) => (float[2] y) { [na] a = Exp(x)  [nb] b = Add(a, k)  [nc] c = Mul(a, b)  [ny] y = Sin(c) }"
@@ -259,22 +259,3 @@ def test_attributes_as_plain_values() -> None:
     assert Node.from_proto(node.to_proto()).to_proto() == node.to_proto()
     assert Node("Op", [], ["y"], domain="ai.onnx").domain == "" and Node("Op", [], ["y"]).label == "Op of 'y'"
     assert node.to_proto().attribute[0].type == onnx.AttributeProto.STRING
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(*[st.text(st.characters(blacklist_categories=("Cs",)), max_size=200)] * 4, st.booleans()), max_size=5
-    )
-)
-def test_nodes_are_written_as_protobuf_writes_them(rows: list[tuple[str, str, str, str, bool]]) -> None:
-    shared = Node("Relu", [], [], alpha=1.0, axes=[1, 2]).attributes
-    nodes = []
-    for first, second, name, doc, plain in rows:
-        nodes.append(Node("Relu" if plain else doc, [first, "", second], [second * 2], name, name, shared))
-        nodes[-1].doc = doc
-        if not plain and "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name:
-            nodes[-1].metadata = {name: doc}
-    expected = onnx.GraphProto()
-    expected.node.extend(node.to_proto() for node in nodes)
-    assert serialized(nodes) == expected.SerializeToString(deterministic=True)

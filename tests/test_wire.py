@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import numpy as np
 import onnx
@@ -16,13 +16,9 @@ from qdq_translator import translate
 from qdq_translator.core import disk
 from qdq_translator.core.errors import ModelError, UnsupportedQuantizer
 from qdq_translator.ir import io, qparams, weights
-from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.io import load_model, open_model
 from qdq_translator.ir.weights import ALL, Weight, to_message
 from qdq_translator.ir.wire import LARGE, cut_weights
-from qdq_translator.passes import strip
-from qdq_translator.planning import weight_check
-from qdq_translator.quantizers import constants
 from tests.small_models import model as from_text
 
 
@@ -69,7 +65,7 @@ def test_what_is_cut_out_is_what_was_there(tmp_path: Path) -> None:
 
 def test_a_model_without_large_weights_is_not_touched() -> None:
     data = chain(2, channels=4).SerializeToString()
-    assert cut_weights(memoryview(data))[:2] == (data, {})
+    assert cut_weights(memoryview(data)) == (data, {})
 
 
 def tensor_field(number: int, content: bytes) -> bytes:
@@ -106,7 +102,7 @@ def _with(field: bytes) -> bytes:
 )
 def test_tensors_written_in_other_ways_are_read_as_protobuf_reads_them(field: bytes) -> None:
     data = _with(field)
-    rest, values, *_ = cut_weights(memoryview(data))
+    rest, values = cut_weights(memoryview(data))
     expected, found = onnx.ModelProto.FromString(data), onnx.ModelProto.FromString(rest)
     assert values
     for place, stored in values.items():
@@ -119,7 +115,7 @@ def test_a_graph_in_two_pieces_is_one() -> None:
     del one.graph.initializer[3:], two.graph.initializer[:3]
     del two.graph.node[:]
     data = one.SerializeToString() + two.SerializeToString()
-    rest, values, *_ = cut_weights(memoryview(data))
+    rest, values = cut_weights(memoryview(data))
     found = onnx.ModelProto.FromString(rest)
     assert list(values) == [0, 1, 3, 4, 6]
     for place, stored in values.items():
@@ -175,43 +171,6 @@ def test_a_weight_of_another_size_than_its_shape_is_refused(tmp_path: Path) -> N
         translate(path)
 
 
-def node_field(number: int, text: str) -> bytes:
-    return tensor_field(number, text.encode())
-
-
-RELU = node_field(4, "Relu")
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + RELU,
-        node_field(1, "x") + node_field(2, "y") + RELU,  # no name
-        node_field(3, "n") + node_field(1, "x") + node_field(2, "y") + RELU,
-        node_field(1, "x") + node_field(3, "n") + RELU + node_field(2, "y"),
-        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + RELU + node_field(3, "last"),
-        node_field(1, "x") + node_field(2, "y") + node_field(3, "n" * 127) + RELU,
-        node_field(1, "x") + node_field(2, "y") + node_field(3, "n" * 128) + RELU,
-        node_field(1, "x") + node_field(2, "y") + node_field(3, "名前") + RELU,
-        RELU + node_field(1, "x") + node_field(2, "y") + node_field(7, "ai.onnx") + node_field(6, "doc"),
-        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + RELU + bytes([1 << 3, 1]),  # no text
-        node_field(1, "x") + bytes([2 << 3 | 2, 0x81, 0]) + b"y" + RELU,  # a length in more bytes than it takes
-        node_field(1, "x") + node_field(2, "y") + node_field(3, "n") + node_field(4, "Scan") + node_field(4, "Relu"),
-    ],
-)
-def test_nodes_written_in_other_ways_are_read_as_protobuf_reads_them(node: bytes, tmp_path: Path) -> None:
-    path, made = tmp_path / "m.onnx", model()
-    del made.graph.node[:]
-    graph = tensor_field(1, node) + made.graph.SerializeToString()
-    made.ClearField("graph")
-    path.write_bytes(made.SerializeToString() + tensor_field(7, graph))
-    opened = open_model(path)
-    assert opened.nodes is not None and bytes(opened.nodes[0]) == node
-    (wanted,) = map(Node.from_proto, load_model(path)[0].graph.node)
-    (found,) = Graph.from_model(opened.model, opened.nodes).nodes
-    assert found.to_proto() == wanted.to_proto() and found.doc == wanted.doc
-
-
 # -------------------------------------------------------------------- in other files, and made again
 
 
@@ -241,7 +200,7 @@ def files(path: Path, folder: Path) -> dict[str, bytes]:
 
 
 def test_external_weights_are_read_when_they_are_needed(external: Path) -> None:
-    _, apart, source, _ = open_model(external)
+    _, apart, source = open_model(external)
     assert source.external_data and len([w for w in apart.values() if callable(w.values)]) == 3
     message = {t.name: numpy_helper.to_array(t) for t in load_model(external)[0].graph.initializer}
     for name, weight in apart.items():
@@ -254,7 +213,6 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
     monkeypatch.setattr(weights, "MADE_LATER", 2**62)
     assert files(external, tmp_path / "at_once") == usual
     monkeypatch.setattr(weights, "MADE_LATER", 0)
-    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
     assert files(external, tmp_path / "again") == usual
     monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
     assert files(external, tmp_path / "row by row") == usual
@@ -264,22 +222,8 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
 
 
 @pytest.fixture
-def usual(external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """What is made of `external` where no codes stay, as none do from now on."""
-    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
+def usual(external: Path, tmp_path: Path) -> dict[str, bytes]:
     return files(external, tmp_path / "usual")
-
-
-def test_a_data_file_that_is_cut_before_its_weights_are_written(
-    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(strip, "_KEPT_CODES", 0)
-    translation, place = translate(external), external.with_name("wide.data")
-    with open(place, "r+b") as file:
-        file.truncate(place.stat().st_size // 2)
-    with pytest.raises(ModelError, match=r"'wide\.data' of tensor"):
-        translation.save(tmp_path / "cut")
-    assert not any((tmp_path / "cut").iterdir())
 
 
 def test_a_file_of_external_data_is_opened_once(
@@ -337,67 +281,18 @@ def wide_weights() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("external", [False, True])
-@pytest.mark.parametrize("kept", [2**27, 0])
-def test_a_code_tried_once_says_what_every_weight_says(
-    external: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_weights_by_rows_and_as_a_whole_are_the_same(
+    external: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a large weight that is taken by rows becomes what one becomes that is taken as a whole."""
     path = tmp_path / "m.onnx"
     onnx.save_model(wide_weights(), path, save_as_external_data=external, location="m.data", size_threshold=1024)
-    monkeypatch.setattr(strip, "_KEPT_CODES", kept)
     usual, rows = files(path, tmp_path / "usual"), translate(path).weights
     assert {row.exact for row in rows} == {True, False} and any(row.saturated for row in rows)
     assert any(0 < row.full_channels < row.channels for row in rows)
-    tried = []
-    code_by_code = weight_check._code_by_code
-
-    def counted(*arguments: Any) -> np.ndarray:
-        tried.append(code_by_code(*arguments))
-        return np.zeros_like(tried[-1])
-
-    monkeypatch.setattr(weight_check, "_code_by_code", counted)
-    assert files(path, tmp_path / "weight by weight") == usual
-    assert len(tried) == 6 and tried[0].all() and 0 < np.count_nonzero(np.concatenate(tried[1:])) < 5 * 64
-    monkeypatch.setattr(constants, "_large_plain", lambda *arguments: None)
-    assert files(path, tmp_path / "as a whole") == usual
     monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
     assert files(path, tmp_path / "row by row") == usual
-
-
-def small_weights() -> onnx.ModelProto:
-    """Layers of several widths, whose scales are max|w| / 127, too small (some codes saturate, some are -128) or too large, for each
-    channel or for all."""
-    b, x = Builder(), "input"
-    widths = ((8, 3, 1.0), (8, 1, 0.98), (16, 3, 1.0), (8, 3, 1.4), (8, 3, 0.5))
-    for place, (channels, kernel, factor) in enumerate(widths):
-        x = b.node("Relu", b.conv_bn(x, 8 if place != 3 else 16, channels, kernel))
-        scale, zero = (next(t for t in b.initializers if t.name == name) for name in b.nodes[-5].input[1:])
-        values = numpy_helper.to_array(scale) * np.float32(factor)
-        if place in (2, 4):
-            values = values.max()
-            zero.CopyFrom(numpy_helper.from_array(np.int8(0), zero.name))
-        scale.CopyFrom(numpy_helper.from_array(values, scale.name))
-    return b.model(x, [1, 8, 8, 8])
-
-
-def test_small_weights_are_the_same_together_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, taken = tmp_path / "m.onnx", 0
-    onnx.save(small_weights(), path)
-    together = strip.bake_together
-
-    def counted(*arguments: Any) -> Any:
-        nonlocal taken
-        found = together(*arguments)
-        taken += len(found)
-        return found
-
-    monkeypatch.setattr(strip, "bake_together", counted)
-    usual, rows = files(path, tmp_path / "together"), translate(path).weights
-    assert taken == 10 and {row.exact for row in rows} == {True, False} and any(row.saturated for row in rows)
-    monkeypatch.setattr(strip, "bake_together", lambda *arguments: {})
-    assert files(path, tmp_path / "alone") == usual
-    monkeypatch.setattr(weight_check, "MADE_LATER", 0)
-    assert files(path, tmp_path / "checked alone") == usual
+    monkeypatch.setattr(qparams, "_AT_ONCE", 2**62)
+    assert files(path, tmp_path / "as a whole") == usual
 
 
 @pytest.mark.parametrize("by_rows", [True, False])
@@ -468,19 +363,3 @@ def test_weights_that_are_handed_out_cannot_be_spoiled(tmp_path: Path) -> None:
             values[...] = 0
             again = graph.array(name)
             assert again is not None and again.any()
-
-
-@pytest.mark.parametrize("seen", [False, True])
-@pytest.mark.parametrize("gone", [False, True])
-def test_values_are_written_over_where_nobody_has_them(seen: bool, gone: bool) -> None:
-    """A weight of a layer that a BatchNormalization goes into need not be there twice, but nobody's array changes."""
-
-    def twice(values: np.ndarray, rows: slice) -> np.ndarray:
-        return np.multiply(values, 2, out=values if values.flags.writeable else None)
-
-    array = np.ones(3, np.float32)
-    weight = Weight("w", TensorProto.FLOAT, (3,), array, own=True)
-    assert not seen or weight.array().tolist() == [1, 1, 1]
-    changed = weight.changed("w", twice, by_rows=True, gone=gone)
-    assert array.tolist() == ([2, 2, 2] if gone and not seen else [1, 1, 1])
-    assert changed.array().tolist() == [2, 2, 2] and not changed.array().flags.writeable

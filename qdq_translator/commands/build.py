@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Dict, List, Optional
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import locate, print_next
 from qdq_translator.core.options import option
-from qdq_translator.core.records import record
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-@record
+@dataclasses.dataclass
 class Options(EngineOptions):
     """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
     10.x. Writes it together with TensorRT's layer information."""

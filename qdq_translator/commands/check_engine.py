@@ -1,15 +1,15 @@
 """`qdq-translator check-engine`: did TensorRT build what was planned?"""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from qdq_translator.core.options import model_option, option, translation_option
-from qdq_translator.core.records import record
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
 
 
-@record
+@dataclass
 class Options:
     """Hold the layer information that TensorRT wrote about an engine (trtexec --profilingVerbosity=detailed
     --exportLayerInfo=FILE, or build --layer_info FILE) against the plan of a translation."""

@@ -1,14 +1,14 @@
 """`qdq-translator completion`: shell completion, by argcomplete."""
 
 import sys
+from dataclasses import dataclass
 
 from qdq_translator.core.options import option
-from qdq_translator.core.records import record
 
 PROGRAMS = ("qdq-translator", "qdq_translator.py")
 
 
-@record
+@dataclass
 class Options:
     """Print what switches on completion of commands, options and their values. For bash and zsh:
     eval "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""

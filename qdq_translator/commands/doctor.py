@@ -1,10 +1,11 @@
 """`qdq-translator doctor`: what this machine has for TensorRT and the DLA."""
 
+from dataclasses import dataclass
+
 from qdq_translator.core.options import option
-from qdq_translator.core.records import record
 
 
-@record
+@dataclass
 class Options:
     """Report what this machine has: board and JetPack, TensorRT, trtexec, DLA cores and DLA software, container, Python packages;
     with a remedy for each problem. Nothing is changed."""

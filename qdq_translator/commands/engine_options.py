@@ -1,16 +1,16 @@
 """The options that `build` and `trtexec` share: the same engine, made here or by a command."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from qdq_translator.core.options import TARGETS, model_option, option, parse_shapes, translation_option
-from qdq_translator.core.records import record
 
 if TYPE_CHECKING:
     from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.output.emit.trtexec import BuildRequest
 
 
-@record
+@dataclass
 class EngineOptions:
     """Names and grammar follow trtexec."""
 

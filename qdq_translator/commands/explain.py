@@ -1,11 +1,11 @@
 """`qdq-translator explain`: a rule, a limit of the DLA, a platform, a message or a whole log, in words."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from qdq_translator.core.options import model_option, option
-from qdq_translator.core.records import record
 
 if TYPE_CHECKING:
     from qdq_translator.engine.messages import BuildLog, Message
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _SHOWN = 6
 
 
-@record
+@dataclass
 class Options:
     """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of one, or what a report names by a
     number: a rule (S8, W-C1), a limit of the DLA (P3), a platform (jetpack-6.2). Without a name, list what can be explained."""

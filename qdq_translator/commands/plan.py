@@ -1,12 +1,12 @@
 """`qdq-translator plan`: what any ONNX would run where on a DLA, before anybody quantizes it."""
 
+from dataclasses import dataclass
 from typing import List, Optional
 
 from qdq_translator.core.options import option, same_option
-from qdq_translator.core.records import record
 
 
-@record
+@dataclass
 class Options:
     """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: which layers the DLA takes, which rewrites
     would keep more of them there, and the estimated time in INT8 and in FP16. Writes nothing but what is asked for."""

@@ -1,10 +1,11 @@
 """`qdq-translator platforms`: what `--platform` knows."""
 
+from dataclasses import dataclass
+
 from qdq_translator.core.options import option
-from qdq_translator.core.records import record
 
 
-@record
+@dataclass
 class Options:
     """List the platforms that --platform knows: TensorRT, the number in the cache header, the DLA, and the source."""
 

@@ -1,14 +1,14 @@
 """`qdq-translator report`: what a translation holds, and why."""
 
+from dataclasses import dataclass
 from typing import Optional
 
 from qdq_translator.core.options import model_option, option, translation_option
-from qdq_translator.core.records import record
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
 
-@record
+@dataclass
 class Options:
     """Show the report of a translation: how much runs in INT8, which few tensors keep the rest from it and what cures
     them, where the DLA's limits are met, and the scales of graph inputs and outputs."""

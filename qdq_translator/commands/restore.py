@@ -1,12 +1,12 @@
 """`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
 
+from dataclasses import dataclass
 from typing import Optional
 
 from qdq_translator.core.options import option
-from qdq_translator.core.records import record
 
 
-@record
+@dataclass
 class Options:
     """Put QuantizeLinear/DequantizeLinear back: from a float ONNX and a TensorRT calibration cache to an explicit model,
     for TensorRT versions that read no cache (11 and later), for DLA under strong typing, and for ONNX Runtime."""

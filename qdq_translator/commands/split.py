@@ -1,12 +1,12 @@
 """`qdq-translator split`: what runs before the DLA, its own part, and what runs after it."""
 
+from dataclasses import dataclass
 from typing import List, Optional
 
 from qdq_translator.core.options import option, same_option, translation_option
-from qdq_translator.core.records import record
 
 
-@record
+@dataclass
 class Options:
     """Cut a network into at most three parts: the DLA's own, with the most estimated time and the fewest borders, and what
     comes before and after it. A translation (-t) becomes translations with all their files; an ONNX model (-i), float or

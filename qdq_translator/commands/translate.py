@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
-from qdq_translator.core import ending
 from qdq_translator.core.errors import UsageError, UserError, unexpected
 from qdq_translator.core.options import TranslateCommand
 
@@ -121,49 +120,26 @@ def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
     """One result a model, in the order of `models`, each as soon as it and those before it are there."""
     tasks = [(model, options, len(models) > 1) for model in models]
     workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(tasks))
-    if len(tasks) > 1 and ending.is_alone():
-        _make_ready()
     if workers == 1:
         yield from map(_translate_one, tasks)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    start = multiprocessing.get_context("fork" if _may_fork(options) else "spawn")
-    with ProcessPoolExecutor(workers, start, _make_ready) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(_translate_one, tasks)
-
-
-def _make_ready() -> None:
-    """For many models: what each of them needs is there before the first, and the collector, which a process calls behind each of
-    them, does not look through it again, a quarter of the time of a network of 150 convolutions."""
-    from qdq_translator.output.emit import write  # noqa: F401
-    from qdq_translator.workflows import translator  # noqa: F401
-
-    gc.disable()  # as in `run`
-    gc.freeze()
-
-
-def _may_fork(options: TranslateCommand) -> bool:
-    """Whether workers may be copies of this process, which have imported everything already. Not of one that others have made
-    something of, or that has threads: a copy has none of them, and their locks stay locked. Before Python 3.11 some workers are
-    started when the pool's own thread runs."""
-    import threading
-
-    alone = ending.is_alone() and threading.active_count() == 1 and not options.calibrate
-    return alone and sys.platform == "linux" and sys.version_info >= (3, 11)
 
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
     """The collector of cycles would walk a large graph again and again, a quarter of the time of 10,000 convolutions, and find
-    nothing: a graph is alive until its files are written. Nor is it looked for where the process ends then."""
+    nothing: a graph is alive until its files are written."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on and not ending.is_alone():
+        if was_on:
             gc.enable()
 
 
@@ -215,8 +191,6 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
         if options.metric:
             summary["metric"], sentences = _measured(model, files, options)
             summary["failed"] = "; ".join(filter(None, [summary["failed"], *sentences]))
-        if not one_of_many and not options.calibrate:
-            ending.keep(translation)
         return summary, ""
     except Exception as error:
         if options.verbose:

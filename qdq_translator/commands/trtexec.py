@@ -5,11 +5,10 @@ from typing import Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.core.options import option
-from qdq_translator.core.records import record
 from qdq_translator.output.emit.trtexec.request import MODES
 
 
-@record
+@dataclasses.dataclass
 class Options(EngineOptions):
     """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
     the files, mends the header of the calibration cache where TensorRT's version is another one, and runs it."""

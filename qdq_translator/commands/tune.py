@@ -4,10 +4,9 @@ import dataclasses
 from typing import Optional
 
 from qdq_translator.core.options import TranslateOptions, option, same_option
-from qdq_translator.core.records import record
 
 
-@record
+@dataclasses.dataclass
 class Options(TranslateOptions):
     """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
     metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any, Dict, List, Optional
 
 from qdq_translator.core.options import option, parse_shapes, same_option, translation_option
-from qdq_translator.core.records import record
 
 Real = float
 """`float` is the name of an option below."""
@@ -12,7 +11,7 @@ MOST_SENTENCES = 20
 """That go to stderr without --verbose: a model of another translation makes one for every layer."""
 
 
-@record
+@dataclasses.dataclass
 class Options:
     """Run the Q/DQ model and a simulation of the INT8 engine that TensorRT is told to build, side by side in ONNX Runtime,
     and compare. Nothing of TensorRT is needed."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Iterable, Iterator, Mapping, Optional
 
-from qdq_translator.core.records import record
-
 RENAMED_NODES = "renamed"
 """Key of `data`: name of a node now -> the name it had."""
 _NODES = frozenset(("nodes", "float_readers", "rewritten"))
@@ -14,7 +12,7 @@ _TENSORS = frozenset(("tensors", "new_tensors"))
 """Keys of `data` whose values name nodes and tensors: lists, or what is gone -> lists."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Diagnostic:
     """`rule` is the number in docs/rules.md; `data` holds the figures behind the sentence (JSON types only)."""
 

@@ -6,8 +6,6 @@ No `from __future__ import annotations` here nor in `commands/`: argparse-datacl
 import dataclasses
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from qdq_translator.core.records import record
-
 _NOT_GIVEN = object()
 
 
@@ -61,7 +59,7 @@ nothing to `translate()`. Not among them: S6, whose backward half is only a
 lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
 
 
-@record
+@dataclasses.dataclass
 class TranslateOptions:
     """How a model is translated. Field names are the names of the flags."""
 
@@ -381,7 +379,7 @@ class TranslateOptions:
         return parse_shapes(self.shapes)
 
 
-@record
+@dataclasses.dataclass
 class TranslateCommand(TranslateOptions):
     """Remove QuantizeLinear and DequantizeLinear from ONNX models and write what TensorRT's implicit INT8 takes:
     a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from qdq_translator.core.records import record
 
-
-@record(frozen=True)
+@dataclass(frozen=True)
 class Rule:
     """One rule.
 

@@ -17,7 +17,6 @@ from typing import Any, Optional, Sequence
 from qdq_translator.core.disk import read_file
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.records import record
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import load_model
@@ -39,7 +38,7 @@ _INSERTED = ("reformat", "copy", "input transfer", "output transfer")
 _REMEDY = "Profile the engine of this translation: trtexec --exportProfile with --profilingVerbosity=detailed, or cuDLA's layerwise CSV."
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Board:
     """A fitted model. before, after: root mean square of log(model / measured) over the `rows`, weighted by time."""
 

@@ -17,7 +17,6 @@ from typing import Any, Iterator, Mapping, Optional
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
-from qdq_translator.core.records import record
 from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
@@ -31,7 +30,7 @@ _DLA_FORMATS = {
 """What the DLA reads and writes without help of the GPU (fact 2.9); dla_hwc4 is for inputs only."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class BuildJob:
     """What is built. `cache` and `layers` (layer name -> precision) belong to an implicit INT8 build only.
 
@@ -78,7 +77,7 @@ class BuildJob:
             raise UsageError("A DLA loadable has no GPU to fall back to.", "Drop --allow_gpu_fallback.")
 
 
-@record
+@dataclasses.dataclass
 class Matched:
     """How many names met something in the network, and which did not.
 
@@ -91,7 +90,7 @@ class Matched:
     unmatched: list[str] = dataclasses.field(default_factory=list)
 
 
-@record
+@dataclasses.dataclass
 class BuildResult:
     """`engine`: the bytes of the engine or loadable; `layer_info`: TensorRT's JSON about it, None for a loadable.
 

@@ -8,7 +8,6 @@ import dataclasses
 import re
 from typing import Any, Container, Iterable, Mapping, Optional, Sequence
 
-from qdq_translator.core.records import record
 from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
 from qdq_translator.engine.messages import BuildLog
 from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
@@ -74,7 +73,7 @@ OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING, FREE = "obeyed", "disobeyed", "un
 """Verdicts: as planned; otherwise; inside a region or without a type; merged into neighbours; nowhere; no plan."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LayerVerdict:
     """One planned layer against the engine. `actual`: precision, '' where unknown; `device`: 'GPU', 'DLA' or ''."""
 
@@ -96,7 +95,7 @@ class LayerVerdict:
         return not self.expected and (missing or self.verdict == DISOBEYED)
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Region:
     """A `{ForeignNode[...]}`: the planned layers inside, and the precisions at its edges."""
 
@@ -107,7 +106,7 @@ class Region:
     outputs: tuple[str, ...]
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ExtraLayer:
     """An engine layer that the model does not have; `change`: 'fp16 -> int8', or 'int8' where only the layout changes."""
 
@@ -116,7 +115,7 @@ class ExtraLayer:
     change: str
 
 
-@record
+@dataclasses.dataclass
 class EngineCheck:
     """Everything `check-engine` found."""
 

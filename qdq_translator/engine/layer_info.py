@@ -6,13 +6,13 @@ words and the ONNX nodes under `Metadata`. Nothing here imports TensorRT."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.schemas import LAYER_INFO, parse_json
-from qdq_translator.core.records import record
 
 _TYPE_WORDS = {
     "int8": "int8",
@@ -43,7 +43,7 @@ def precision_of(words: str) -> str:
     return _TYPE_WORDS[found[1].lower()] if found else ""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class EngineTensor:
     """An input or output of an engine layer; `words`: TensorRT's own description of format and type."""
 
@@ -55,7 +55,7 @@ class EngineTensor:
         return precision_of(self.words)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class EngineLayer:
     """One layer of an engine. `metadata`: ONNX nodes that TensorRT itself names; `weights`: their type or ''."""
 
@@ -96,7 +96,7 @@ class EngineLayer:
         return max(kinds, key=("int8", "fp8", "fp16", "bf16", "fp32").index)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class LayerInfo:
     """The layers of an engine in its order, and the names of its inputs and outputs."""
 

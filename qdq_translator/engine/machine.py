@@ -7,10 +7,10 @@ Sources: `/etc/nv_tegra_release` and the JetPack release pages (L4T numbers), th
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.targets.platforms import PLATFORMS, installed_tensorrt
 
 _JETPACKS = (
@@ -32,7 +32,7 @@ _PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "pillow", "onnxo
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Finding:
     """`state`: ok, note or problem; `remedy`: '' where nothing is to be done."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional
 
 from qdq_translator.core.disk import OpenFile
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.records import record
 
 _TABLE = Path(__file__).with_name("messages.json")
 _LONGEST = 2000
@@ -31,7 +31,7 @@ _WRITERS = ("TRT", "TensorRT", "trtexec", "nvinfer", "NvDsInfer", "DLA", "cudla"
 _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Message:
     """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, note (harmless) or consequence (of an
     earlier line). `status`: maintainer, documented, measured, user report or inferred."""
@@ -47,7 +47,7 @@ class Message:
     status: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Found:
     """A line that a row explains; `layer` and `tensor` as the log spells them, '' where the line names none."""
 
@@ -92,7 +92,7 @@ def recognize(line: str) -> Optional[Found]:
     return None
 
 
-@record
+@dataclass
 class Occurrences:
     """How often a message occurred, and the layers or tensors that it named, once each and in order."""
 
@@ -102,7 +102,7 @@ class Occurrences:
     names: dict[str, str]
 
 
-@record
+@dataclass
 class BuildLog:
     """A build log. `dla`, `gpu`: layers by device; `set_precisions`: layer -> precision (10.x); `fallbacks`: (layer, TensorRT's sentence);
     `found`: id -> occurrences of known messages; `unknown`: first warnings and errors that no row explains, `unknown_count` of them."""

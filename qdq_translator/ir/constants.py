@@ -94,8 +94,6 @@ class Constants:
         self.dequantized: set[str] = set()
         """Constant tensors whose expression runs through a DequantizeLinear."""
         self._small: dict[str, np.ndarray] = {}
-        self.read: dict[Node, QuantParams] = {}
-        """Parameters of the quantizers that `read_together` could read."""
         self.parameters: dict[Hashable, QuantParams] = {}
         """What `read_parameters` has read so far: the Q and the DQ of a pair, and whoever asks again, share it."""
         stored: list[Any] = [*graph.initializers.values()]

@@ -7,26 +7,19 @@ Initializers are ONNX `TensorProto`s, or `Weight`s where they are large or were 
 from __future__ import annotations
 
 import heapq
-import math
-import sys
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from qdq_translator.core.budget import MOST_DIMENSIONS, most_inlined
+from qdq_translator.core.budget import most_inlined
 from qdq_translator.core.errors import ModelError
 from qdq_translator.core.layer_names import legal_name
-from qdq_translator.ir.weights import ELEMENTS, Initializer, Weight, to_array, to_message, weight_of
-from qdq_translator.ir.wire import LARGE, NOT_READ, read_names, tag_of, text_field, varint
+from qdq_translator.ir.weights import Initializer, Weight, to_array, to_message, weight_of
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
-_PLAIN_TYPES = frozenset(
-    (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS, AttributeProto.STRING)
-)
-"""Types of attributes that nobody edits in their place, as constants and bodies are."""
 _NOTHING: Mapping[str, Any] = {}
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _MOST_CALLS = 100
@@ -38,7 +31,7 @@ PRODUCER_NAME = "qdq-translator"
 
 class Node:
     """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph, attributes
-    through `set` and `unset`: thousands of nodes may share one mapping of them."""
+    through `set` and `unset`."""
 
     __slots__ = (
         "attributes",
@@ -82,11 +75,10 @@ class Node:
 
     @classmethod
     def from_proto(cls, proto: onnx.NodeProto) -> Node:
-        # one object a name: whoever looks a name up finds it without comparing letters
         node = cls(
-            sys.intern(proto.op_type),
-            map(sys.intern, proto.input),
-            map(sys.intern, proto.output),
+            proto.op_type,
+            proto.input,
+            proto.output,
             proto.name,
             proto.domain,
             {a.name: a for a in proto.attribute} if proto.attribute else _NOTHING,
@@ -94,6 +86,7 @@ class Node:
         node.doc = proto.doc_string
         if _HAVE_METADATA and proto.metadata_props:
             node.metadata = {p.key: p.value for p in proto.metadata_props}
+        node.captured = _captured(node)
         return node
 
     def to_proto(self) -> onnx.NodeProto:
@@ -164,10 +157,6 @@ class Node:
         return f"<{self.op_type} {self.name!r} {self.inputs} -> {self.outputs}>"
 
 
-_Readers = Union[None, Node, Dict[int, Node]]
-"""Who reads a tensor: the node itself where it is the only one, as nearly always, else all by id, oldest connection first."""
-
-
 class Graph:
     """See the module. Made with `Graph.from_model`, written with `to_model`."""
 
@@ -183,7 +172,8 @@ class Graph:
         self.model_metadata: dict[str, str] = {}
         self.tensor_metadata: dict[str, dict[str, str]] = {}
         self.producer: dict[str, Node] = {}
-        self._consumers: dict[str, _Readers] = {}
+        self._consumers: dict[str, dict[int, Node]] = {}
+        """Tensor -> its readers by id, oldest connection first."""
         self._first: Optional[Node] = None
         self._last: Optional[Node] = None
         self._size = 0
@@ -197,18 +187,16 @@ class Graph:
     # ---------------------------------------------------------------- in and out
 
     @classmethod
-    def from_model(cls, model: onnx.ModelProto, nodes: Optional[Sequence[memoryview]] = None) -> Graph:
+    def from_model(cls, model: onnx.ModelProto) -> Graph:
         """Indexes a model; local functions are inlined, nodes are sorted where they are not.
 
-        The model must not be used afterwards: its parts are moved, not copied. nodes: the bytes of its nodes, where they are at
-        hand.
+        The model must not be used afterwards: its parts are moved, not copied.
         Raises ModelError where a tensor has two producers or none.
         """
         if len(model.functions):
             from onnx import inliner
 
             _check_functions(model)
-            nodes = None
             try:
                 model = inliner.inline_local_functions(model)
             except Exception as error:  # whatever ONNX says of functions that do not fit
@@ -225,22 +213,23 @@ class Graph:
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_value < 0:  # some exporters' word for unknown; ONNX's inference aborts the process over it
                     dim.ClearField("dim_value")
-        graph.initializers = _taken_tensors(proto)
+        for tensor in proto.initializer:
+            if tensor.name in graph.initializers:
+                raise ModelError(f"Two initializers are called '{tensor.name}'.", "Export the model again.")
+            graph.initializers[tensor.name] = tensor
         # initializers may be listed as graph inputs too (IR < 4, Brevitas): they are constants for TensorRT (fact 4.8)
-        graph.inputs = {sys.intern(v.name): v for v in proto.input if v.name not in graph.initializers}
-        graph.outputs = {sys.intern(v.name): v for v in proto.output}
-        graph.value_info = {sys.intern(v.name): v for v in proto.value_info}
-        graph._link_all(_taken_nodes(proto, nodes))
+        graph.inputs = {v.name: v for v in proto.input if v.name not in graph.initializers}
+        graph.outputs = {v.name: v for v in proto.output}
+        graph.value_info = {v.name: v for v in proto.value_info}
+        for node in _sorted([Node.from_proto(node) for node in proto.node], {*graph.inputs, *graph.initializers}):
+            graph.append(node)
         for name in graph.outputs:
             if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
                 raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
         return graph
 
-    def to_model(
-        self, initializers: Optional[Iterable[Initializer]] = None, nodes: Optional[Iterable[Node]] = None
-    ) -> onnx.ModelProto:
-        """A new ModelProto with copies of everything. `initializers`, `nodes`: what stands in for the graph's own, to save the
-        copies where nobody needs them."""
+    def to_model(self, initializers: Optional[Iterable[Initializer]] = None) -> onnx.ModelProto:
+        """A new ModelProto with copies of everything. `initializers`: used in place of the graph's own, to save their copies."""
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
         used = {n.domain for n in self.nodes} | {""}
         for domain, version in self.opsets.items():
@@ -250,7 +239,7 @@ class Graph:
             model.metadata_props.add(key=key, value=value)
         proto = model.graph
         proto.name, proto.doc_string = self.name or "graph", self.doc
-        proto.MergeFromString(serialized(self.nodes if nodes is None else nodes))
+        proto.node.extend(node.to_proto() for node in self.nodes)
         proto.input.extend(self.inputs.values())
         proto.output.extend(self.outputs.values())
         proto.value_info.extend(
@@ -303,10 +292,8 @@ class Graph:
         node.op_type = op_type
 
     def with_bodies(self) -> list[Node]:
-        """Nodes that have subgraphs. Those that share their attributes are looked at once."""
-        attributes = {id(node.attributes): node for node in self.nodes if node.attributes}
-        found = {key for key, node in attributes.items() if any(True for _ in node.subgraphs())}
-        return [node for node in self.nodes if id(node.attributes) in found] if found else []
+        """Nodes that have subgraphs."""
+        return [node for node in self.nodes if any(True for _ in node.subgraphs())]
 
     def tensors(self) -> list[str]:
         """Graph inputs, then the outputs of nodes in graph order."""
@@ -340,65 +327,15 @@ class Graph:
             self._last = before
         self._size -= 1
 
-    def _link_all(self, nodes: list[Node]) -> None:
-        """Appends the first nodes of a graph, sorted where they are not."""
-        if not self._link_sorted(nodes):
-            self.producer, self._consumers = {}, {}
-            for node in _sorted(nodes, {*self.inputs, *self.initializers}):
-                self.append(node)
-            return
-        before = None
-        for node in nodes:
-            node.prev = before
-            if before is not None:
-                before.next = node
-            before = node
-        self._first, self._last, self._size = (nodes[0] if nodes else None), before, len(nodes)
-        self.version += 1
-
-    def _link_sorted(self, nodes: list[Node]) -> bool:
-        """Connects nodes that stand in topological order; False where they do not, or where a tensor is made twice.
-
-        Every tensor that exists so far has an entry among the consumers, so one look says both."""
-        consumers: dict[str, _Readers] = dict.fromkeys((*self.inputs, *self.initializers))
-        producer = self.producer
-        for node in nodes:
-            for name in node.inputs if not node.captured else node.reads():
-                if name:
-                    readers = consumers.get(name, _UNKNOWN)
-                    if readers is None:
-                        consumers[name] = node
-                    elif readers is _UNKNOWN:
-                        return False
-                    elif readers is not node:
-                        _add_reader(consumers, name, node)
-            for name in node.outputs:
-                if name:
-                    if name in consumers:
-                        return False
-                    consumers[name] = None
-                    producer[name] = node
-        self._consumers = consumers
-        return True
-
     def _connect(self, node: Node, names: Iterable[str]) -> None:
         """`node` reads these tensors, of which it may read some already."""
-        consumers = self._consumers
         for name in names:
-            if consumers.get(name) is None:
-                consumers[name] = node
-            else:
-                _add_reader(consumers, name, node)
+            self._consumers.setdefault(name, {})[id(node)] = node
 
     def _disconnect(self, node: Node, names: Iterable[str]) -> None:
-        """`node` reads these tensors no more, if it did."""
-        consumers = self._consumers
+        """`node` no longer reads these tensors, if it did."""
         for name in names:
-            readers = consumers.get(name)
-            if readers is node:
-                consumers[name] = None
-            elif isinstance(readers, dict):
-                readers.pop(id(node), None)
+            self._consumers.get(name, {}).pop(id(node), None)
 
     def _announce(self, node: Node) -> None:
         """Says who makes the outputs. Raises ModelError where somebody else does."""
@@ -429,16 +366,10 @@ class Graph:
 
     def consumers(self, name: str) -> list[Node]:
         """Nodes that read the tensor, each once, oldest connection first."""
-        readers = self._consumers.get(name)
-        if readers is None:
-            return []
-        return list(readers.values()) if isinstance(readers, dict) else [readers]
+        return list(self._consumers.get(name, {}).values())
 
     def consumer_count(self, name: str) -> int:
-        readers = self._consumers.get(name)
-        if readers is None:
-            return 0
-        return len(readers) if isinstance(readers, dict) else 1
+        return len(self._consumers.get(name, {}))
 
     def is_used(self, name: str) -> bool:
         """A node reads the tensor, or it is a graph output."""
@@ -446,10 +377,8 @@ class Graph:
 
     def only_consumer(self, name: str) -> Optional[Node]:
         """The one node that reads the tensor, None where there are several or the graph itself reads it too."""
-        readers = self._consumers.get(name)
-        if isinstance(readers, dict):
-            readers = next(iter(readers.values())) if len(readers) == 1 else None
-        return None if readers is None or name in self.outputs else readers
+        readers = self.consumers(name)
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
     def set_input(self, node: Node, index: int, name: str) -> None:
         """Connects input `index` (which may lie behind the last one) to another tensor; '' omits it."""
@@ -634,136 +563,12 @@ class Graph:
         return self.opsets.get("", 1)
 
 
-_UNKNOWN: _Readers = {}
-"""Stands for the readers of a tensor that does not exist (yet)."""
-
-
 def _read_instead(node: Node, old: str, new: str) -> None:
     if old in node.captured:
         for subgraph in node.subgraphs():
             _rename_in_subgraph(subgraph, {old: new})
         node.captured = tuple(new if n == old else n for n in node.captured)
     node.inputs = [new if n == old else n for n in node.inputs]
-
-
-def _add_reader(consumers: dict[str, _Readers], name: str, node: Node) -> None:
-    """One reader more of a tensor that has some."""
-    readers = consumers[name]
-    if isinstance(readers, dict):
-        readers[id(node)] = node
-    elif readers is not None and readers is not node:
-        consumers[name] = {id(readers): readers, id(node): node}
-
-
-def _taken_nodes(graph: onnx.GraphProto, written: Optional[Sequence[memoryview]]) -> list[Node]:
-    """The nodes of a graph, whose attributes are not copied. written: their bytes, where they are at hand.
-
-    Asking messages for all that a node has takes most of the time of indexing. So its names are read off its bytes, and what it
-    is besides once for all nodes of which it is the same.
-    """
-    nodes: list[Node] = []
-    kinds: dict[bytes, Node] = {}
-    protos = graph.node[:]
-    found: Iterable[Union[memoryview, bytes]] = written or ()
-    if written is None or len(written) != len(protos):
-        found = map(onnx.NodeProto.SerializeToString, protos)
-    for place, data in enumerate(found):
-        inputs, outputs, name, rest = read_names(bytes(data)) if len(data) < LARGE else NOT_READ
-        kind = kinds.get(rest)
-        if kind is None:
-            node = Node.from_proto(protos[place])
-            if rest and _is_plain(node, rest):
-                kinds[rest] = node
-            else:
-                node.captured = _captured(node)
-        else:
-            node = Node(kind.op_type, inputs, outputs, name, kind.domain, kind.attributes)
-            if kind.doc or kind.metadata:
-                node.doc, node.metadata = kind.doc, kind.metadata
-        nodes.append(node)
-    return nodes
-
-
-def _is_plain(node: Node, rest: bytes) -> bool:
-    """The rest of a node's bytes holds no name, and none of its attributes is edited in its place."""
-    proto = onnx.NodeProto.FromString(rest)
-    if proto.name or proto.input or proto.output:
-        return False
-    return _PLAIN_TYPES.issuperset([attribute.type for attribute in node.attributes.values()])
-
-
-class _Form(NamedTuple):
-    """What small tensors have in common. length: of their raw data."""
-
-    data_type: int
-    dims: tuple[int, ...]
-    length: int
-
-
-def _form(tensor: TensorProto, data: bytes) -> Optional[_Form]:
-    """Of a tensor without its name and its values, and what it is written as; None where that is more than NumPy knows, or what
-    no tensor has."""
-    data_type, dims = tensor.data_type, tuple(tensor.dims)
-    dtype = ELEMENTS.get(data_type)
-    said = TensorProto(data_type=data_type, dims=dims).SerializeToString()
-    if dtype is None or len(dims) > MOST_DIMENSIONS or data != said:
-        return None
-    return _Form(data_type, dims, math.prod(dims) * dtype.itemsize if min(dims, default=0) >= 0 else -1)
-
-
-def _taken_tensors(graph: onnx.GraphProto) -> dict[str, Initializer]:
-    """The initializers of a graph, which are not left in it as they were. Raises ModelError where two share a name.
-
-    Small ones are read here, once and for all: asking a message for a field costs as much as their values. What they are
-    besides those and their names is read once for all of which it is the same.
-    """
-    tensors: dict[str, Initializer] = {}
-    forms: dict[bytes, Optional[_Form]] = {}
-    for tensor in graph.initializer[:]:
-        name = sys.intern(tensor.name)
-        if name in tensors:
-            raise ModelError(f"Two initializers are called '{name}'.", "Export the model again.")
-        tensors[name] = tensor
-        raw = tensor.raw_data
-        if not name or not 0 < len(raw) < LARGE:
-            continue
-        tensor.ClearField("name")
-        tensor.ClearField("raw_data")
-        key = tensor.SerializeToString()
-        if key not in forms:
-            forms[key] = _form(tensor, key)
-        form = forms[key]
-        if form is not None and form.length == len(raw):
-            tensors[name] = Weight(name, form.data_type, form.dims, raw)
-        else:
-            tensor.name, tensor.raw_data = name, raw
-    return tensors
-
-
-_NODE = tag_of(onnx.GraphProto, "node")
-_INPUT, _OUTPUT, _NAME = (tag_of(onnx.NodeProto, field) for field in ("input", "output", "name"))
-
-
-def serialized(nodes: Iterable[Node]) -> bytes:
-    """Nodes as fields of a `GraphProto` on disk. Of each the names are written here, which NodeProto has first; what stands behind
-    them thousands of nodes have in common."""
-    shared: dict[tuple[str, str, str, int], bytes] = {}
-    fields: list[bytes] = []
-    for node in nodes:
-        kind = (node.op_type, node.domain, node.doc, id(node.attributes))
-        rest = shared.get(kind)
-        if rest is None or node.metadata:
-            proto = node.to_proto()
-            for field in ("input", "output", "name"):
-                proto.ClearField(field)
-            rest = proto.SerializeToString(deterministic=True)
-            if not node.metadata:
-                shared[kind] = rest
-        names = [text_field(_INPUT, name) for name in node.inputs]
-        names += [text_field(_OUTPUT, name) for name in node.outputs]
-        content = b"".join((*names, text_field(_NAME, node.name), rest))
-        fields += (_NODE, varint(len(content)), content)
-    return b"".join(fields)
 
 
 def constant_value(node: Node) -> Optional[np.ndarray]:

@@ -6,69 +6,41 @@ import contextlib
 import functools
 import hashlib
 import math
-import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.core.direct import direct_file
 from qdq_translator.core.disk import FilePart, OpenFile
 from qdq_translator.core.errors import ModelError
-from qdq_translator.core.records import record
-from qdq_translator.ir.graph import Graph, serialized
+from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.validate import stored_bytes
 from qdq_translator.ir.weights import ELEMENTS, Initializer, Weight, stored_weight
-from qdq_translator.ir.wire import LARGE, cut_weights, tag_of, text_field, varint
+from qdq_translator.ir.wire import LARGE, cut_weights, tag_of, varint
 
 PROTOBUF_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
 _ALIGNMENT = 4096
 _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
-_HASHED_BESIDE = 2**22
-"""Bytes from which on a thread is worth it."""
 _SHARED = 4
 """How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
 _OPEN = 4
 """Files of external data that stay open, of those that were read last: each tensor may have one of its own."""
 
 
-class Digest:
-    """SHA-256 of bytes that do not change, in hexadecimal. Large ones are read by a thread beside what uses them already."""
-
-    def __init__(self, data: Union[bytes, memoryview]) -> None:
-        self._found = ""
-        self._thread = threading.Thread(target=self._compute, args=(data,), daemon=True)
-        if len(data) < _HASHED_BESIDE:
-            self._thread.run()
-        else:
-            self._thread.start()
-
-    def _compute(self, data: Union[bytes, memoryview]) -> None:
-        self._found = hashlib.sha256(data).hexdigest()
-
-    def __str__(self) -> str:
-        if self._thread.is_alive():
-            self._thread.join()
-        return self._found
-
-
-@record(frozen=True)
+@dataclass(frozen=True)
 class Source:
     """Where a model came from: file name, SHA-256 of the .onnx file ('' where there is none), whether its weights lay in other
     files."""
 
     file: str
-    digest: Union[str, Digest]
+    sha256: str
     external_data: bool = False
-
-    @property
-    def sha256(self) -> str:
-        return str(self.digest)
 
 
 def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.ModelProto, Source]:
@@ -78,7 +50,7 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
     """
     path = Path(path)
     data = _read(path)
-    model, digest = _parse(path, bytes(data)), Digest(data)
+    model, digest = _parse(path, bytes(data)), hashlib.sha256(data).hexdigest()
     del data
     files, external = _DataFiles(path.parent), _external(model)
     for tensor in external if weights else ():
@@ -87,23 +59,21 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
 
 
 class Opened(NamedTuple):
-    """weights: large initializers by name, in whose place the model has empty tensors. nodes: as of `Graph.from_model`."""
+    """weights: large initializers by name, in whose place the model has empty tensors."""
 
     model: onnx.ModelProto
     weights: dict[str, Weight]
     source: Source
-    nodes: Optional[list[memoryview]]
 
 
 def open_model(path: Union[str, Path]) -> Opened:
     """The same without a copy of the weights. What lies in other files is read when somebody asks for it, and must be there until then."""
     path = Path(path)
     data = _read(path)
-    digest = Digest(data)
-    rest, values, texts, nodes = cut_weights(data)
-    model = _parse(path, rest, texts)
+    rest, values = cut_weights(data)
+    model = _parse(path, rest)
     # a tensor that lies elsewhere has an entry of this name
-    source = Source(path.name, digest, b"location" in rest and bool(_external(model)))
+    source = Source(path.name, hashlib.sha256(data).hexdigest(), b"location" in rest and bool(_external(model)))
     weights: dict[str, Weight] = {}
     for place, stored in values.items():
         tensor = model.graph.initializer[place]
@@ -121,7 +91,7 @@ def open_model(path: Union[str, Path]) -> Opened:
                 weights[tensor.name] = later
         for tensor in _external(model):
             files.load(tensor)
-    return Opened(model, weights, source, nodes)
+    return Opened(model, weights, source)
 
 
 def _read(path: Path) -> memoryview:
@@ -141,8 +111,7 @@ def _read(path: Path) -> memoryview:
     return data.data
 
 
-def _parse(path: Path, data: bytes, texts: Optional[Sequence[int]] = None) -> onnx.ModelProto:
-    """texts: as of `check_text`."""
+def _parse(path: Path, data: bytes) -> onnx.ModelProto:
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError as error:
@@ -151,7 +120,7 @@ def _parse(path: Path, data: bytes, texts: Optional[Sequence[int]] = None) -> on
         raise ModelError(f"{path} is not an ONNX model: it holds no graph.", "Export the model again.")
     if not model.opset_import:
         raise ModelError(f"{path} names no opset.", "Export the model again.")
-    check_text(model, texts)
+    check_text(model)
     return model
 
 
@@ -172,17 +141,14 @@ def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     return rest, weights
 
 
-def check_text(model: onnx.ModelProto, places: Optional[Sequence[int]] = None) -> None:
-    """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name. places: of the
-    graph's nodes that are to be looked at; None: all of them."""
-    nodes = model.graph.node
-    texts = _texts(model, nodes if places is None else [nodes[place] for place in places])
-    if bytes in set(map(type, texts)):
-        text = next(text for text in texts if isinstance(text, bytes))
+def check_text(model: onnx.ModelProto) -> None:
+    """Raises ModelError for a name that is not UTF-8: protobuf reads such a file, and gives bytes for the name."""
+    text = next((text for text in _texts(model) if isinstance(text, bytes)), None)
+    if text is not None:
         raise ModelError(f"The name {text[:60]!r} in the model is not UTF-8 text.", "Export the model again.")
 
 
-def _texts(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[Union[str, bytes]]:
+def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
     found: list[Union[str, bytes]] = []
 
     def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
@@ -194,16 +160,16 @@ def _texts(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[Unio
             for attribute in node.attribute:
                 found.append(attribute.name)
                 for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-                    of_graph(graph, graph.node)
+                    of_graph(graph)
 
-    def of_graph(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    def of_graph(graph: onnx.GraphProto) -> None:
         found.extend((graph.name, graph.doc_string))
         for value in (*graph.input, *graph.output, *graph.value_info):
             found.extend((value.name, value.doc_string))
             found.extend(dim.dim_param for dim in value.type.tensor_type.shape.dim)
             of_metadata(value)
         found.extend([tensor.name for tensor in graph.initializer])
-        of_nodes(nodes)
+        of_nodes(graph.node)
 
     def of_metadata(owner: Any) -> None:
         for entry in getattr(owner, "metadata_props", ()):
@@ -211,7 +177,7 @@ def _texts(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[Unio
 
     of_metadata(model)
     found.extend(entry.domain for entry in model.opset_import)
-    of_graph(model.graph, nodes)
+    of_graph(model.graph)
     for function in model.functions:
         found.extend((function.name, function.domain, *function.input, *function.output))
         of_nodes(function.node)
@@ -350,8 +316,8 @@ def write_graph(
     tensors = list(graph.initializers.values())
     if external or sum(tensor.ByteSize() for tensor in tensors) >= PROTOBUF_LIMIT:
         tensors = _write_data(tensors, path.parent / data_name, data_name)
-    model = graph.to_model(initializers=(), nodes=())
-    body = serialized(graph.nodes) + model.graph.SerializeToString(deterministic=True)
+    model = graph.to_model(initializers=())
+    body = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
     own = {entry.key: entry.value for entry in model.metadata_props}
 
@@ -363,7 +329,7 @@ def write_graph(
 
     heads, length = _heads(tensors)
     total = len(body) + length
-    with direct_file(path) as file:
+    with open(path, "wb") as file:
         file.write(front(metadata or {}))
         file.write(_GRAPH_TAG + varint(total) + body)
         for tensor, head in zip(tensors, heads):
@@ -371,24 +337,17 @@ def write_graph(
             if isinstance(tensor, Weight):
                 file.writelines(tensor.raw())
     if seal is not None:
-        with open(path, "r+b") as file:
-            file.write(front(seal()))
+        with open(path, "r+b") as written:
+            written.write(front(seal()))
 
 
 def _heads(tensors: Iterable[Initializer]) -> tuple[list[bytes], int]:
     """Tensors as fields of a graph, of a weight all but its values, which are to follow; and their length with these."""
-    kinds: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes, int]] = {}
-    """Type and shape -> what stands in front of a weight's name, what behind it, and the length of its values."""
     heads, length = [], 0
     for tensor in tensors:
         if isinstance(tensor, Weight):
-            kind = (tensor.data_type, tuple(tensor.dims))
-            if kind not in kinds:
-                size = tensor.ByteSize()
-                shape = TensorProto(data_type=tensor.data_type, dims=tensor.dims)
-                kinds[kind] = (shape.SerializeToString(deterministic=True), _RAW_DATA_TAG + varint(size), size)
-            shaped, raw, size = kinds[kind]
-            head = shaped + text_field(_NAME_TAG, tensor.name) + raw
+            size = tensor.ByteSize()
+            head = tensor.header().SerializeToString(deterministic=True) + _RAW_DATA_TAG + varint(size)
         else:
             head, size = tensor.SerializeToString(deterministic=True), 0
         heads.append(_INITIALIZER_TAG + varint(len(head) + size) + head)
@@ -403,14 +362,13 @@ def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bo
 
 _GRAPH_TAG = tag_of(onnx.ModelProto, "graph")
 _INITIALIZER_TAG = tag_of(onnx.GraphProto, "initializer")
-_NAME_TAG = tag_of(onnx.TensorProto, "name")
 _RAW_DATA_TAG = tag_of(onnx.TensorProto, "raw_data")
 
 
 def _write_data(tensors: list[Initializer], path: Path, location: str) -> list[Initializer]:
     """Writes the bytes of all but small tensors to `path`; returns tensors that point there."""
     pointers: list[Initializer] = []
-    with direct_file(path) as file:
+    with open(path, "wb") as file:
         for tensor in tensors:
             length = tensor.ByteSize() if isinstance(tensor, Weight) else len(tensor.raw_data)
             if length < _SMALL:

@@ -7,6 +7,7 @@ tensor to constant values (`graph.array`, `constants.value`), and answers None w
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import (
     Callable,
     Dict,
@@ -24,7 +25,6 @@ from typing import (
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Node
 
 Size = TypeVar("Size")
@@ -51,12 +51,6 @@ PARTS = ("Slice", "Split", "Gather")
 """A part of the values comes out."""
 COMPARISONS = ("Equal", "Greater", "Less")
 SPATIAL_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
-TYPES_SUFFICE = (
-    *(*WEIGHTED, *ELEMENTWISE, *POOLING, *ACTIVATIONS),
-    *("BatchNormalization", "InstanceNormalization", "LRN", "GlobalAveragePool", "GlobalMaxPool"),
-    *("Concat", "Flatten", "Identity", "Transpose", "Softmax", "Elu", "Selu", "Softplus", "HardSigmoid", "HardSwish"),
-)
-"""ONNX infers what they make from the types of their inputs and from attributes, whatever values they read."""
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64))
@@ -140,7 +134,7 @@ def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[List[int]]:
     return [*[each] * (count - 1), size - each * (count - 1)]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Slices:
     """Parameters of a Slice, one element an axis. axes: as written."""
 
@@ -293,7 +287,7 @@ def in_training(node: Node, constant: LookUp) -> bool:
     return not node.get("is_test", 1)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Window:
     """How a convolution or pooling moves over its spatial axes, one element an axis. pads: as written, all begins, then all
     ends; automatic: the `auto_pad` that holds in their stead, or ''. rounds_up: `ceil_mode`."""
@@ -372,7 +366,7 @@ WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": 
 """Inputs whose constants TensorRT quantizes per output channel (fact 5.2)."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class OutputChannels:
     """Where a constant operand has the output channels of its layer: on `axis`, and with `groups` > 1 (ConvTranspose) in
     as many blocks of axis 0 as well."""
@@ -399,19 +393,16 @@ class OutputChannels:
         moved = rows.reshape([blocks[a] for a in order])
         return np.ascontiguousarray(moved.transpose(np.argsort(order)).reshape(shape))
 
-    def times(self, values: np.ndarray, factors: np.ndarray, in_place: bool = False) -> np.ndarray:
-        """Each output channel multiplied by its factor, in float32 or wider; in the type of `values`. in_place: `values` are the
-        caller's own and are written over, where their type allows it."""
+    def times(self, values: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Each output channel multiplied by its factor, in float32 or wider; in the type of `values`."""
         wide = np.float64 if values.dtype == np.float64 else np.float32
         if self.axis == 0:
             rows = factors.astype(wide).reshape(-1, *[1] * (values.ndim - 1))
-            out = values if in_place and values.dtype == wide else None
-            return np.multiply(values, rows, out=out, dtype=wide).astype(values.dtype, copy=False)
+            return np.multiply(values, rows, dtype=wide).astype(values.dtype, copy=False)
         blocks = self._blocks(values)
         sizes = [1] * blocks.ndim
         sizes[0], sizes[self.axis + 1] = self.groups, values.shape[self.axis]
-        out = blocks if in_place and values.dtype == wide else None
-        made = np.multiply(blocks, factors.reshape(sizes).astype(wide), out=out, dtype=wide)
+        made = np.multiply(blocks, factors.reshape(sizes).astype(wide), dtype=wide)
         return made.astype(values.dtype, copy=False).reshape(values.shape)
 
     def _blocks(self, values: np.ndarray) -> np.ndarray:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Callable, Iterable, Iterator, Optional, Sequence, TypeVar, Union
+from typing import Callable, Iterator, Optional, Sequence, Union
 
 import numpy as np
-
-from qdq_translator.core.records import record
 
 INT8_MAX = 127
 FLOAT32: np.dtype = np.dtype(np.float32)
 _AT_ONCE = 2**16
 """Elements that are computed in one go: what becomes of them stays in the processor's cache."""
-_TOGETHER = 2**17
-_Whose = TypeVar("_Whose")
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}
 """Codes that a storage type can hold. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
 
 
-@record(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class QuantParams:
     """What a QuantizeLinear or DequantizeLinear does: `real = (code - zero_point) * scale`.
 
@@ -114,18 +111,6 @@ def in_blocks(
     for part in row_blocks(values.shape):
         made[part] = compute(values[part], *(p[part] if p.ndim and len(p) == rows else p for p in parameters))
     return made
-
-
-def alike(matrices: Iterable[tuple[_Whose, np.ndarray]]) -> Iterator[list[tuple[_Whose, np.ndarray]]]:
-    """Small matrices in groups of one width, each with whose it is. What is computed row by row is computed for a group in one
-    call of NumPy's, which for one of them takes longer than the computing."""
-    groups: dict[int, list[tuple[_Whose, np.ndarray]]] = {}
-    for whose, matrix in matrices:
-        group = groups.setdefault(matrix.shape[1], [])
-        group.append((whose, matrix))
-        if len(group) * matrix.size >= _TOGETHER:
-            yield groups.pop(matrix.shape[1])
-    yield from groups.values()
 
 
 def largest(values: np.ndarray, axis: Optional[int]) -> np.ndarray:

@@ -7,8 +7,8 @@ whose claims contradict its network would decide rewrites otherwise.
 from __future__ import annotations
 
 import math
-import sys
-from typing import Hashable, Iterable, Mapping, Optional, Sequence, Union
+from dataclasses import dataclass
+from typing import Mapping, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -16,9 +16,8 @@ from onnx import TensorProto, ValueInfoProto
 
 from qdq_translator.core.budget import MOST_DIMENSIONS
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.records import record
-from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import COMPARISONS, TYPES_SUFFICE, WEIGHTED
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.operators import COMPARISONS, WEIGHTED
 from qdq_translator.ir.shape_arithmetic import HIDDEN, complete_shapes, computed_integers, shown_domain
 from qdq_translator.ir.weights import to_message
 
@@ -30,9 +29,9 @@ _KEPT_VALUES = 64
 Dim = Union[int, str, None]
 
 
-@record(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Form:
-    """What many tensors have in common. static: the shape, where every dimension is a number."""
+    """Type and shape of a tensor. static: the shape if every dimension is a number."""
 
     elem_type: int
     shape: Optional[tuple[Dim, ...]]
@@ -51,96 +50,18 @@ class TensorTypes:
         model = onnx.ModelProto(ir_version=graph.ir_version)
         model.graph.input.extend(graph.inputs.values())
         _fix_inputs(model, input_shapes or {})
-        self._forms: dict[Hashable, _Form] = {}
-        self._known = {name: self._sized(t.data_type, tuple(t.dims)) for name, t in graph.initializers.items()}
-        self._inferred: Optional[dict[str, ValueInfoProto]] = None
-        if not self._follow(model.graph.input):
-            self._infer(model)
-
-    def _infer(self, model: onnx.ModelProto) -> None:
-        """model: the graph's inputs."""
-        inferred = _inferred(self._graph, model).graph
-        values = (*inferred.value_info[:], *inferred.output[:], *inferred.input[:])
-        self._inferred = {sys.intern(value.name): value for value in values}
-        known = self._read(self._inferred)
+        inferred = _inferred(graph, model).graph
+        self._values = {value.name: value for value in (*inferred.value_info, *inferred.output, *inferred.input)}
+        known = {name: _form(value) for name, value in self._values.items()}
         if not self._is_complete(known):
-            complete_shapes(self._graph, self._inferred, self._declared)
-            known = self._read(self._inferred)
-        self._known = {**known, **self._known}
-
-    def _follow(self, inputs: Iterable[ValueInfoProto]) -> bool:
-        """Whether each layer says what it makes by the types of its inputs, and all sizes are numbers. A network repeats few layers
-        often, and each of them is asked once: ONNX's inference of the whole takes ten times as long."""
-        graph, known = self._graph, self._known.copy()
-        if any(node.op_type not in TYPES_SUFFICE or node.domain or len(node.outputs) != 1 for node in graph.nodes):
-            return False
-        known.update({value.name: self._form(value) for value in inputs})
-        made: dict[Hashable, Optional[_Form]] = {}
-        for node in graph.nodes:
-            forms = [known.get(name) for name in node.inputs]
-            kind = (node.op_type, id(node.attributes), *forms)
-            if kind not in made:
-                made[kind] = self._made(node, forms)
-            form = made[kind]
-            if form is None:
-                return False
-            known[node.outputs[0]] = form
-        for name, value in graph.outputs.items():
-            form = known.get(name)
-            if form is None or form.elem_type != value.type.tensor_type.elem_type:
-                return False
-        self._known = known
-        return True
-
-    def _made(self, node: Node, forms: Sequence[Optional[_Form]]) -> Optional[_Form]:
-        """What the one output of a node is, if that follows and is an array of known sizes."""
-        types = {}
-        for name, form in zip(node.inputs, forms):
-            if name and (form is None or form.static is None):
-                return None
-            if name and form is not None:
-                types[name] = onnx.helper.make_tensor_type_proto(form.elem_type, form.static)
-        try:
-            schema = onnx.defs.get_schema(node.op_type, self._graph.opset(), "")
-            found = onnx.shape_inference.infer_node_outputs(schema, node.to_proto(), types, {})
-            form = self._form(ValueInfoProto(type=found[node.outputs[0]]))
-        except Exception:  # contradictory shapes
-            return None
-        return form if form.elem_type and form.static is not None else None
-
-    @property
-    def _values(self) -> dict[str, ValueInfoProto]:
-        if self._inferred is None:
-            made = {n: form for n, form in self._known.items() if n not in self._graph.initializers}
-            make = onnx.helper.make_tensor_value_info
-            self._inferred = {name: make(name, form.elem_type, form.shape) for name, form in made.items()}
-        return self._inferred
-
-    def _sized(self, elem_type: int, sizes: tuple[int, ...]) -> _Form:
-        key = (elem_type, sizes)
-        form = self._forms.get(key)
-        if form is None:
-            form = self._forms[key] = _Form(elem_type, sizes, sizes)
-        return form
-
-    def _read(self, values: Mapping[str, ValueInfoProto]) -> dict[str, _Form]:
-        return {name: self._form(value) for name, value in values.items()}
-
-    def _form(self, value: ValueInfoProto) -> _Form:
-        """Most tensors have the type and shape of another one, and then the same bytes say so."""
-        data = value.type.SerializeToString()
-        form = self._forms.get(data)
-        if form is None:
-            elem_type, shape = int(value.type.tensor_type.elem_type), _sizes(value)
-            sizes = () if shape is None else tuple(size for size in shape if isinstance(size, int))
-            is_static = shape is not None and len(sizes) == len(shape)
-            form = self._sized(elem_type, sizes) if is_static else _Form(elem_type, shape, None)
-            self._forms[data] = form
-        return form
+            complete_shapes(graph, self._values, self._declared)
+            known = {name: _form(value) for name, value in self._values.items()}
+        sizes = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
+        self._known = {**known, **{name: _Form(kind, dims, dims) for name, (kind, dims) in sizes.items()}}
 
     def _is_complete(self, known: Mapping[str, _Form]) -> bool:
         """Everything follows from the inputs, as ONNX infers it."""
-        if any(form.static is None for form in set(known.values())):
+        if any(form.static is None for form in known.values()):
             return False
         return known.keys() >= self._graph.producer.keys()
 
@@ -149,7 +70,7 @@ class TensorTypes:
         follows."""
         found = {}
         for name, value in self._declared.items():
-            declared, shape = self._form(value).shape, self.shape(name)
+            declared, shape = _form(value).shape, self.shape(name)
             if declared is None or shape is None:
                 continue
             pairs = zip(declared, shape)
@@ -190,6 +111,14 @@ class TensorTypes:
         return None if form is None else form.static
 
 
+def _form(value: ValueInfoProto) -> _Form:
+    shape = _sizes(value)
+    sizes = () if shape is None else tuple(size for size in shape if isinstance(size, int))
+    return _Form(
+        value.type.tensor_type.elem_type, shape, sizes if shape is not None and len(sizes) == len(shape) else None
+    )
+
+
 def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape") or len(tensor.shape.dim) > MOST_DIMENSIONS:
@@ -223,7 +152,6 @@ def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
     """
     initializers, nodes = graph.initializers, model.graph.node
     stand_ins: dict[tuple[int, tuple[int, ...]], str] = {}
-    kinds: dict[tuple[str, str, int], bytes] = {}
     own_name, domains = dict.fromkeys(graph.outputs), {""}
     for node in graph.nodes:
         inputs = node.inputs
@@ -235,13 +163,10 @@ def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
                     inputs[index] = stand_ins.setdefault((tensor.data_type, tuple(tensor.dims)), name)
         else:
             own_name.update(dict.fromkeys(node.reads()))
-        kind = (node.op_type, node.domain, id(node.attributes))
-        if kind not in kinds:
-            domain = shown_domain(node)
-            proto = onnx.NodeProto(op_type=node.op_type, domain=domain, attribute=node.attributes.values())
-            kinds[kind] = proto.SerializeToString()
-            domains.add(domain)
-        nodes.add(input=inputs, output=node.outputs).MergeFromString(kinds[kind])
+        domain = shown_domain(node)
+        domains.add(domain)
+        proto = nodes.add(op_type=node.op_type, domain=domain, input=inputs, output=node.outputs)
+        proto.attribute.extend(node.attributes.values())
     for name in dict.fromkeys((*own_name, *stand_ins.values())):
         tensor = initializers.get(name)
         if tensor is not None and name in own_name and math.prod(tensor.dims) <= _KEPT_VALUES:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Dict, Hashable, Iterable, Optional, Tuple
+from typing import Iterable, Optional
 
 from onnx import AttributeProto, TensorProto, defs, numpy_helper
 
@@ -32,9 +32,6 @@ _MOST_ELEMENTS = 2**48
 _MOST_OPSET = 1000
 _MEND = "The file is damaged or was written by a faulty exporter; export it again."
 
-_Known = Dict[Tuple[int, Tuple[int, ...]], Optional[int]]
-"""Element type and shape -> the bytes that such a tensor has, where they are known."""
-
 _AS_IN_ONNX = {("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear")}
 """ONNX Runtime's own quantizers have the inputs and attributes of ONNX's."""
 
@@ -48,28 +45,16 @@ def validate(graph: Graph) -> None:
     for name, value in (*graph.inputs.items(), *graph.outputs.items(), *graph.value_info.items()):
         if len(value.type.tensor_type.shape.dim) > MOST_DIMENSIONS:
             raise ModelError(f"Tensor '{name}' has more than {MOST_DIMENSIONS} dimensions.", _MEND)
-    known: _Known = {}
-    good: set[Hashable] = set()
     for tensor in graph.initializers.values():
         if not isinstance(tensor, Weight):
-            _check_tensor(tensor, f"Initializer '{tensor.name}'", known)
-            continue
-        dims = tuple(tensor.dims)
-        if dims not in good:  # its bytes fit its shape
-            _check_shape(dims, f"Initializer '{tensor.name}'")
-            good.add(dims)
-    good.clear()
+            _check_tensor(tensor, f"Initializer '{tensor.name}'")
+        else:  # its bytes fit its shape
+            _check_shape(tensor.dims, f"Initializer '{tensor.name}'")
     for node in graph.nodes:
         if not any(node.outputs):
             raise ModelError(f"Node {node.label} ({node.op_type}) has no output.", _MEND)
         if not node.domain or (node.domain, node.op_type) in _AS_IN_ONNX:
-            inputs = node.inputs
-            # nodes that are alike share their attributes
-            given = tuple(map(bool, inputs)) if "" in inputs else len(inputs)
-            like = (node.op_type, id(node.attributes), given, len(node.outputs))
-            if like not in good:
-                _check_node(node, _schema(node.op_type, graph.opset()))
-                good.add(like)
+            _check_node(node, _schema(node.op_type, graph.opset()))
 
 
 @functools.lru_cache(maxsize=None)
@@ -199,18 +184,13 @@ def _check_shape(sizes: Iterable[int], what: str) -> None:
         raise ModelError(f"{what} has the shape {list(dims)}.", _MEND)
 
 
-def _check_tensor(tensor: TensorProto, what: str, known: Optional[_Known] = None) -> None:
-    """known: what was found of tensors of the same type and shape."""
-    known = {} if known is None else known
-    kind = tensor.data_type, tuple(tensor.dims)
-    if kind not in known:
-        if tensor.data_type not in _KNOWN_TYPES:
-            raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
-        _check_shape(kind[1], what)
-        known[kind] = _bytes(tensor)
+def _check_tensor(tensor: TensorProto, what: str) -> None:
+    if tensor.data_type not in _KNOWN_TYPES:
+        raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
+    _check_shape(tensor.dims, what)
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ModelError(f"{what} has its data in another file.", "Load the model with its external data.")
-    needed = known[kind]
+    needed = _bytes(tensor)
     if tensor.HasField("raw_data") and needed is not None:
         if len(tensor.raw_data) != needed:
             raise ModelError(

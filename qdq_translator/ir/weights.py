@@ -41,28 +41,22 @@ _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
 
 class Weight:
-    """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which nobody may write to from
-    now on, or its bytes as ONNX has them, or what makes it anew. by_rows: making some rows costs no more than their share.
-    largest: the largest magnitude in each row, where somebody knows it. own: nobody has the array, or another one of the
-    same memory."""
+    """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which must not be written to
+    from now on, or a function that makes the rows asked for. by_rows: making some rows costs no more than their share."""
 
-    __slots__ = ("_checksum", "_made_of", "_own", "_values", "by_rows", "data_type", "dims", "largest", "name")
+    __slots__ = ("_checksum", "by_rows", "data_type", "dims", "name", "values")
 
     def __init__(
         self,
         name: str,
         data_type: int,
         dims: Sequence[int],
-        values: Union[np.ndarray, bytes, Maker],
+        values: Union[np.ndarray, Maker],
         by_rows: bool = True,
-        own: bool = False,
     ) -> None:
-        self.name, self.data_type, self.dims, self._values = name, data_type, dims, values
+        self.name, self.data_type, self.dims, self.values = name, data_type, dims, values
         self.by_rows = by_rows
-        self.largest: Optional[np.ndarray] = None
-        self._made_of: Optional[Tuple[Weight, Change]] = None
         self._checksum: Optional[int] = None
-        self._own = own
         if isinstance(values, np.ndarray):
             values.setflags(write=False)
 
@@ -70,15 +64,8 @@ class Weight:
     def dtype(self) -> np.dtype:
         return ELEMENTS[self.data_type]
 
-    @property
-    def values(self) -> Union[np.ndarray, Maker]:
-        self._own, values = False, self._values
-        if isinstance(values, bytes):
-            self._values = values = np.ndarray(self.dims, self.dtype, values)
-        return values
-
     def array(self) -> np.ndarray:
-        """The values; they may be written to where their `flags` say so, because they were made for the caller."""
+        """The values. Do not write to them."""
         values = self.values
         return values(ALL) if callable(values) else values
 
@@ -92,16 +79,9 @@ class Weight:
         for rows in row_blocks(self.dims) if self.by_rows else (ALL,):
             yield rows, self.part(rows)
 
-    def stored(self) -> bytes:
-        """The values as ONNX's `raw_data`, in one piece; b'' where they are made each time that somebody asks."""
-        values = self._values
-        if callable(values):
-            return b""
-        return values if isinstance(values, bytes) else np.ascontiguousarray(values, self.dtype).tobytes()
-
     def raw(self) -> Iterator[memoryview]:
-        """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Whoever takes all of them need not make
-        them again for the checksum."""
+        """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Reading all of them computes the checksum
+        too."""
         checksum = 0
         for _, part in self.parts():
             data = _raw(part, self.dtype)
@@ -122,45 +102,20 @@ class Weight:
     def ByteSize(self) -> int:
         return math.prod(self.dims) * self.dtype.itemsize
 
-    def changed(self, name: str, change: Change, by_rows: bool, each: bool = False, gone: bool = False) -> Weight:
-        """What `change` makes of some rows, in the same type and shape; made when somebody asks where these are. by_rows: it can
-        do so with some, else it gets `ALL` of them. each: as of `made_of`. gone: nobody asks for this weight any more, so that
-        `change` may write over values of its own."""
-        own = gone and self._own
-        values = self.values
-        if not callable(values):
-            values.setflags(write=own)
-            return Weight(name, self.data_type, self.dims, change(values, ALL), own=own)
+    def changed(self, name: str, change: Change, by_rows: bool) -> Weight:
+        """What `change` makes of some rows, in the same type and shape; made on demand if these values are. by_rows: it can
+        do so with some rows, else it gets `ALL` of them."""
+        if not callable(self.values):
+            return Weight(name, self.data_type, self.dims, change(self.values, ALL))
         if by_rows:
-            return self.made_later(name, self.data_type, change, each)
+            return self.made_later(name, self.data_type, change)
         return Weight(
             name, self.data_type, self.dims, lambda rows: _some(change(self.array(), ALL), rows), by_rows=False
         )
 
-    def made_later(self, name: str, data_type: int, change: Change, each: bool) -> Weight:
-        """What `change` makes of some rows, in the same shape, each time that somebody asks. each: as of `made_of`."""
-        made = Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
-        if each:
-            made._made_of = (self, change)
-        return made
-
-    def made_of(self, source: Weight) -> Optional[Change]:
-        """What makes these values of those of `source`, each of them on its own: equal values in a row, however many there are,
-        become equal ones. None where they are not made that way."""
-        changes: list[Change] = []
-        weight = self
-        while weight is not source:
-            if weight._made_of is None:
-                return None
-            weight, change = weight._made_of
-            changes.insert(0, change)
-
-        def made(values: np.ndarray, rows: slice) -> np.ndarray:
-            for change in changes:
-                values = change(values, rows)
-            return values
-
-        return made
+    def made_later(self, name: str, data_type: int, change: Change) -> Weight:
+        """What `change` makes of some rows, in the same shape, on demand."""
+        return Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
 
     def header(self) -> TensorProto:
         """The tensor without its values."""
@@ -187,13 +142,12 @@ def weight_of(name: str, values: np.ndarray) -> Initializer:
     return Weight(name, data_type, values.shape, values)
 
 
-def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change, each: bool) -> Initializer:
-    """What `change` makes of some rows, of that type and in the same shape: now where they are small, else each time that
-    somebody asks. each: as of `Weight.made_of`."""
+def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change) -> Initializer:
+    """What `change` makes of some rows, of that type and in the same shape: at once if they are small, else on demand."""
     data_type = _TYPES.get(dtype)
     if data_type is None or math.prod(source.dims) < MADE_LATER:
         return weight_of(name, change(source.array(), ALL))
-    return source.made_later(name, data_type, change, each)
+    return source.made_later(name, data_type, change)
 
 
 def as_weight(tensor: Initializer) -> Optional[Weight]:
@@ -210,20 +164,6 @@ def stored_weight(tensor: TensorProto, values: memoryview) -> Optional[Weight]:
     if dtype is None or min(dims, default=0) < 0 or math.prod(dims) * dtype.itemsize != len(values):
         return None
     return Weight(tensor.name, tensor.data_type, dims, np.frombuffer(values, dtype).reshape(dims))
-
-
-class Keeper:
-    """Arrays that can be made again are kept as long as all that are kept have at most `most` bytes."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    def keeps(self, size: int, again: bool) -> bool:
-        """Whether an array of `size` bytes stays. again: it can be made again."""
-        if again and size > self._left:
-            return False
-        self._left -= size
-        return True
 
 
 def message_of(values: np.ndarray, name: str) -> TensorProto:

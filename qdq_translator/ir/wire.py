@@ -7,7 +7,6 @@ whether the file is a model: bytes that the walk does not understand are all lef
 
 from __future__ import annotations
 
-from sys import intern
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import onnx
@@ -16,7 +15,6 @@ LARGE = 4096
 """Bytes of raw data from which on a tensor is cut out."""
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
-_NODE = onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
 _RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
 _OTHER_VALUES = frozenset(
@@ -25,13 +23,6 @@ _OTHER_VALUES = frozenset(
     if field.name not in ("dims", "data_type", "name", "doc_string", "raw_data", "metadata_props")
 )
 """A tensor that has one of these says in more than one way, or elsewhere, what its values are."""
-
-_USUAL_TAGS = (_NODE << 3 | _LENGTH, _INITIALIZER << 3 | _LENGTH)
-_INPUT_TAG, _OUTPUT_TAG, _NAME_TAG = (
-    onnx.NodeProto.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH for field in ("input", "output", "name")
-)
-_TYPE_TAG = bytes([20 << 3 & 127 | 128, 1])
-"""Of AttributeProto.type, the one tag in a usual node that is not ASCII. No text has these two bytes."""
 
 Span = Tuple[int, int]
 """First byte and the byte behind the last."""
@@ -42,15 +33,11 @@ class _NotUnderstood(Exception):
 
 
 class Cut(NamedTuple):
-    """rest: a model's bytes without the raw data of its large initializers. weights: those (parts of what was cut, not
-    copied) by the initializer's place among all of the graph. texts: places of the graph's nodes in which not every byte
-    is ASCII, so that a text may be damaged; None for any of them. nodes: the bytes of each, not copied; None where they were not
-    found."""
+    """rest: a model's bytes without the raw data of its large initializers. weights: those data (parts of the input, not
+    copied) by the index of the initializer in the graph."""
 
     rest: bytes
     weights: dict[int, memoryview]
-    texts: Optional[list[int]] = None
-    nodes: Optional[list[memoryview]] = None
 
 
 def cut_weights(data: memoryview) -> Cut:
@@ -65,8 +52,6 @@ class _Cutter:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.weights: dict[int, memoryview] = {}
-        self.texts: List[int] = []
-        self.nodes: List[memoryview] = []
         self.initializers = 0
 
     def cut(self) -> Cut:
@@ -75,40 +60,19 @@ class _Cutter:
             if number == _GRAPH:
                 pieces += [data[copied:at], *_field(_GRAPH, self._graph(first, behind))]
                 copied = behind
-        rest = b"".join([*pieces, data[copied:]]) if self.weights else bytes(data)
-        small = [node for node in self.nodes if len(node) < LARGE]  # others are not copied together
-        if len(small) < len(self.nodes) or not _is_ascii(b"\n".join(small)):
-            self.texts = [place for place, node in enumerate(self.nodes) if not _is_ascii(bytes(node))]
-        return Cut(rest, self.weights, self.texts, self.nodes)
+        return Cut(b"".join([*pieces, data[copied:]]) if self.weights else bytes(data), self.weights)
 
     def _graph(self, start: int, end: int) -> List[memoryview]:
         """The bytes of a graph, with each large initializer as `_initializer` leaves it."""
-        data, nodes = self.data, self.nodes
+        data, copied = self.data, start
         pieces: List[memoryview] = []
-        at = copied = start
-        while at < end:
-            tag = data[at]
-            if tag in _USUAL_TAGS:  # as `fields` does it, in line: these are nearly all fields of a file
-                number, length, first = tag >> 3, data[at + 1], at + 2
-                if length > 127:
-                    if data[first] > 127:
-                        length, first = _read_varint(data, at + 1, end)
-                    else:
-                        length, first = length & 127 | data[first] << 7, first + 1
-                behind = first + length
-                if behind > end:
-                    raise _NotUnderstood
-            else:
-                number, _, (first, behind) = next(fields(data, at, end))
-            if number == _NODE:
-                nodes.append(data[first:behind])
-            elif number == _INITIALIZER:
+        for number, at, (first, behind) in fields(data, start, end):
+            if number == _INITIALIZER:
                 left = self._initializer(first, behind) if behind - first >= LARGE else None
                 if left is not None:
                     pieces += [data[copied:at], *_field(_INITIALIZER, left)]
                     copied = behind
                 self.initializers += 1
-            at = behind
         return [*pieces, data[copied:end]]
 
     def _initializer(self, start: int, end: int) -> Optional[List[memoryview]]:
@@ -124,10 +88,6 @@ class _Cutter:
         at, (first, behind) = raw[0]
         self.weights[self.initializers] = self.data[first:behind]
         return [self.data[start:at], self.data[behind:end]]
-
-
-def _is_ascii(nodes: bytes) -> bool:
-    return nodes.replace(_TYPE_TAG, b"").isascii()
 
 
 def _field(number: int, content: List[memoryview]) -> List[memoryview]:
@@ -173,33 +133,6 @@ def _read_varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     raise _NotUnderstood
 
 
-_ONE_BYTE = [bytes([value]) for value in range(128)]
-
-
-NodeNames = Tuple[List[str], List[str], str, bytes]
-"""Inputs, outputs and name of a node, each text one object whoever says it, and the bytes of what it is besides."""
-NOT_READ: NodeNames = ([], [], "", b"")
-
-
-def read_names(node: bytes) -> NodeNames:
-    """`NOT_READ` where the names do not stand in front, in the order of their fields, or one is long."""
-    inputs: list[str] = []
-    outputs: list[str] = []
-    called: list[str] = []
-    behind = 0
-    try:
-        for tag, names in ((_INPUT_TAG, inputs), (_OUTPUT_TAG, outputs), (_NAME_TAG, called)):
-            while node[behind] == tag:
-                length, first = node[behind + 1], behind + 2
-                if length > 127:
-                    return NOT_READ
-                behind = first + length
-                names.append(intern(node[first:behind].decode()))
-    except IndexError:  # there is no more
-        return NOT_READ
-    return inputs, outputs, called[-1] if called else "", node[behind:]
-
-
 def varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:
@@ -207,12 +140,6 @@ def varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def text_field(tag: bytes, text: str) -> bytes:
-    data = text.encode()
-    length = len(data)
-    return tag + (_ONE_BYTE[length] if length < 128 else varint(length)) + data
 
 
 def tag_of(message: type, field: str) -> bytes:

@@ -13,26 +13,24 @@ BN in training mode. Shared weights are copied.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import NamedTuple, Optional
 
 import numpy as np
-from onnx import TensorProto
 
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import WEIGHTED, coefficients, epsilon, output_channels
-from qdq_translator.ir.weights import Weight, as_weight
+from qdq_translator.ir.weights import as_weight
 from qdq_translator.scales.network import Network
 
 
 def fold_batchnorm(network: Network) -> None:
     """Folds every BatchNormalization that rule F1 allows. The codes of a weight that was copied hold for the copy too."""
     graph = network.graph
-    norms = graph.of("BatchNormalization")
-    read = _read(graph, norms)
-    for norm in norms:
+    for norm in graph.of("BatchNormalization"):
         first = graph.producer.get(norm.inputs[0])
-        if norm in read and first is not None and first.is_op(*WEIGHTED):
-            _fold(network, first, norm, read[norm])
+        does = _read(graph, norm) if first is not None and first.is_op(*WEIGHTED) else None
+        if does is not None and first is not None:
+            _fold(network, first, norm, does)
 
 
 class _Affine(NamedTuple):
@@ -44,43 +42,18 @@ class _Affine(NamedTuple):
     of_zero: np.ndarray
 
 
-def _read(graph: Graph, norms: Sequence[Node]) -> dict[Node, _Affine]:
-    """Those whose statistics are constant and can be used. All channels of the usual ones, float32 values in the file, are
-    computed together: NumPy takes longer for a call than for the channels of one layer."""
-    usual: dict[Node, list[bytes]] = {}
-    found: dict[Node, _Affine] = {}
-    for norm in norms:
-        tensors = [graph.initializers.get(name) for name in norm.inputs[1:5]]
-        stored = [t.stored() for t in tensors if isinstance(t, Weight) and t.data_type == TensorProto.FLOAT]
-        if len(stored) == 4 and stored[0] and len({len(raw) for raw in stored}) == 1:
-            usual[norm] = stored
-        else:
-            arrays = [graph.array(name) for name in norm.inputs[1:5]]
-            statistics = [np.asarray(array, np.float64).reshape(-1) for array in arrays if array is not None]
-            if len(statistics) == 4 and len({values.size for values in statistics}) == 1:
-                _add(found, [norm], [statistics[0].size], statistics)
-    joined = [np.frombuffer(b"".join(raws), "<f4").astype(np.float64) for raws in zip(*usual.values())]
-    if joined:
-        _add(found, [*usual], [len(stored[0]) // 4 for stored in usual.values()], joined)
-    return found
-
-
-def _add(
-    found: dict[Node, _Affine], norms: Sequence[Node], channels: Sequence[int], statistics: Sequence[np.ndarray]
-) -> None:
-    """channels: how many values of each statistic (gamma, beta, mean, variance) are a node's."""
+def _read(graph: Graph, norm: Node) -> Optional[_Affine]:
+    """None if the statistics are not constant or cannot be used."""
+    arrays = [graph.array(name) for name in norm.inputs[1:5]]
+    statistics = [np.asarray(array, np.float64).reshape(-1) for array in arrays if array is not None]
+    if len(statistics) < 4 or len({values.size for values in statistics}) > 1:
+        return None
     gamma, beta, mean, variance = statistics
-    spread = variance + np.repeat([epsilon(norm) for norm in norms], channels)
-    usable = spread > 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        factor = gamma / np.sqrt(spread)
-    of_zero = (0 - mean) * factor + beta
-    all_usable, first = bool(usable.all()), 0
-    for norm, count in zip(norms, channels):
-        part = slice(first, first + count)
-        first += count
-        if all_usable or usable[part].all():
-            found[norm] = _Affine(factor[part], mean[part], beta[part], of_zero[part])
+    spread = variance + epsilon(norm)
+    if not (spread > 0).all():
+        return None
+    factor = gamma / np.sqrt(spread)
+    return _Affine(factor, mean, beta, (0 - mean) * factor + beta)
 
 
 def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
@@ -115,9 +88,9 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")
 
     def times(values: np.ndarray, rows: slice) -> np.ndarray:
-        return layout.times(values, factor[rows] if layout.axis == 0 else factor, in_place=values.flags.writeable)
+        return layout.times(values, factor[rows] if layout.axis == 0 else factor)
 
-    changed = weight.changed(new, times, by_rows=layout.groups == 1, each=layout.axis == 0, gone=new == old)
+    changed = weight.changed(new, times, by_rows=layout.groups == 1)
     graph.set_initializer(new, changed)
     if new != old:
         graph.set_input(first, 1, new)

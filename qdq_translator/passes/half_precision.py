@@ -17,7 +17,6 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import element_name
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import Initializer, message_of, to_array
@@ -62,7 +61,7 @@ def to_float32(network: Network) -> None:
     _report(network, done, borders)
 
 
-@record
+@dataclasses.dataclass
 class _Done:
     """constants: how many of each type were converted; error: largest relative one of those in double precision."""
 
@@ -103,7 +102,7 @@ class _Done:
             self.convert_attributes(node.attribute)
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Border:
     """The Cast that stays between a graph input or output and the network."""
 
@@ -153,8 +152,7 @@ def _has_other(graph: Graph) -> bool:
         return True
     if any(map(_other, _ends(graph))):
         return True
-    attributes = {id(node.attributes): node.attributes for node in graph.nodes}  # which nodes that are alike share
-    return any(_in_attributes(some.values()) for some in attributes.values())
+    return any(_in_attributes(node.attributes.values()) for node in graph.nodes)
 
 
 def _in_attributes(attributes: Iterable[AttributeProto]) -> bool:

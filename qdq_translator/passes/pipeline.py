@@ -8,10 +8,10 @@ what holds after it and after every later pass: an order that breaks a promise f
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Callable, Optional
 
 from qdq_translator.core.layer_names import is_expressible
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import RULES
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.passes import cleanup, names
@@ -41,7 +41,7 @@ class BrokenPass(AssertionError):
     """A pass ran where it must not, or broke what it or another one had ensured: a fault of this program."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Pass:
     """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline."""
 

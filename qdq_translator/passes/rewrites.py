@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.records import record
 from qdq_translator.core.words import others
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.targets.settings import Settings
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Rewrites:
     """What was rewritten, of the finished network. applied: in order. reasons: node -> why it was left. tried: the rules were
     asked."""

@@ -13,25 +13,20 @@ from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.words import counted, others
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.weights import Initializer, Keeper
+from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.strip_activations import Stripper
 from qdq_translator.quantizers.activations import Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
     BakedConstant,
     QuantizedConstant,
     bake,
-    bake_together,
     find_constant_quantizers,
 )
-from qdq_translator.quantizers.parameters import read_together
 from qdq_translator.quantizers.refused import other_quantized_operators, quantizers_in_bodies, refusal
 from qdq_translator.quantizers.series import Link, in_series
 from qdq_translator.quantizers.steps import Dequantize, Quantize
 from qdq_translator.scales.network import Network, TrainedWeight
 from qdq_translator.targets.settings import QuantizerPolicy
-
-_KEPT_CODES = 2**27
-"""Bytes of codes that stay in memory where the float weights lie in a file, which can give them again."""
 
 
 def strip(network: Network, policy: QuantizerPolicy) -> None:
@@ -41,7 +36,6 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     """
     graph, diagnostics = network.graph, network.diagnostics
     constants = Constants(graph)
-    read_together(graph, constants)
     found = find_activation_quantizers(
         graph,
         constants,
@@ -62,12 +56,9 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
         )
     mixed = _mixed_readers(graph, found)
     # what may share nodes with others is replaced when all are computed
-    keeper = Keeper(_KEPT_CODES)
     baked: list[tuple[BakedConstant, str]] = []
-    missing = policy.missing_zero_point
-    together = bake_together(graph, constants, weights, missing) if policy.weights == "baked" else {}
-    for place, item in enumerate(weights):
-        result = together.pop(place, None) or bake(graph, constants, item, policy.weights, missing, keeper)
+    for item in weights:
+        result = bake(graph, constants, item, policy.weights, policy.missing_zero_point)
         baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
     for item, (result, name) in zip(weights, baked):
         name = name or _replace_constant(graph, item, result.weight)

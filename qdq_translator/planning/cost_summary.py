@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional, Sequence
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.root_causes import add_macs
@@ -16,7 +15,7 @@ from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.targets.precision import LayerPlan
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Share:
     """Of one verdict. macs: None where unknown. milliseconds: None where unknown or not published (always on the GPU)."""
 
@@ -25,7 +24,7 @@ class Share:
     milliseconds: Optional[float]
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Transitions:
     """Tensors that pass from one side to another, and their bytes as their producer writes them (None: unknown)."""
 
@@ -33,7 +32,7 @@ class Transitions:
     bytes: Optional[int]
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Headline:
     """shares: verdict -> its part, of 'dla-int8', 'dla-fp16' and 'gpu'. precision: between INT8 and FP16 on the DLA;
     device: between DLA and GPU."""

@@ -5,10 +5,10 @@ A pure function of the finished network and the options, so that other options c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.records import record
 from qdq_translator.ir.kept import kept_layers
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qdq_translator.targets.dla.verdicts import DlaPlan
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Decision:
     """context: with the scales as they came out. plan: without causes and reasons of the verdict."""
 

@@ -22,10 +22,10 @@ and every pair rounds but those that only layers of the layer argument would rea
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Mapping
 
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import CLAMPS, WEIGHT_INPUTS, WEIGHTED, output_channels
 from qdq_translator.ir.types import TensorTypes
@@ -36,7 +36,7 @@ COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "Dep
 """Rounding before or after them is the same where both sides have one scale."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Placement:
     """held: tensor that is rounded -> scale, in graph order. int8, higher: names of the layers that compute in INT8, and of
     those above it. weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a

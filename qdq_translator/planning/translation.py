@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
@@ -10,7 +11,6 @@ import onnx
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, make_cache
 from qdq_translator.core.options import TranslateOptions
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source
 from qdq_translator.ir.types import TensorTypes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qdq_translator.targets.dla.verdicts import DlaPlan
 
 
-@record
+@dataclass
 class Translated:
     """A translated model and everything known about it: what the report and the files are made from."""
 

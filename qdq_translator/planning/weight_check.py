@@ -1,31 +1,29 @@
 """Rule W1: does TensorRT's own weight quantization reproduce the codes that the model was trained with?
 
 The final float weights (after folding) go through TensorRT's rule, per output channel `max|w| / 127` and rounding
-(fact 5.1 to 5.3), and the codes are compared one by one; of a large weight that is made of its codes, each code that a channel may
-hold once.
+(fact 5.1 to 5.3), and the codes are compared one by one.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import DENSE, WEIGHT_INPUTS, OutputChannels, has_one_scale, output_channels
-from qdq_translator.ir.qparams import INT8_MAX, alike, largest, row_blocks, tensorrt_weight_codes
+from qdq_translator.ir.qparams import INT8_MAX, row_blocks, tensorrt_weight_codes
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.ir.weights import MADE_LATER, Initializer, Weight, to_array
+from qdq_translator.ir.weights import Initializer, Weight, to_array
 from qdq_translator.scales.network import TrainedWeight
 
-_EACH_CODE = np.arange(-INT8_MAX, INT8_MAX + 1, dtype=np.int8)
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class WeightCheck:
     """One quantized weight of one layer.
 
@@ -66,33 +64,24 @@ class WeightCheck:
 
 def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:
     """One row for every weight that was quantized and the layer that uses it, in graph order."""
-    found: list[Optional[WeightCheck]] = []
-
-    def cases() -> Iterator[tuple[_Case, np.ndarray]]:
-        """Those that are to be compared with others; the place of their row is kept."""
-        for node in graph.of(*WEIGHT_INPUTS):
-            for index, name in enumerate(node.inputs[:2]):
-                if name not in trained or name not in graph.initializers:
-                    continue
-                tensor, codes = graph.initializers[name], trained[name].codes
-                dims = tuple(tensor.dims)
-                data_rank = types.rank(node.input(1 - index)) if node.op_type in DENSE else None
-                one_scale = has_one_scale(node, index, len(dims), data_rank)
-                channels = None if one_scale else output_channels(node, index, len(dims))
-                if not math.prod(dims) or (channels is None and not one_scale):
-                    continue
-                case = _Case(len(found), name, node.name, trained[name], channels, dims)
-                found.append(None)
-                if codes is None or tuple(codes.dims) != dims:
-                    found[case.place] = case.result(_Tally(), note=_HIDDEN)
-                elif math.prod(dims) < MADE_LATER:
-                    yield case, case.rows(to_array(tensor))
-                else:
-                    found[case.place] = case.result(_alone(case, tensor, codes))
-
-    for group in alike(cases()):
-        _check(group, found)
-    return [row for row in found if row is not None]
+    found: list[WeightCheck] = []
+    for node in graph.of(*WEIGHT_INPUTS):
+        for index, name in enumerate(node.inputs[:2]):
+            if name not in trained or name not in graph.initializers:
+                continue
+            tensor, codes = graph.initializers[name], trained[name].codes
+            dims = tuple(tensor.dims)
+            data_rank = types.rank(node.input(1 - index)) if node.op_type in DENSE else None
+            one_scale = has_one_scale(node, index, len(dims), data_rank)
+            channels = None if one_scale else output_channels(node, index, len(dims))
+            if not math.prod(dims) or (channels is None and not one_scale):
+                continue
+            case = _Case(name, node.name, trained[name], channels, dims)
+            hidden = codes is None or tuple(codes.dims) != dims
+            found.append(
+                case.result(_Tally(), _HIDDEN) if hidden or codes is None else case.result(_tally(case, tensor, codes))
+            )
+    return found
 
 
 _HIDDEN = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
@@ -101,7 +90,6 @@ _HIDDEN = "codes cannot be compared: the weight has a zero point, or arithmetic 
 class _Case(NamedTuple):
     """One weight of one layer. channels: None where it has one scale."""
 
-    place: int
     name: str
     node: str
     trained: TrainedWeight
@@ -159,82 +147,19 @@ class _Tally:
             error = np.abs(made_rows * step - weight[some].astype(np.float64)).max(axis=1, initial=0)
             amax = step[:, 0] * INT8_MAX
             self.largest_error = max(self.largest_error, float((error[amax > 0] / amax[amax > 0]).max(initial=0)))
-        self.add_full(int(np.count_nonzero(full)), codes.shape[1])
-
-    def add_full(self, channels: int, width: int) -> None:
-        self.full += channels
-        self.in_full += channels * width
+        self.full += int(np.count_nonzero(full))
+        self.in_full += int(np.count_nonzero(full)) * codes.shape[1]
 
 
-def _alone(case: _Case, tensor: Initializer, codes: Weight) -> _Tally:
-    """A large weight; some channels at a time where they are its rows."""
+def _tally(case: _Case, tensor: Initializer, codes: Weight) -> _Tally:
+    """Compares some channels at a time if they are the weight's rows."""
     tally = _Tally()
     if not isinstance(tensor, Weight) or case.channels is None or case.channels.axis:
         tally.add(case.rows(to_array(tensor)), case.rows(codes.array()))
         return tally
-    largest = _largest_codes(codes)
-    width = math.prod(case.dims[1:])
-    reproduced = _code_by_code(tensor, codes, largest) if width > _EACH_CODE.size else np.zeros(len(largest), bool)
     for rows in row_blocks(case.dims):
-        if reproduced[rows].all():
-            full = largest[rows] == INT8_MAX
-            tally.reproduced += full.size * width
-            tally.add_full(int(np.count_nonzero(full)), width)
-        else:
-            tally.add(case.rows(tensor.part(rows)), case.rows(codes.part(rows)))
+        tally.add(case.rows(tensor.part(rows)), case.rows(codes.part(rows)))
     return tally
-
-
-def _largest_codes(codes: Weight) -> np.ndarray:
-    """The largest magnitude of each row's codes, none of which is -128."""
-    if codes.largest is None:
-        codes.largest = np.concatenate([largest(part, 0) for _, part in codes.parts()])
-    return codes.largest
-
-
-def _code_by_code(tensor: Weight, codes: Weight, largest: np.ndarray) -> np.ndarray:
-    """For each row, whether TensorRT's rule reproduces all that it could hold: each code up to its largest.
-
-    The rule looks at a weight and at the largest magnitude of its channel, and a weight is made of its code, of the same code the
-    same weight. So each code is tried once and not as often as it occurs; what fails is looked at weight by weight.
-    """
-    made_of = tensor.made_of(codes)
-    found = np.zeros(len(largest), bool)
-    if made_of is None:
-        return found
-    for rows in row_blocks((len(largest), _EACH_CODE.size)):
-        most = largest[rows, None]
-        tried = np.broadcast_to(_EACH_CODE, (len(most), _EACH_CODE.size))
-        if most.min() < INT8_MAX:
-            tried = np.clip(tried, -most, most)
-        shape = (*tried.shape, *[1] * (len(codes.dims) - 2))
-        values = made_of(tried.reshape(shape), rows).reshape(tried.shape)
-        made, _ = tensorrt_weight_codes(values, (0,))
-        # which of both signs is the largest, a row need not hold
-        found[rows] = (made == tried).all(axis=1) & (values[:, :INT8_MAX] == -values[:, :INT8_MAX:-1]).all(axis=1)
-    return found
-
-
-def _check(group: list[tuple[_Case, np.ndarray]], found: list[Optional[WeightCheck]]) -> None:
-    """Small weights whose rows are equally long, in one go; each result in its place."""
-    weight = np.concatenate([rows for _, rows in group])
-    codes = np.concatenate(
-        [case.rows(case.trained.codes.array()) for case, _ in group if case.trained.codes is not None]
-    )
-    made, _ = tensorrt_weight_codes(weight, (0,))
-    full = np.abs(codes).max(axis=1) == INT8_MAX
-    exact = np.ones(len(codes), bool) if np.array_equal(made, codes) else (made == codes).all(axis=1)
-    first = 0
-    for case, rows in group:
-        part = slice(first, first + len(rows))
-        first += len(rows)
-        tally = _Tally()
-        if exact[part].all():
-            tally.reproduced = int(rows.size)
-            tally.add_full(int(np.count_nonzero(full[part])), rows.shape[1])
-        else:
-            tally.add(rows, codes[part])
-        found[case.place] = case.result(tally)
 
 
 def _several_scales(weights: np.ndarray, codes: np.ndarray) -> np.ndarray:

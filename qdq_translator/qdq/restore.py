@@ -21,6 +21,7 @@ between Casts. Q/DQ per channel needs opset 13; older models are converted.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Mapping, Optional
 
 import numpy as np
@@ -30,7 +31,6 @@ from onnx import TensorProto
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import inference_options
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
@@ -53,7 +53,7 @@ USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_
 GIVEN, INFERRED, STAYS_FLOAT, WITHOUT_SCALE = "given", "inferred", "stay_float", "without_scale"
 
 
-@record
+@dataclass
 class Restored:
     """An explicit model and what became of the cache.
 

@@ -12,7 +12,6 @@ from typing import Optional, Union
 import numpy as np
 from onnx import TensorProto
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import cast_type
@@ -23,7 +22,7 @@ from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.quantizers.steps import Codes, Dequantize, Quantize, QuantizedInput, QuantizedOutput, Step
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Approximated:
     """A quantizer that is translated by an option: what was found, what it becomes, and how many times coarser its step is
     than the finest that the model has (1: the same grid)."""
@@ -39,7 +38,7 @@ class Approximated:
         return self.coarser == 1
 
 
-@record
+@dataclasses.dataclass
 class Found:
     """What `find_activation_quantizers` returns, in graph order."""
 

@@ -12,7 +12,6 @@ from typing import Callable, Optional, Union
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir import operators
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Node
@@ -21,7 +20,7 @@ from qdq_translator.quantizers.parameters import Rejected
 from qdq_translator.quantizers.steps import ClampCodes, Codes, Move
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Between:
     """The step that the node becomes, and the codes of each of its outputs that holds any."""
 

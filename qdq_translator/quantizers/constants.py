@@ -7,19 +7,17 @@ That tensor is replaced by one initializer, whatever stands before it.
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Iterable, NamedTuple, Optional, Sequence, Union
+from typing import Optional, Union
 
 import numpy as np
 from onnx import TensorProto
 
 from qdq_translator.core.errors import UnsupportedQuantizer
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import WEIGHT_INPUTS, from_front
-from qdq_translator.ir.qparams import FLOAT32, INT8_MAX, QuantParams, alike, along, dequantize, largest, quantize
-from qdq_translator.ir.weights import MADE_LATER, Initializer, Keeper, Weight, made_weight, to_array, weight_of
+from qdq_translator.ir.qparams import QuantParams, along, dequantize, largest, quantize
+from qdq_translator.ir.weights import Initializer, Weight, made_weight, weight_of
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 
 _MOVES = tuple(op for op in LAYOUT_OPS if "Cast" not in op)
@@ -29,7 +27,7 @@ _SCALE_OFF = 1e-3
 """Relative distance of a scale from max|w| / 127 that is reported (rule W3)."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class QuantizedConstant:
     """One constant to bake. `tensor`: the frontier; `kind`: 'weight', 'bias', 'constant', or 'codes' for a graph output
     that is codes; `chain`: its nodes, `name`: what the new initializer is called; `params`: of the last quantizer;
@@ -43,7 +41,7 @@ class QuantizedConstant:
     chain: tuple[Node, ...]
 
 
-@record
+@dataclasses.dataclass
 class BakedConstant:
     """weight: what the stripped model holds; codes: the trained codes in the same layout (int8, weights only), None
     where arithmetic behind the DequantizeLinear hides them; saturated: codes -128 that became -127;
@@ -92,8 +90,7 @@ def _constant_at(
     quantizers = [n for n in chain if is_quantize(n) or is_dequantize(n)]
     params: Optional[QuantParams] = None
     for node in quantizers:
-        stored = None if node in constants.read else _stored_type(graph, constants, node, chain, missing)
-        read = read_parameters(graph, constants, node, missing, stored)
+        read = read_parameters(graph, constants, node, missing, _stored_type(graph, constants, node, chain, missing))
         if isinstance(read, Rejected):
             return read
         params = read
@@ -166,18 +163,12 @@ def _name_for(graph: Graph, tensor: str, chain: list[Node]) -> str:
     return tensor
 
 
-def bake(
-    graph: Graph, constants: Constants, item: QuantizedConstant, weights: str, missing: str, keeper: Keeper
-) -> BakedConstant:
-    """The values of a constant (`weights`: 'baked' or 'float' as in TranslateOptions). keeper: of codes that a file can give
-    again.
+def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: str, missing: str) -> BakedConstant:
+    """The values of a constant (`weights`: 'baked' or 'float' as in TranslateOptions).
 
     Raises UnsupportedQuantizer where the expression cannot be evaluated.
     """
-    source = _large_plain(graph, constants, item, missing) if weights == "baked" and item.kind == "weight" else None
-    if source is not None:
-        return _by_rows(constants, item, source, keeper)
-    return _Bakery(graph, constants, item, missing).bake(weights, keeper)
+    return _Bakery(graph, constants, item, missing).bake(weights)
 
 
 class _Bakery:
@@ -195,9 +186,10 @@ class _Bakery:
         self.met: list[QuantParams] = []
         """Quantizers that `_as_codes` has met."""
 
-    def bake(self, weights: str, keeper: Keeper) -> BakedConstant:
+    def bake(self, weights: str) -> BakedConstant:
         found = self._codes()
-        codes = self._kept(found, keeper)
+        whole = _int8(found)
+        codes = None if whole is None else Weight(self.item.name, TensorProto.INT8, whole.shape, whole)
         weight = self._from_codes(found, codes) if weights == "baked" and found is not None else None
         if weight is None:
             read = (
@@ -226,24 +218,6 @@ class _Bakery:
         layout_only = all(is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in chain)
         return self.constants.value(self.item.tensor, self._as_codes) if layout_only else None
 
-    def _kept(self, found: Optional[np.ndarray], keeper: Keeper) -> Optional[Weight]:
-        """The codes as TensorRT's weights have them; None where they do not fit or are hidden."""
-        codes = _int8(found)
-        if codes is None:
-            return None
-        chain, source = self.item.chain, self.graph.initializers.get(self.item.chain[0].inputs[0])
-        stored = source if isinstance(source, Weight) and callable(source.values) else None
-        again = stored is not None and codes is found and self._is_plain()
-        if keeper.keeps(codes.nbytes, again):
-            return Weight(self.item.name, TensorProto.INT8, codes.shape, codes)
-        assert stored is not None
-        params, quantized = self.met[0], is_quantize(chain[0])
-
-        def made(part: np.ndarray, rows: slice) -> np.ndarray:
-            return np.maximum(quantize(part, params.of(rows)) if quantized else part, -127)
-
-        return stored.made_later(self.item.name, TensorProto.INT8, made, each=params.axis in (None, 0))
-
     def _from_codes(self, found: np.ndarray, codes: Optional[Weight]) -> Optional[Initializer]:
         """The real values, where the codes of one plain `[Q ->] DQ` say them: cheaper than quantizing again."""
         node = self.item.chain[-1]
@@ -255,7 +229,7 @@ class _Bakery:
         dtype = self._real_type(node)
         if codes is None or found.dtype != np.int8:
             return weight_of(self.item.name, dequantize(found, plain, dtype))
-        return _real_values(codes, plain, dtype)
+        return made_weight(codes.name, dtype, codes, lambda part, rows: dequantize(part, plain.of(rows), dtype))
 
     def _is_plain(self) -> bool:
         return len(self.item.chain) <= 2 and len(self.met) <= 2 and is_dequantize(self.item.chain[-1])
@@ -377,26 +351,6 @@ def _check_finite(amax: np.ndarray, item: QuantizedConstant) -> None:
         )
 
 
-def _tensorrt_codes(real: np.ndarray, params: QuantParams, fits: bool) -> tuple[np.ndarray, Union[int, np.ndarray]]:
-    """int8 codes without -128, and how many of each row were that. fits: what `params.holds` says."""
-    codes = quantize(real, params, fits=fits)
-    if fits:
-        return codes, 0
-    lowest = np.count_nonzero(codes == -128, axis=tuple(range(1, codes.ndim)))
-    return np.maximum(codes, -INT8_MAX, out=codes), lowest
-
-
-def _real_values(codes: Weight, params: QuantParams, dtype: np.dtype) -> Initializer:
-    """What int8 codes stand for."""
-    return made_weight(
-        codes.name,
-        dtype,
-        codes,
-        lambda part, rows: dequantize(part, params.of(rows), dtype),
-        each=params.axis in (None, 0),
-    )
-
-
 def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
     """Codes as TensorRT's weights have them; None where they do not fit or are hidden."""
     if codes is None or codes.dtype == np.int8:
@@ -415,140 +369,3 @@ def _scale_errors(amax: np.ndarray, scale: np.ndarray) -> np.ndarray:
     expected = amax.astype(np.float64) / 127
     used = scale.astype(np.float64)
     return np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
-
-
-def bake_together(
-    graph: Graph, constants: Constants, items: Sequence[QuantizedConstant], missing: str
-) -> dict[int, BakedConstant]:
-    """What `bake` makes of small weights that are one `Q -> DQ` in float32, by the place in `items`; what it would refuse, or
-    quantizes in another way, is left to it."""
-    of_width: dict[int, list[tuple[int, np.ndarray]]] = {}
-    for place, item in enumerate(items):
-        rows = _plain_rows(graph, constants, item, missing) if item.kind == "weight" else None
-        if rows is not None:
-            of_width.setdefault(rows.shape[1], []).append((place, rows))
-    baked: dict[int, BakedConstant] = {}
-    for members in of_width.values():
-        made = _bake_rows(members, np.concatenate([items[place].params.scale.reshape(-1) for place, _ in members]))
-        if made is None:
-            continue
-        behind = 0
-        for (place, rows), numbers in zip(members, made.of_each):
-            first, behind = behind, behind + len(rows)
-            item = items[place]
-            shape = graph.initializers[item.chain[0].inputs[0]].dims
-            values, codes = made.values[first:behind].reshape(shape), made.codes[first:behind].reshape(shape)
-            weight = Weight(item.name, TensorProto.FLOAT, shape, values, own=True)
-            baked[place] = BakedConstant(weight, Weight(item.name, TensorProto.INT8, shape, codes), *numbers)
-    return baked
-
-
-class _Baked(NamedTuple):
-    """Rows of several weights. of_each: for each weight, how many codes were -128, and its scales' distances (rule W3)."""
-
-    values: np.ndarray
-    codes: np.ndarray
-    of_each: Iterable[tuple[int, float, int]]
-
-
-def _bake_rows(members: Sequence[tuple[int, np.ndarray]], scale: np.ndarray) -> Optional[_Baked]:
-    """Of small weights with rows of one length. One array holds what becomes of all of them: memory in large pieces is much
-    cheaper to come by. None where some value is NaN or infinite."""
-    firsts = np.cumsum([0, *[len(rows) for _, rows in members[:-1]]])
-    shape = (len(scale), members[0][1].shape[1])
-    values, codes = np.empty(shape, FLOAT32), np.empty(shape, np.int8)
-    amax, lowest = np.empty(len(scale), FLOAT32), np.zeros(len(scale), np.int64)
-    behind = 0
-    for group in alike(members):
-        real = np.concatenate([rows for _, rows in group])
-        first, behind = behind, behind + len(real)
-        part = slice(first, behind)
-        with np.errstate(invalid="ignore"):
-            amax[part] = largest(real, 0)
-        if not amax[part].max() < np.inf:  # NaN neither
-            return None
-        params = QuantParams(scale[part], np.zeros((), np.int64), "int8", 0)
-        codes[part], lowest[part] = _tensorrt_codes(real, params, params.holds(amax[part]))
-        np.multiply(codes[part], scale[part, None], out=values[part], dtype=FLOAT32)  # as `dequantize`
-    errors = _scale_errors(amax, scale)
-    of_each = zip(
-        np.add.reduceat(lowest, firsts).tolist(),
-        np.maximum.reduceat(errors, firsts).tolist(),
-        np.add.reduceat(errors > _SCALE_OFF, firsts, dtype=np.int64).tolist(),
-    )
-    return _Baked(values, codes, of_each)
-
-
-def _plain_rows(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[np.ndarray]:
-    """The float values, a row for each scale; None for what is not small and plain."""
-    tensor = _plain(graph, constants, item, missing)
-    if tensor is None or not 0 < math.prod(tensor.dims) < MADE_LATER:
-        return None
-    if isinstance(tensor, Weight) and callable(tensor.values):  # whose codes need not stay
-        return None
-    values = to_array(tensor)
-    if values.dtype != FLOAT32:
-        return None
-    constants.pay(item.chain[0], 2 * values.nbytes)  # as for the two nodes
-    return values.reshape(item.params.scale.size, -1)
-
-
-def _plain(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[Initializer]:
-    """What one `Q -> DQ` in float32 reads; None for what is anything else, or neither per tensor nor along its first axis."""
-    params, chain = item.params, item.chain
-    if len(chain) != 2 or not (is_quantize(chain[0]) and is_dequantize(chain[1])):
-        return None
-    if params.dtype != "int8" or not params.centred or params.real != FLOAT32:
-        return None
-    if read_parameters(graph, constants, chain[0], missing) is not params:
-        return None
-    tensor = graph.initializers.get(chain[0].inputs[0])
-    if tensor is None or params.axis not in (None, 0):
-        return None
-    return tensor if [params.scale.size] == ([1] if params.axis is None else list(tensor.dims[:1])) else None
-
-
-def _large_plain(graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> Optional[Weight]:
-    """The float values of a large weight, which `_by_rows` can take."""
-    tensor = _plain(graph, constants, item, missing)
-    if not isinstance(tensor, Weight) or math.prod(tensor.dims) < MADE_LATER or tensor.dtype != np.float32:
-        return None
-    return tensor
-
-
-def _by_rows(constants: Constants, item: QuantizedConstant, source: Weight, keeper: Keeper) -> BakedConstant:
-    """What `bake` makes of what `_large_plain` gives, in one go over its rows: range and codes of each block while the processor's
-    cache holds it. Codes that do not stay are not even made, unless some of them could be -128."""
-    params = item.params
-    size = math.prod(source.dims)
-    constants.pay(item.chain[0], 2 * source.ByteSize() + size)  # as for the two nodes
-    codes = np.empty(source.dims, np.int8) if keeper.keeps(size, again=callable(source.values)) else None
-    amax = np.empty(source.dims[0], np.float32)
-    saturated = 0
-    with np.errstate(invalid="ignore"):
-        for rows, part in source.parts():
-            own, most = params.of(rows), largest(part, 0)
-            amax[rows] = most
-            fits = own.holds(most)
-            if codes is not None or not fits:
-                made, lowest = _tensorrt_codes(part, own, fits)
-                saturated += int(np.sum(lowest))
-                if codes is not None:
-                    codes[rows] = made
-    _check_finite(amax, item)
-    low = -INT8_MAX
-    fits = params.holds(amax)
-    if codes is not None:
-        kept = Weight(item.name, TensorProto.INT8, source.dims, codes)
-    else:
-        kept = source.made_later(
-            item.name,
-            TensorProto.INT8,
-            lambda part, rows: quantize(part, params.of(rows), None if fits else low, fits=fits),
-            each=True,
-        )
-    kept.largest = quantize(amax, params, low)
-    error = _scale_errors((amax if params.axis == 0 else amax.max()).astype(np.float64), params.scale)
-    weight = _real_values(kept, params, FLOAT32)
-    off = int(np.count_nonzero(error > _SCALE_OFF))
-    return BakedConstant(weight, kept, saturated, float(error.max(initial=0)), off)

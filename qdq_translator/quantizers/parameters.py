@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple, Union
+from dataclasses import dataclass
+from typing import Optional, Union
 
 import numpy as np
-from onnx import TensorProto
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import Constants, element_name, is_dequantize
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.qparams import FLOAT32, RANGES, QuantParams
-from qdq_translator.ir.weights import Weight
+from qdq_translator.ir.qparams import RANGES, QuantParams
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Rejected:
     """Why a quantizer has no implicit INT8 counterpart: what was found, with node and tensor, and how to mend it."""
 
@@ -25,8 +23,6 @@ class Rejected:
         return f"{self.what} {self.hint}"
 
 
-_USUAL: dict[int, str] = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
-"""Types of zero points that most quantizers have."""
 _SETTINGS = ("axis", "block_size", "output_dtype")
 """The attributes that the parameters depend on."""
 
@@ -40,9 +36,6 @@ def read_parameters(
     zero point and without `output_dtype` means ('uint8' by the ONNX standard). Per-channel axes come out as given by
     the node (default 1), not normalised to the rank; a single value along an axis counts as per tensor.
     """
-    known = constants.read.get(node)
-    if known is not None:
-        return known
     key = (node, stored_dtype, missing_zero_point)
     known = constants.parameters.get(key)
     if known is not None:
@@ -51,55 +44,6 @@ def read_parameters(
     if isinstance(read, QuantParams):
         constants.parameters[key] = read
     return read
-
-
-def read_together(graph: Graph, constants: Constants) -> None:
-    """Reads the usual quantizers, whose float32 scales and 8-bit zero points are in the file, and leaves the others, and what
-    must be rejected, to `read_parameters`. What a value costs in an array of all of them is little beside a call of NumPy's."""
-    alike: dict[tuple[str, str, int], list[Node]] = {}
-    axes: dict[int, int] = {}  # of attributes, which many nodes share
-    for node in constants.quantizers:
-        inputs, attributes = node.inputs, node.attributes
-        if len(inputs) == 3 and "block_size" not in attributes:
-            if id(attributes) not in axes:
-                axes[id(attributes)] = int(node.get("axis", 1))
-            key = (inputs[1], inputs[2], axes[id(attributes)])
-            if key in alike:
-                alike[key].append(node)
-            else:
-                alike[key] = [node]
-    initializers = graph.initializers
-    found: dict[int, list[_Stored]] = {data_type: [] for data_type in _USUAL}
-    for (of_scale, of_zero, axis), nodes in alike.items():
-        scale, zero = initializers.get(of_scale), initializers.get(of_zero)
-        if isinstance(scale, Weight) and isinstance(zero, Weight) and scale.data_type == TensorProto.FLOAT:
-            values, codes = scale.stored(), zero.stored()
-            if len(values) == 4 * len(codes) > 0 and len(scale.dims) <= 1 and zero.data_type in found:
-                found[zero.data_type].append((values, codes, axis, nodes))
-    for data_type, stored in found.items():
-        _share(constants.read, stored, _USUAL[data_type])
-
-
-_Stored = Tuple[bytes, bytes, int, List[Node]]
-"""Scales, zero points and axis of some quantizers, and they."""
-
-
-def _share(read: dict[Node, QuantParams], stored: list[_Stored], dtype: str) -> None:
-    scales = np.frombuffer(b"".join([scale for scale, _, _, _ in stored]), FLOAT32)
-    zeros = np.frombuffer(b"".join([zero for _, zero, _, _ in stored]), dtype).astype(np.int64)
-    usable = (scales > 0) & (scales < np.inf)
-    all_usable, all_centred = bool(usable.all()), not zeros.any()
-    behind = 0
-    for _, codes, axis, nodes in stored:
-        first, behind = behind, behind + len(codes)
-        if all_usable or usable[first:behind].all():
-            one = len(codes) == 1
-            place = (first, ...) if one else slice(first, behind)
-            params = QuantParams(scales[place], zeros[place], dtype, None if one else axis)
-            if all_centred:  # which everybody asks, and looking costs as much as all of this
-                vars(params)["centred"] = True
-            for node in nodes:
-                read[node] = params
 
 
 def _read(

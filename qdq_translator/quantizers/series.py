@@ -11,13 +11,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import is_quantize
 from qdq_translator.ir.graph import Graph
 from qdq_translator.quantizers.steps import Dequantize, Move, Quantize, QuantizedInput, QuantizedOutput, Step
 
 
-@record
+@dataclasses.dataclass
 class Link:
     """One quantizer and the codes that it makes. scale: its own; holds: what holds in its series. before: the quantizer
     whose real values it reads. read: something other than a quantizer reads what it makes."""

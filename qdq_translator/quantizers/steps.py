@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Optional, Tuple, Union
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.qparams import QuantParams
 
@@ -14,7 +14,7 @@ Bounds = Tuple[Optional[float], Optional[float]]
 """Lower and upper real bound; None where there is none."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Codes:
     """An integer tensor on its way from Q to DQ."""
 
@@ -46,7 +46,7 @@ class Codes:
         return None if low is None and high is None else (low, high)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Quantize:
     """`source` becomes codes: its scale is `scale`. `clamp`: real bounds that the type itself cuts at (Q9). `integer`:
     the source holds integers, so that a Cast must make the float tensor that the scale is for."""
@@ -59,7 +59,7 @@ class Quantize:
     integer: bool = False
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ClampCodes:
     """A Clip on codes; `clamp` holds its bounds as real values, None where it cuts nothing (rules Q1, Q9)."""
 
@@ -69,7 +69,7 @@ class ClampCodes:
     real: np.dtype
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Move:
     """Data movement on codes, to be done on float values (rule Q10): `moved` are its outputs that hold codes.
     `pad_value`: real value of a Pad's constant."""
@@ -81,7 +81,7 @@ class Move:
     pad_value: Optional[float] = None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Dequantize:
     """Codes become real again. `cast`: the real type, where it is another than the quantizer's was."""
 
@@ -91,7 +91,7 @@ class Dequantize:
     cast: Optional[np.dtype] = None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class QuantizedInput:
     """A graph input that arrives as codes (rule Q6); `real`: the float type of what it is dequantized to."""
 
@@ -100,7 +100,7 @@ class QuantizedInput:
     real: np.dtype
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class QuantizedOutput:
     """A graph output that leaves as codes (rule Q7); `real`: the float type of what it is quantized from."""
 

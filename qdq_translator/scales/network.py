@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 from onnx import ModelProto
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.records import record
 from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import VIEWS
@@ -26,7 +25,7 @@ from qdq_translator.scales.table import ScaleTable
 Picture = Tuple[ModelProto, Dict[str, Initializer]]
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class TrainedWeight:
     """The codes a weight was trained with, in the layout of the initializer that replaced it (rule W1).
 
@@ -39,7 +38,7 @@ class TrainedWeight:
     saturated: int
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Applied:
     """One application of a rule that rewrites. before: (name, operator) of each node that went; after: (node, operator)
     of each that came, whose name is read when it is written.
@@ -78,7 +77,7 @@ def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnosti
     )
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Stage:
     """One rule that rewrites, for whoever is to prove it (`--prove`): its name, what it applied, and the graph before and
     after it, each a model without weights and the weights, which are not copied. error: by how much the rule may change values

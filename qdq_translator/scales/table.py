@@ -10,14 +10,13 @@ import numpy as np
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import STATED
 
 ASSUMED = "assumed"
 """Not a rule: the origin of every scale of `qdq-translator plan`."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Origin:
     """Which rule gave a scale, at which node, from which tensor."""
 
@@ -31,7 +30,7 @@ class Origin:
         return {key: text for key, text in given.items() if text or key == "rule"}
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class TensorScale:
     """`value`: the scale (amax / 127), a float32 held in a Python float."""
 

@@ -19,7 +19,6 @@ from qdq_translator.core.formats import polygraphy
 from qdq_translator.core.formats.npz import read_npz
 from qdq_translator.core.formats.schemas import DEVICE_RESULTS, read_json
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.evaluation import HERE, Evaluation
@@ -32,7 +31,7 @@ from qdq_translator.simulate.user_metric import UserMetric
 EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
 
 
-@record
+@dataclasses.dataclass
 class OutputComparison:
     """pairs: (reference, other) -> output -> Comparison. accuracy: stage -> output -> percent of right labels. metric: stage ->
     the user's own metric, {} without one."""
@@ -112,7 +111,7 @@ def compare_outputs(
     return result
 
 
-@record
+@dataclasses.dataclass
 class _Compared:
     """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output ->
     values, where a metric needs them."""
@@ -122,7 +121,7 @@ class _Compared:
     outputs: list[dict[str, dict[str, np.ndarray]]]
 
 
-@record
+@dataclasses.dataclass
 class _Comparing(Work):
     """All pairs of stages. keep: the outputs too."""
 
@@ -215,7 +214,7 @@ def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:
 _RESULTS_HINT = "Name the device_results.json that run_on_device.py wrote, or what 'polygraphy run --save-outputs' did."
 
 
-@record
+@dataclasses.dataclass
 class DeviceResults:
     """What `run_on_device.py`, or `polygraphy run`, wrote. outputs: engine -> output -> array, first axis = samples; about: the JSON's content."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import Iterator, Optional
 
 from qdq_translator.core.errors import UsageError
-from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Engine, InProcess
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Evaluation:
     """provider: of ONNX Runtime, as `run.provider_name` takes it."""
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.records import record
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.simulate.evaluation import HERE, Evaluation
@@ -77,7 +76,7 @@ def _spoilt(samples: Samples, progress: Progress, where: Evaluation) -> _Spoilt:
     return found
 
 
-@record
+@dataclasses.dataclass
 class _Counting(Work):
     samples: Samples
 

@@ -8,8 +8,6 @@ from typing import Any, Optional
 
 import numpy as np
 
-from qdq_translator.core.records import record
-
 TOP1_MOST = 100_000
 """More scores than this are no classes."""
 LEAST_SLICE = 64
@@ -128,7 +126,7 @@ class Comparison:
         }
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Slice:
     """The worst slice of an output along one axis. silent: slices of that axis without a cosine, because the reference is
     zero throughout; they are left out."""

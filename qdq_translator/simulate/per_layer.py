@@ -26,7 +26,6 @@ import numpy as np
 import onnx
 
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.constants import is_quantize
@@ -51,7 +50,7 @@ HEALED = 1e-3
 GROUP_BYTES = 256 * 2**20
 
 
-@record
+@dataclasses.dataclass
 class Row:
     """One tensor. inherited: noise of what its layer reads; notes: what the translation did to the tensor or its layer.
     harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`); behind_harmless:
@@ -96,7 +95,7 @@ class Row:
         }
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Jump:
     """A place where the error jumps. where: 'made' (the layer computes something else) or 'read' (its output is rounded
     differently). added: noise energy, relative to the tensor's (see the module)."""
@@ -126,7 +125,7 @@ class Jump:
         return f"{where} (tensor '{self.tensor}': {after}, {min(self.lost_db, 999):.1f} dB lost here)"
 
 
-@record
+@dataclasses.dataclass
 class LayerComparison:
     rows: list[Row]
 
@@ -263,7 +262,7 @@ _Rows = Dict[str, Tuple[Optional[Comparison], List[Comparison]]]
 """Tensor -> as its layer makes it, and as its readers see it, each of them; without those that cannot be compared."""
 
 
-@record
+@dataclasses.dataclass
 class _Layers(Work):
     """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees it; ours: the
     same of the simulated engine, which has one way; clamped: see `Counterparts.is_clamped`."""

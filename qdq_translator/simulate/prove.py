@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import heapq
 import math
+from dataclasses import dataclass
 from typing import Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
 
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import Unions
 from qdq_translator.ir.types import TensorTypes
@@ -33,7 +33,7 @@ _RANGE = 8.0
 """Of a tensor without scale."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Refuted:
     """An application of a rule that is not the same function, as far as anybody can tell. nodes: that it took, as they were
     called before it; what: the difference, or why it could not be run."""

@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Callable, Optional, Sequence
 
 import numpy as np
 import onnx
 
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
@@ -90,7 +90,7 @@ def _pass_on(graph: Graph, node: Node, clamps: bool) -> None:
         node.unset(key)
 
 
-@record
+@dataclass
 class _Twins(Work):
     """Output -> comparison of the two networks."""
 

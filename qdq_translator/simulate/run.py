@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -9,7 +10,6 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import Constants, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import RANDOM
@@ -173,7 +173,7 @@ def _constants(graph: Graph, constant: set[str], wanted: Sequence[str]) -> dict[
 # -------------------------------------------------------------------- the explicit model
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class CodedEnds:
     """Graph ends of an explicit model that hold codes; the stripped model's are float. inputs, outputs: name -> (scale, zero
     point, type of the codes)."""
@@ -199,7 +199,7 @@ class CodedEnds:
         return result
 
 
-@record
+@dataclass
 class ExplicitNetwork:
     """The Q/DQ model as written, and what ties it to the stripped one."""
 

@@ -13,14 +13,13 @@ from typing import Mapping, Optional, Sequence
 import numpy as np
 import onnx
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import to_message
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.run import Session
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Change:
     """What one variant of a model does otherwise. tensors: target -> source: whoever reads the target gets what the source
     holds, in the target's type. weights: (node, input index) -> the initializer whose values it reads instead, in the type of its own."""

@@ -35,7 +35,6 @@ import onnx
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.core.layer_names import is_expressible
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
@@ -55,7 +54,7 @@ LEAST_RUNS = 4
 _FETCHED_TOGETHER = 64
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Candidate:
     """What may stay float. tensor: its name for a reader, '' for weights; tensors: all that go together; weights: (node,
     input index) of weights; layers: names of the layers to keep above INT8 for it."""
@@ -70,7 +69,7 @@ class Candidate:
         return self.tensor or f"weights of {self.layers[0]}"
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Quality:
     """Of the worst output against float. metric: the user's own, where there is one. gain_db, metric_gain: over the baseline on
     the same samples; samples: how many those are."""
@@ -103,7 +102,7 @@ class Quality:
         return metric is not None and self.metric is not None and self.metric >= metric
 
 
-@record
+@dataclasses.dataclass
 class Sensitivity:
     """ranking: (candidate, quality with it alone float, everything else in INT8), best first. chosen: (candidate, quality
     with its layers and those before it kept above INT8). left: candidates that the time limit cut off. layer_argument: the
@@ -327,7 +326,7 @@ class Judge:
         ]
 
 
-@record
+@dataclasses.dataclass
 class _Running(Work):
     """A list of the outputs of every run."""
 
@@ -343,7 +342,7 @@ class _Running(Work):
         return total + part
 
 
-@record
+@dataclasses.dataclass
 class _Varied:
     """rows: for every change a comparison of each output. outputs: of each run, for every change, where a metric needs them."""
 
@@ -351,7 +350,7 @@ class _Varied:
     outputs: list[list[dict[str, np.ndarray]]]
 
 
-@record
+@dataclasses.dataclass
 class _Varying(Work):
     """Every change of a model. expected: of every run. keep: the outputs too."""
 

@@ -19,13 +19,13 @@ import inspect
 import math
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 import numpy as np
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.records import record
 
 Outputs = Mapping[str, np.ndarray]
 _PROTOCOL = "A metric is a function (outputs, labels) -> number, or a class with add(outputs, labels) and result()."
@@ -33,7 +33,7 @@ _SHOWN_FRAMES = 3
 """Of a traceback, the last ones."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class UserMetric:
     """A loaded metric. name: as the user gave it. make: the function, or the class."""
 

@@ -31,7 +31,6 @@ from typing import Any, Callable, Iterable, Mapping
 
 import onnx
 
-from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
 from qdq_translator.planning.placement import Placement
@@ -59,7 +58,7 @@ MEASURED_RUNS = 8
 """Runs of the network that the expected noise is measured on."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Verdict:
     """Of one output. expected_db: SQNR that rounding alone would give. least_db: below it, it is suspicious. where: the slice
     that decided, '' for the whole."""
@@ -102,7 +101,7 @@ def expected_rounding(
     return rows
 
 
-@record
+@dataclasses.dataclass
 class _Noisy(Work):
     """The two models against each other, output by output."""
 
@@ -167,7 +166,7 @@ def worst(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=VERDICTS.index, default=EQUAL)
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Judged:
     """outputs: name -> verdict. reasons: sentences about what makes the translation suspicious beside what was measured at its
     outputs. seen: the verdict that the reasons alone give."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.core.records import record
 from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
@@ -31,7 +30,7 @@ from qdq_translator.targets.parser_network import OwnTensor, Version, own_tensor
 from qdq_translator.targets.precision import INT8, LayerPlan
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Automatic:
     """scales: tensor of TensorRT's network -> scale, in network order. without: node -> what of it has no name that can
     be predicted."""

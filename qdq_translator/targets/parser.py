@@ -7,11 +7,11 @@ The lists are those of the open-source parser (github.com/onnx/onnx-tensorrt, br
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Callable, Optional, Tuple
 
 import onnx
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import window
 
@@ -68,7 +68,7 @@ def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
     return None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Form:
     """A form of some operators that the parsers refuse. until: the first version that reads it."""
 

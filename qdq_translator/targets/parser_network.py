@@ -23,9 +23,9 @@ tensor names in this way is inferred from published listings.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Iterator, Optional, Tuple
 
-from qdq_translator.core.records import record
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import ELEMENTWISE, PARTS, RESIZES, VIEWS
@@ -73,7 +73,7 @@ _DYNAMIC_FLATTEN_10 = (
 )
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class OwnTensor:
     """A float tensor of the parser's network that the ONNX network does not have.
 

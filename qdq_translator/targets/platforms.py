@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Optional
 
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.records import record
 
 DEFAULT_CACHE_VERSION = "8600"
 """What NVIDIA's translator writes when nobody says otherwise."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Platform:
     """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''."""
 
@@ -50,7 +50,7 @@ def tensorrt_major(number: str) -> int:
     return tensorrt_version(number)[0]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Hardware:
     """What the engine is for.
 

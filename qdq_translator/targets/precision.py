@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import CLAMPS, RESIZES, VIEWS
@@ -19,7 +18,7 @@ from qdq_translator.targets.macs import layer_macs, layer_weights
 INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LayerPlan:
     """One node of the stripped model: what the plan, the report, every drawing of it and `check-engine` have of a layer.
 

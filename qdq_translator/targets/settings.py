@@ -10,7 +10,6 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.options import PRESETS, TranslateOptions, parse_methods
 from qdq_translator.core.parsing import did_you_mean
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import RULES
 from qdq_translator.scales.inference.policy import Policy
 from qdq_translator.targets.cost.model import NO_FIGURE, CostModel, choose_model
@@ -31,7 +30,7 @@ _UNARY_SINCE = (8, 6, 0)
 EVERYWHERE = "*"
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class QuantizerPolicy:
     """What becomes of quantizers that implicit INT8 does not have, and of weights. weights: 'baked' or 'float' (rule W2).
     weights_by_max: their scales are meant to be max|w|/127 (rule W3). float_model: the model may hold no quantizer."""
@@ -45,7 +44,7 @@ class QuantizerPolicy:
     float_model: bool
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Calibration:
     """Scales from data (rules K1, K2). data: a file or a folder. samples: at most so many. mean, std, layout: of images.
     method, own: in general, and for what some operators make. recalibrate: tensors, or how many of the worst."""
@@ -62,7 +61,7 @@ class Calibration:
     recalibrate: Union[int, tuple[str, ...]]
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
     stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as

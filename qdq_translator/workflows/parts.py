@@ -21,7 +21,6 @@ from qdq_translator.core.disk import appear_together, write_file
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.options import TranslateOptions, options_of
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.io import load_model, write_model
 from qdq_translator.ir.operators import PARTS, RANDOM, REARRANGES
@@ -39,7 +38,7 @@ _LARGE = 0.01
 _AGAIN = "Name other tensors with --begin and --end."
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Part:
     """One of the parts, in the order in which they run. inputs, outputs: tensors at its borders, graph order."""
 
@@ -241,7 +240,7 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 # ---------------------------------------------------------------- from files to files
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Request:
     """begin, end: tensors, [] for those that `choose` finds. samples: of the proof, on random inputs."""
 

@@ -180,13 +180,13 @@ def _read(
         copy.CopyFrom(model)
         check_text(copy)
         source, name = Source("", ""), plain_name(model.graph.name)
-        (model, weights), nodes = with_own_weights(copy), None
+        model, weights = with_own_weights(copy)
     else:
         name = model_name(os.fspath(model))
-        model, weights, source, nodes = open_model(model)
-    graph = Graph.from_model(model, nodes)
+        model, weights, source = open_model(model)
+    graph = Graph.from_model(model)
     graph.initializers.update(weights)
-    del model, weights, nodes
+    del model, weights
     validate(graph)
     network = Network(graph, diagnostics, settings.input_shapes)
     run_passes(network, settings)

@@ -14,7 +14,6 @@ import struct
 from typing import Iterable, Mapping
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.records import record
 
 ENTROPY_CALIBRATION_2 = "EntropyCalibration2"
 """What trtexec's own calibrator and the DLA want (fact 1.5)."""
@@ -44,7 +43,7 @@ def is_usable(scale: float) -> bool:
     return math.isfinite(scale) and scale >= _SMALLEST_NORMAL
 
 
-@record
+@dataclasses.dataclass
 class CalibrationCache:
     """`scales`: tensor name -> scale, in file order (float32 values held in Python floats).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Union
 
@@ -12,7 +13,6 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.core.formats.schemas import CONFIG, REPORT, only, read_json
-from qdq_translator.core.records import record
 
 MODEL_SUFFIX = "_noqdq.onnx"
 _AGAIN = "Translate the model again."
@@ -28,7 +28,7 @@ def plain_name(wanted: str) -> str:
     return name.encode("utf-8", "ignore")[:_LONGEST].decode("utf-8", "ignore") or "model"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TranslationFiles:
     """The files that `translate` writes for `NAME.onnx` into one folder.
 

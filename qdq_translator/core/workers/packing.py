@@ -6,17 +6,16 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 import onnx
-
-from qdq_translator.core.records import record
 
 LEAST_PART = 16 * 1024
 """Bytes that travel by themselves."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Packed:
     """body: a pickle without its large parts. parts: SHA-256 -> bytes, in the order of the body. digest: of everything."""
 

@@ -12,7 +12,6 @@ an attacker.
 
 from __future__ import annotations
 
-import functools
 import zlib
 from typing import Any, Iterable, Mapping, Optional
 
@@ -30,11 +29,6 @@ from qdq_translator.ir.weights import Initializer, Weight
 _MODEL_PARTS = {"ends": "graph input, output or opset", "nodes": "node", "initializers": "initializer"}
 
 
-@functools.lru_cache(maxsize=1024)
-def _of_kind(data_type: int, dims: tuple[int, ...]) -> bytes:
-    return repr((data_type, *dims)).encode()
-
-
 def _of_tensor(tensor: Initializer) -> str:
     """Type, shape and values, however they are stored."""
     if isinstance(tensor, Weight):
@@ -43,20 +37,17 @@ def _of_tensor(tensor: Initializer) -> str:
         checksum = zlib.crc32(b"\0".join(tensor.string_data))
     else:
         checksum = zlib.crc32(tensor.raw_data or np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes())
-    return digest([_of_kind(tensor.data_type, tuple(tensor.dims)), checksum.to_bytes(4, "little")])
+    return digest([repr((tensor.data_type, *tensor.dims)).encode(), checksum.to_bytes(4, "little")])
 
 
 def _of_nodes(nodes: Iterable[Node]) -> dict[str, str]:
-    """Node -> two digests: what it is and what it reads and makes; its attributes, which nodes share."""
-    shared: dict[int, str] = {}
+    """Node -> two digests: one of what it is, reads and makes, and one of its attributes."""
     found = {}
     for node in nodes:
         given = node.attributes
-        if id(given) not in shared:
-            shared[id(given)] = digest(given[key].SerializeToString(deterministic=True) for key in sorted(given))
+        attributes = digest(given[key].SerializeToString(deterministic=True) for key in sorted(given))
         wiring = [node.domain, node.op_type, *node.inputs, "", *node.outputs]
-        own = digest([text.encode("utf-8", "surrogateescape") for text in wiring])
-        found[node.name] = f"{own} {shared[id(given)]}"
+        found[node.name] = f"{digest([text.encode('utf-8', 'surrogateescape') for text in wiring])} {attributes}"
     return found
 
 

@@ -8,12 +8,11 @@ from typing import Any, Mapping, Optional, Sequence
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import options_of
-from qdq_translator.core.records import record
 from qdq_translator.output.emit.trtexec import Network
 from qdq_translator.targets.platforms import Platform, find_platform
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Remembered:
     """target, platform: '' where nobody said. shapes: input -> sizes, as --shapes gave them. open: inputs that have no
     fixed sizes in the stripped model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, Iterable, Optional, Protocol
+from typing import Any, Optional, Protocol
 
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
@@ -16,7 +16,7 @@ from qdq_translator.core.options import effective, preset_flags
 from qdq_translator.core.words import others, percent
 from qdq_translator.ir.io import write_graph
 from qdq_translator.output.emit import integrity
-from qdq_translator.output.report.data import is_dynamic, report_pieces
+from qdq_translator.output.report.data import format_report, is_dynamic
 from qdq_translator.passes.annotate import annotated_copy
 from qdq_translator.planning.translation import Translated
 
@@ -61,15 +61,15 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
             annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan)
             if annotated is not None:  # its external data are those of the other, byte for byte
                 write_graph(annotated, temporary.annotated, files.model_data.name, source.external_data, metadata)
-        _write(temporary.config, [indented(config), "\n"])
-        _write(temporary.cache, [cache])
-        _write(temporary.layer_arg, [layer_argument])
-        _write_report(temporary.report, {**report, "integrity": wrote})
+        _write(temporary.config, indented(config) + "\n")
+        _write(temporary.cache, cache)
+        _write(temporary.layer_arg, layer_argument)
+        _write(temporary.report, format_report({**report, "integrity": wrote}))
     return files
 
 
 def indented(value: Any, margin: str = "\n") -> str:
-    """`json.dumps(value, indent=4)`, several times faster: what holds no further lists or objects is written in C."""
+    """`json.dumps(value, indent=4)`, several times faster: lists and objects of plain values are written in C."""
     inner = margin + "    "
     if not isinstance(value, (dict, list, tuple)) or not value:
         return json.dumps(value)
@@ -78,37 +78,13 @@ def indented(value: Any, margin: str = "\n") -> str:
         text = json.dumps(value, separators=("," + inner, ": "))
         return text[0] + inner + text[1:-1] + margin + text[-1]
     if isinstance(value, dict):
-        if all(type(part) is dict and part and _FLAT.issuperset(map(type, part.values())) for part in parts):
-            text = _table(value, margin)
-            if text:
-                return text
         rows = [f"{json.dumps(key)}: {indented(part, inner)}" for key, part in value.items()]
         return "{" + inner + ("," + inner).join(rows) + margin + "}"
     return "[" + inner + ("," + inner).join([indented(part, inner) for part in value]) + margin + "]"
 
 
-_FLAT = frozenset((str, float, int, bool, type(None)))
-
-
-def _table(value: dict[str, dict[str, Any]], margin: str) -> str:
-    """An object of objects of plain values, in one call. Line breaks are between values only, so they tell where an inner object
-    ends; '' where a name reads as if one began."""
-    inner, deep = margin + "    ", margin + "        "
-    text = json.dumps(value, separators=("," + deep, ": "))
-    if text.count('": {"') != len(value):
-        return ""
-    text = text.replace('": {"', '": {' + deep + '"').replace("}," + deep, inner + "}," + inner)
-    return "{" + inner + text[1:-2] + inner + "}" + margin + "}"
-
-
-def _write(path: Path, pieces: Iterable[str]) -> None:
-    with open(path, "wb") as file:
-        for piece in pieces:
-            file.write(piece.encode("utf-8", errors="surrogateescape"))
-
-
-def _write_report(path: Path, report: dict[str, Any]) -> None:
-    _write(path, report_pieces(report))
+def _write(path: Path, text: str) -> None:
+    path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 
 class Thresholds(Protocol):

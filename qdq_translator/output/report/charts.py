@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence
 
-from qdq_translator.core.records import record
 from qdq_translator.core.words import amount, milliseconds
 from qdq_translator.output.report.model import DEVICES, KINDS, Layer, Network, cost_words
 
@@ -13,7 +13,7 @@ _TOP_DB = 80.0
 """The chart of `verify` ends here; equal tensors lie on this line."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Part:
     """One piece of a bar; start and share in percent, words: the amount for people."""
 
@@ -26,7 +26,7 @@ class Part:
     share: float
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Bar:
     """title: what is shared out. total, parts: None and [] where it is unknown."""
 
@@ -80,7 +80,7 @@ def _bar(
     return Bar(title, total, words(total), parts)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Dot:
     """One layer of the DLA in the roofline plot, in pixels."""
 
@@ -90,7 +90,7 @@ class Dot:
     title: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Roofline:
     """MACs per byte against milliseconds, both logarithmic; layers that do not multiply stand at the left edge.
 
@@ -137,7 +137,7 @@ def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Option
     return Roofline(dots, ridge, columns, rows)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Point:
     """One tensor on the chart of `verify`: pixels, and SQNR in dB (None: equal)."""
 
@@ -149,7 +149,7 @@ class Point:
     text: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class JumpMark:
     x: float
     y: float
@@ -158,7 +158,7 @@ class JumpMark:
     notes: list[str]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Chart:
     """Error along the depth of the network. made_lines: pieces, broken where nothing is known."""
 

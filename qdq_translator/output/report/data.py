@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
@@ -75,46 +75,15 @@ def _dla(translation: Translated) -> Optional[dict[str, Any]]:
 
 def format_report(report: dict[str, Any]) -> str:
     """JSON text with one line for every row of a list, so that it can be read, compared and searched by line."""
-    return "".join(report_pieces(report))
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_part(value)}" for key, value in report.items()) + "\n}\n"
 
 
-def report_pieces(report: dict[str, Any]) -> Iterator[str]:
-    """The same piece by piece, none of which is large."""
-    border = "{\n"
-    for key, value in report.items():
-        yield f"{border}  {json.dumps(key)}: "
-        border = ",\n"
-        if isinstance(value, list) and value:
-            yield "[\n    "
-            yield from _rows(value)
-            yield "\n  ]"
-        elif isinstance(value, dict) and any(isinstance(v, list) and v for v in value.values()):
-            yield format_report(value).rstrip("\n").replace("\n", "\n  ")
-        else:
-            yield json.dumps(value)
-    yield "\n}\n" if report else "{\n\n}\n"
-
-
-_BORDER = 10**39
-"""Stands between rows that are written together; no figure of ours is that large."""
-
-
-_TOGETHER = 256
-
-
-def _rows(rows: list[Any]) -> Iterator[str]:
-    """Each on a line, many in one call: an encoder that is made anew for a row takes a third of the time."""
-    border, line_break = f", {_BORDER}, ", ",\n    "
-    for first in range(0, len(rows), _TOGETHER):
-        some = rows[first : first + _TOGETHER]
-        bordered = [_BORDER] * (2 * len(some) - 1)
-        bordered[::2] = some
-        text = json.dumps(bordered)
-        if text.count(border) == len(some) - 1:
-            text = text[1:-1].replace(border, line_break)
-        else:  # a row holds the border itself, in a name
-            text = line_break.join([json.dumps(row) for row in some])
-        yield line_break + text if first else text
+def _part(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n    " + ",\n    ".join(map(json.dumps, value)) + "\n  ]"
+    if isinstance(value, dict) and any(isinstance(v, list) and v for v in value.values()):
+        return format_report(value).rstrip("\n").replace("\n", "\n  ")
+    return json.dumps(value)
 
 
 def coverage(plan: list[LayerPlan]) -> dict[str, Any]:

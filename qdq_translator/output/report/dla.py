@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple
 
-from qdq_translator.core.records import record
 from qdq_translator.output.report.model import Layer, Network
 
 Found = Tuple[Dict[str, Any], Dict[str, Any]]
@@ -19,7 +19,7 @@ def by_limit(layers: list[dict[str, Any]]) -> dict[str, list[Found]]:
     return found
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Limit:
     """A limit with the layers that do not keep it. finding: that of the first of them."""
 
@@ -28,7 +28,7 @@ class Limit:
     layers: list[Layer]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Fallback:
     """A layer on the GPU, the findings that send it there, and why no rewrite took it ('' where none was tried)."""
 
@@ -37,7 +37,7 @@ class Fallback:
     why: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Subgraph:
     """One loadable. milliseconds: of its layers; None where one has no estimate."""
 
@@ -50,7 +50,7 @@ class Subgraph:
         return sum(layer.device == "dla-int8" for layer in self.layers)
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Dla:
     limits: list[Limit]
     fallbacks: list[Fallback]

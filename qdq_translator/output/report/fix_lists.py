@@ -9,13 +9,13 @@ is named by what it replaced.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.operators import VIEWS
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class FixLists:
     """ops: every operator that is or should be quantized; more: those of them that nothing in INT8 has so far.
     tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with their

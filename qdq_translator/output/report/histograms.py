@@ -4,9 +4,9 @@ range of each output channel of a weight."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.core.words import counted
 
 TENSORS, WEIGHTS = 60, 24
@@ -17,7 +17,7 @@ _CHANNELS = 256
 """So many channels are drawn one by one; of more, the largest of neighbours."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Histogram:
     """A tensor's magnitudes, heights logarithmic. clip, best: where its scale and the best one clip, in pixels."""
 
@@ -28,7 +28,7 @@ class Histogram:
     end: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Channels:
     """A weight. path: the largest magnitude of each output channel; values: all magnitudes, each channel by its largest.
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
+from dataclasses import dataclass
 from typing import Sequence
-
-from qdq_translator.core.records import record
 
 BOX_WIDTH, BOX_HEIGHT = 176, 46
 ROW = BOX_HEIGHT + 40
@@ -22,7 +21,7 @@ _ASPECT = 1.6
 _SWEEPS = 8
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Layout:
     """boxes: left upper corner of every node. edges: SVG path data, in the order given. columns: x of every column's
     left side."""

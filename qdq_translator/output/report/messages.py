@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable
-
-from qdq_translator.core.records import record
 
 _BADNESS: dict[str, Callable[[dict[str, Any]], float]] = {
     "Q1": lambda data: data["coarser"],
@@ -15,7 +14,7 @@ _BADNESS: dict[str, Callable[[dict[str, Any]], float]] = {
 """Rule -> what makes one of its diagnostics worse than another, of its data."""
 
 
-@record
+@dataclass
 class Messages:
     """worst: of all diagnostics of one code. count: how many there are."""
 

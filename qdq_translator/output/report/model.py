@@ -6,7 +6,6 @@ import dataclasses
 import operator
 from typing import Any, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.core.words import milliseconds, size
 from qdq_translator.targets.precision import LayerPlan
 
@@ -28,7 +27,7 @@ DEVICES = {
 }
 
 
-@record
+@dataclasses.dataclass
 class Tensor:
     """scale: None where it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which gives it one."""
 
@@ -50,7 +49,7 @@ def _of_row(key: str) -> Any:
     return property(operator.attrgetter(f"row.{key}"))
 
 
-@record
+@dataclasses.dataclass
 class Layer:
     """One row of the plan, numbered. kind: a key of KINDS. cause, inputs, outputs: numbers of tensors (-1: none). db: SQNR of
     what it makes, as read."""

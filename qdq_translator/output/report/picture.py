@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.output.report.layout import BOX_HEIGHT, BOX_WIDTH, Layout, lay_out
 from qdq_translator.output.report.model import Layer, Network, Tensor
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Box:
     """One box of the picture: a layer, or a graph input or output (layer None)."""
 
@@ -21,7 +21,7 @@ class Box:
     tensor: int = -1
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Label:
     """The scale of a tensor, below the box that makes it."""
 
@@ -32,14 +32,14 @@ class Label:
     style: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Edge:
     path: str
     tensor: int
     style: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Picture:
     """The network drawn. left_out: layers without float data, which stand in the table only."""
 

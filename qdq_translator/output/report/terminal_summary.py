@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from qdq_translator.core.words import counted, milliseconds, percent, size
 from qdq_translator.output.report.messages import Messages, one_a_rule
-from qdq_translator.output.report.plain import Plain
-from qdq_translator.output.report.tables import indented, table_of
+from qdq_translator.output.report.tables import indented, pairs, table_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,10 +22,14 @@ _LABELS = {
 
 def print_short(summary: dict[str, Any], verbose: bool) -> None:
     """What `translate` says at its end."""
-    out = Plain(sys.stdout)
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.text import Text
+
+    out = Console(highlight=False)
     coverage, scales = summary["coverage"], summary["scales"]
     layers, macs = coverage["layers"], coverage["macs"]
-    out.line(f"{out.styled(summary['model'], 'bold')} -> {out.styled(summary['files']['model'])}")
+    out.print(f"[bold]{escape(summary['model'])}[/bold] -> {escape(summary['files']['model'])}", soft_wrap=True)
     rows: list[tuple[str, str]] = []
     inferred = scales["total"] - scales["explicit"]
     rows.append(
@@ -87,14 +89,16 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     rows.append(("header", summary["cache_header"] + default))
     if macs["total"] is None and summary["dynamic_inputs"]:
         rows.append(("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs"))
-    out.pairs(rows)
+    table = pairs()
+    for label, text in rows:
+        table.add_row(label, Text(text))
+    out.print(table)
     chosen = [d for d in summary["diagnostics"] if verbose or d["severity"] != "info"]
-    for colour, code, text, more in _diagnostics(chosen, "" if verbose else "--verbose"):
-        out.paragraph(f"{out.styled(code, colour)} {out.styled(text)}{out.styled(more, 'dim')}")
+    print_diagnostics(out, chosen, "" if verbose else "--verbose")
     notes = sum(item["severity"] == "info" for item in summary["diagnostics"])
     if not verbose:
         hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
-        out.paragraph(out.styled(f"{hint}Causes and cures of every layer: qdq-translator report", "dim"))
+        out.print(indented(f"[dim]{hint}Causes and cures of every layer: qdq-translator report[/dim]"))
 
 
 def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:

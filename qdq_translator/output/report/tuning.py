@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.core.words import milliseconds
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 984, 14, 280
 _STEPS = 4
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Dot:
     """A point in pixels. kind: 'best', 'front', 'whole' (measured on everything) or 'part' (given up early)."""
 
@@ -21,7 +21,7 @@ class Dot:
     title: str
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Tuning:
     """front: pixels of the Pareto front, as SVG writes a line. rows, columns: places and words of the axes. axis: of what costs.
     least_y: where the score is as low as was allowed, None where it is not on the plot. table: cells of the front's points."""

@@ -20,11 +20,11 @@ are not the batch where the batch size is not 1; tensors of five and more dimens
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Iterable, Optional, Tuple
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import DENSE, ELEMENTWISE, Unions
@@ -42,7 +42,7 @@ _TO_NCHW, _TO_NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 _MOVES = (*operators.VIEWS, "Transpose")
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Form:
     """shape: of the tensor. rows: its last-but-one axes as H and W. batch: whether its first axis is the batch."""
 

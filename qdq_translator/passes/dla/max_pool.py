@@ -21,9 +21,9 @@ one's output has a scale of its own; cases 4 and 5 over the batch, over channels
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Optional, Sequence, Tuple
 
-from qdq_translator.core.records import record
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
@@ -33,7 +33,7 @@ RULE = "D15"
 Two = Tuple[int, int]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Pool:
     """Window, strides and padding (begin, end) of the two axes."""
 

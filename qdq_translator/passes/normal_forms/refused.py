@@ -19,11 +19,11 @@ Not: sizes that are not known, or that the form needs and are computed.
 from __future__ import annotations
 
 import string
+from dataclasses import dataclass
 from typing import Callable, Optional
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.editor import Editor
@@ -73,7 +73,7 @@ def _grid_sample(editor: Editor, node: Node) -> bool:
 # ---------------------------------------------------------------- Resize
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Axis:
     """One axis that is resized: its size, how many values it gets, and by which factor."""
 

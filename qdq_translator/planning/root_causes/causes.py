@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterable, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.targets.precision import LayerPlan
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RootCause:
     """One tensor without scale from which others would follow.
 
@@ -35,7 +34,7 @@ class RootCause:
     milliseconds: Optional[float] = None
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class CauseGroup:
     """Causes that are one story: made by the same operator, cured in the same way (by rules, by data or by quantizing).
 
@@ -51,7 +50,7 @@ class CauseGroup:
     milliseconds: Optional[float] = None
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class WhatIf:
     """The plan with further options: layers and MACs (None: unknown) in INT8, tensors with a scale. With a DLA as target
     what runs there, layers on the GPU, the estimated time, and the most bits of resolution that a tensor loses."""
@@ -65,7 +64,7 @@ class WhatIf:
     bits_lost: Optional[float] = None
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RootCauses:
     """causes: by MACs gained, then in graph order. groups: likewise. root_of: missing tensor -> its root.
     what_if: options worth trying."""

@@ -8,16 +8,16 @@ table of docs/dialects.md.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Callable, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph
 from qdq_translator.quantizers.dialects import arithmetic, qoperator, vocabularies
 from qdq_translator.quantizers.parameters import Rejected
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Dialect:
     """name: in messages. writers, becomes, exact: columns of the table. operators: without one of these operators the dialect is
     not looked for. convert: graph and its constants -> how many operators or quantizers were converted, and why others
@@ -81,7 +81,7 @@ DIALECTS = (
 )
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Converted:
     """dialects: name -> how many of its operators were converted. rejected: why others cannot be."""
 

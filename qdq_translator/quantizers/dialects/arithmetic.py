@@ -8,11 +8,11 @@ its node; a Round without limits or without scales is arithmetic of the network 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Optional, Union
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir import operators
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
@@ -25,7 +25,7 @@ _EPSILONS = 8
 _HINT = "Export with QuantizeLinear/DequantizeLinear."
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Step:
     """What a node does to `data`: a product (`factor`, or `divisor`), a sum (`shift`), limits, or nothing."""
 
@@ -42,7 +42,7 @@ class _Step:
         return self.factor is not None or self.divisor is not None
 
 
-@record
+@dataclass
 class _Pattern:
     """Around one Round. before, after: the steps between the two products; low, high, shift: what they amount to, in quantized
     values less the zero point."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Optional, Union
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import RANGES
 from qdq_translator.quantizers.parameters import Rejected
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class FakeQuantizer:
     """`result = clip(round_half_even(source / scale), low, high) * scale`.
 

@@ -8,11 +8,11 @@ An integer product without scales of its own is converted where a QuantizeLinear
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Optional, Tuple
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.constants import Constants, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import FLOAT_TYPES
@@ -22,7 +22,7 @@ from qdq_translator.quantizers.parameters import Rejected
 _Triple = Tuple[int, int, int]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class _Form:
     """op: the float operator. data: places of (tensor, scale, zero point) of each quantized input. result: places of scale and
     zero point of the output; -1: it is real. bias: place of the bias (int32; real where the output always is). plain: places

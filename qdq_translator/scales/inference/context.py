@@ -7,7 +7,6 @@ from typing import Mapping, Optional
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
@@ -18,7 +17,7 @@ LOWER_BOUND = "a lower bound: larger values are clipped"
 """The note of every scale that its tensor's values may exceed."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class DerivedScale:
     """The scale of a tensor that a rewrite made: `max(factor * (scale of source + scales of more) + plus, least)`, as soon
     as `source`, `more` and `needs` have one. plus, least: scales. rule, node: its origin."""
@@ -59,7 +58,7 @@ class DerivedScale:
         return context.give(self.tensor, value, self.rule, self.node, ", ".join((self.source, *self.more)), self.note)
 
 
-@record
+@dataclasses.dataclass
 class Context:
     """Rules read through `scale` and write through `give`, which keeps rules S1 and S2.
 

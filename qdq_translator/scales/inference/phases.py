@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Callable, Optional
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Node
 from qdq_translator.scales.inference import (
     average_pool,
@@ -35,7 +34,7 @@ from qdq_translator.scales.inference.policy import Policy
 Apply = Callable[[Node, Context], bool]
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ScaleRule:
     """flag: the field of TranslateOptions that switches it on, '' where it always is. forward, backward: give scales to
     the outputs (inputs) of one node of `ops`; True if they did."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from qdq_translator.core.records import record
+from dataclasses import dataclass
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Policy:
     """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user declares
     to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. for_dla: the target is a

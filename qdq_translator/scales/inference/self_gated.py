@@ -11,11 +11,11 @@ the gate of another tensor.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Callable, Optional
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import coefficients, is_exact_gelu, scale_layer
 from qdq_translator.ir.qparams import INT8_MAX
@@ -28,7 +28,7 @@ ERF_CUBIC = ERF_LINEAR * 2 * 0.044715
 """`Erf(x)` is nearly `Tanh(ERF_LINEAR * x + ERF_CUBIC * x**3)` (rule D22)."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Gate:
     """A gate that rises from 0 to `top`, so that the product at x is larger than at any smaller magnitude, of either sign."""
 

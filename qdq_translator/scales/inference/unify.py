@@ -17,10 +17,10 @@ Concat does not end between two scales. Conv outputs with the unary scale of rul
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import MARKERS, SAME_VALUE
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, Unions
@@ -32,7 +32,7 @@ _NOT_APPLIED = ("Sigmoid", "Tanh")
 REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class SharedRange:
     """Tensors that the DLA requires to share one scale. before: tensor -> its own scale; largest: the scale they need.
 

@@ -13,7 +13,6 @@ from typing import Any, Collection, Mapping, Optional, Sequence
 import numpy as np
 
 from qdq_translator.core.progress import Progress
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Graph
@@ -45,7 +44,7 @@ RULE = "K1"
 CHECK = "Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout."
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class AuditedScale:
     """scale: of the table; origin: the rule that gave it. lowest, highest: what was seen. clipped: share (0 to 1) of the
     values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0. noise: energy of
@@ -92,7 +91,7 @@ class AuditedScale:
         return plain
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Audit:
     """rows: worst first; silent: tensors that held nothing but zeros. unlike: a sentence where the data are not what the
     scales were made with, else ''. weights: worst first."""

@@ -11,6 +11,7 @@ and thread, however many samples there are.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
@@ -18,7 +19,6 @@ import onnx
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
@@ -35,7 +35,7 @@ GROUP_BYTES = 512 * 2**20
 _Counted = Tuple[Dict[str, Histogram], int]
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Observed:
     """histograms: tensor -> what it held. left_out: samples whose inputs are not finite."""
 
@@ -96,7 +96,7 @@ def _groups(tensors: Sequence[str], types: TensorTypes, batch: int) -> Iterator[
         yield group
 
 
-@record
+@dataclass
 class _Counting(Work):
     """Tensor -> histogram, and how many runs were left out."""
 

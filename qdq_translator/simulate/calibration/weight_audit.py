@@ -6,11 +6,11 @@ model's own grid where one scale was used for the whole weight, else TensorRT's,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Collection, Optional
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX
@@ -26,7 +26,7 @@ _TELLING = 8
 """Fewer different magnitudes may lie on a grid by chance."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class AuditedWeight:
     """weight: the initializer; node: the layer that uses it. amax: largest magnitude of each output channel; codes: what it
     comes to in steps; noise: of each channel, relative to its energy (nan where it is all zeros). counts: magnitudes in BINS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional, Sequence
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.layers import FusedLayer, fused_layers
@@ -13,7 +12,7 @@ from qdq_translator.targets.cost.model import ESTIMATE, CostModel
 from qdq_translator.targets.dla.limits import DLA_FP16
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LayerCost:
     """One node. milliseconds, bytes: as planned; None where unknown, or no published figure. int8_milliseconds,
     fp16_milliseconds: of the same layer in either precision. bound: 'compute', 'memory', 'overhead', or '' where it takes
@@ -31,7 +30,7 @@ class LayerCost:
         return {**vars(self), "share": share}
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class CostPlan:
     """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
     core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is none.

@@ -13,7 +13,6 @@ import dataclasses
 import math
 from typing import Iterable, Optional, Sequence
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import ACTIVATIONS, DENSE, WEIGHTED, groups, summed_size
 from qdq_translator.ir.types import TensorTypes
@@ -27,7 +26,7 @@ _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
 _IN_PLACE = ("Concat", "Identity", "Dropout")
 
 
-@record
+@dataclasses.dataclass
 class FusedLayer:
     """nodes: positions in graph order; the first gives the layer its name. verdict: of the first.
 

@@ -18,7 +18,6 @@ from typing import Any, Optional
 
 from qdq_translator.core.disk import read_file
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.records import record
 
 COST_SCHEMA_VERSION = 1
 PUBLISHED = Path(__file__).with_name("orin.json")
@@ -29,7 +28,7 @@ _UNIT = 32
 """Bytes of channels that lie together in memory: 32 channels in INT8, 16 in FP16 (CHW32, CHW16: fact 2.9)."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Surface:
     """One activation as the DLA sees it: `channels` values at each of `positions` (batch times height times width)."""
 
@@ -41,7 +40,7 @@ class Surface:
         return self.positions * _up(self.channels * value_bytes, _UNIT)
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Work:
     """What one layer of the DLA does, whatever its precision.
 
@@ -81,7 +80,7 @@ class Work:
         )
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Parameters:
     """The numbers of the model. Rates: MACs for each clock and core. bytes_per_second: to and from memory, one core.
 
@@ -99,7 +98,7 @@ class Parameters:
     fp16_output_block: int
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Estimate:
     """milliseconds on one core; bound: what takes most of it ('compute', 'memory' or 'overhead')."""
 
@@ -108,7 +107,7 @@ class Estimate:
     bytes: int
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class CostModel:
     """Parameters at one clock. name: for people; source: 'published', or the file of `plan --fit`."""
 
@@ -151,7 +150,7 @@ def _up(value: int, unit: int) -> int:
 # ---------------------------------------------------------------- the file
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class PowerMode:
     """One row of `modes`. figure: whether the published figures cover it."""
 

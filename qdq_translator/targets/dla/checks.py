@@ -5,19 +5,19 @@ A check answers '' (kept), what it found instead ('kernel 33x3'), or None where 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable, Optional, Sequence
 
 import numpy as np
 
-from qdq_translator.core.records import record
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.unify import shared_tensors
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Layer:
     """What a check may look at. fp16: it is planned above INT8, for want of a scale or because the user keeps it there."""
 

@@ -10,7 +10,8 @@ the groups of a convolution share its buffer, which no public source says.
 
 from __future__ import annotations
 
-from qdq_translator.core.records import record
+from dataclasses import dataclass
+
 from qdq_translator.ir.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
 from qdq_translator.targets.dla.checks import (
     Check,
@@ -62,7 +63,7 @@ _HEADER = "NvInfer.h of TensorRT 8.6 (fact 6.3)"
 _TABLE = "Deep-Learning-Accelerator-SW operators table (fact 6.5)"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Limit:
     """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both)."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional, Sequence
 
-from qdq_translator.core.records import record
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import Unions
 from qdq_translator.scales.inference.context import Context
@@ -28,7 +27,7 @@ MAX_LOADABLES = 16
 """On one core at once (fact 6.2)."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Finding:
     """A limit that a layer does not keep, and what was found."""
 
@@ -50,7 +49,7 @@ class Finding:
         }
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Verdict:
     """verdict: 'dla-int8', 'dla-fp16', 'gpu' (a build error where fallback is not allowed), or 'folded' (shape
     arithmetic and constants, which TensorRT computes when it builds). unknown: limits that need unknown shapes.
@@ -76,7 +75,7 @@ class Verdict:
         }
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class DlaPlan:
     """Every layer's verdict in graph order, the number of predicted DLA subgraphs (loadables), and notes."""
 

@@ -10,7 +10,6 @@ from typing import Any, Callable, Iterator, MutableMapping, Optional, Sequence
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.options import TranslateOptions
-from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Engine, Work
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork
@@ -23,7 +22,7 @@ KEPT = 4
 """Networks that stay in memory."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Cost:
     """milliseconds: estimated, of the layers on the DLA; None where there is no estimate. gpu_layers: that the DLA does not
     take. int8_macs: their share (0 to 1) in INT8. higher_layers: layers above INT8."""

@@ -22,7 +22,6 @@ import numpy as np
 import onnx
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.records import record
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.inputs import Samples
@@ -40,7 +39,7 @@ LEAST_SAMPLES = 200
 RESAMPLES = 1000
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Measured:
     """score: on `samples` samples, in the metric's own unit. complete: those are all. drop: from the reference on the same
     samples; interval: of the drop, None where the metric is no mean over samples."""
@@ -155,7 +154,7 @@ def _mean(values: np.ndarray) -> float:
     return math.fsum(values) / len(values)
 
 
-@record
+@dataclasses.dataclass
 class Outputs(Work):
     """The outputs of every run, as real numbers. classes: only the class with the largest score of each sample, as scores of
     one class would be: what `top1` needs, at a thousandth of the bytes."""

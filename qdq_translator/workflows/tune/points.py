@@ -7,7 +7,6 @@ import shlex
 from typing import Any, Iterable, Iterator
 
 from qdq_translator.core.options import CALIBRATE_METHODS, PRESETS, TranslateOptions, parse_methods
-from qdq_translator.core.records import record
 from qdq_translator.core.rules import inference_options
 
 MARKERS = "add_unary_ew_scales_for_dla"
@@ -19,7 +18,7 @@ GROUPS = ("Conv", "Add", "Mul", "Concat")
 """Operators whose outputs may have a calibration method of their own."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Point:
     """changes: options and their values, by name. kept: layers in FP16, beside those of the options."""
 

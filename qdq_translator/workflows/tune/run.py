@@ -19,7 +19,6 @@ from qdq_translator.core.disk import read_file
 from qdq_translator.core.formats.files import model_name
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
-from qdq_translator.core.records import record
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.packing import pack
 from qdq_translator.ir.io import load_model
@@ -60,7 +59,7 @@ class Request(Protocol):
     seed: int
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Outcome:
     """results: as JSON types. translation: of the best point. holds: whether that keeps what was asked for."""
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass
 from typing import Any, Callable, Optional, Protocol, Sequence
 
-from qdq_translator.core.records import record
 from qdq_translator.core.words import counted
 from qdq_translator.simulate.sensitivity import Candidate
 from qdq_translator.workflows.tune.bench import Cost
@@ -36,7 +36,7 @@ IDLE = 60
 TIED_MS = 1e-6
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Goal:
     """max_drop: in the metric's unit; None where only the budget counts. budget_ms: estimated; None where the drop counts."""
 
@@ -69,7 +69,7 @@ class Goal:
         return self._most
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Evaluated:
     """why: where in the search the point comes from."""
 

@@ -14,7 +14,6 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.layer_names import is_expressible
-from qdq_translator.core.records import record
 from qdq_translator.output.emit.trtexec.request import (
     BuildRequest,
     Network,
@@ -30,7 +29,7 @@ _STANDALONE_OUTPUTS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8
 _STANDALONE_INPUTS = (*_STANDALONE_OUTPUTS, "int8:dla_hwc4", "fp16:dla_hwc4", "int8:chw4", "fp16:chw4")
 
 
-@record
+@dataclasses.dataclass
 class Settings:
     """A checked request. `shapes`: input -> (min, opt, max), every input or none; formats: `type:format+format`."""
 

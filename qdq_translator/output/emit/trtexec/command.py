@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterable, Mapping, Optional
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions
-from qdq_translator.core.records import record
 from qdq_translator.output.emit.trtexec.checks import Settings, dims_text
 from qdq_translator.output.emit.trtexec.request import Network, dotted
 
@@ -20,7 +20,7 @@ LONG_ARGUMENT = 100 * 1024
 """From here on the layer list is shortened or read from its file."""
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class Argument:
     """`--flag=value`. `kind`: 'text'; 'path' (of a file); 'content' (the content of the file `value`)."""
 

@@ -9,7 +9,6 @@ from typing import Iterable, Mapping, Optional, Sequence, Tuple
 
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import MODEL_SUFFIX
-from qdq_translator.core.records import record
 
 Version = Tuple[int, int, int]
 
@@ -33,7 +32,7 @@ MODES = ("implicit", "explicit", "fp16", "best")
 precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class BuildRequest:
     """What is to be built. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' where not wanted.
     explicit_model: the Q/DQ model, for the mode 'explicit'. profile: where the times of the layers go."""
@@ -88,7 +87,7 @@ def engine_paths(model: Path, kind: str, request: BuildRequest) -> tuple[Path, O
     )
 
 
-@record(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Network:
     """What a command needs to know of the stripped model. Dims: -1 where unknown."""
 
