@@ -13,7 +13,7 @@ COMMANDS = {
     "check-engine": ("check_engine", "hold TensorRT's layer information JSON against the plan"),
     "restore": ("restore", "float ONNX + calibration cache -> explicit Q/DQ ONNX"),
     "split": ("split", "the DLA's part of a network, and what runs before and after it"),
-    "explain": ("explain", "a build log, a message, a rule, a limit of the DLA or a platform, in words"),
+    "explain": ("explain", "a build log, a message, a rule, a limit or a platform"),
     "doctor": ("doctor", "what this machine has for TensorRT and the DLA"),
     "platforms": ("platforms", "the platforms that --platform knows"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),

@@ -356,6 +356,21 @@ class TranslateOptions:
         help="sizes for dynamic input dimensions, e.g. images:1x3x640x640",
         group="Target",
     )
+    keep_model: bool = option(
+        "--keep_model",
+        default=False,
+        help="a float model stays as it is, without rewrites and renaming, and the cache is for that very file: for programs "
+        "that build from your ONNX (DeepStream, ultralytics, ONNX Runtime); needs --calibrate",
+        group="Output",
+    )
+    cache_algorithm: str = option(
+        "--cache_algorithm",
+        default="entropy2",
+        choices=("entropy2", "minmax", "entropy", "legacy"),
+        help="calibration algorithm in the header of the cache; it has to be that of the program that reads it "
+        "(trtexec and every DLA: entropy2; ultralytics on a GPU: minmax)",
+        group="Target",
+    )
     annotate: bool = option(
         "--annotate",
         default=False,

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Callable, Optional
 
+from qdq_translator.core.errors import UserError
 from qdq_translator.core.layer_names import is_expressible
 from qdq_translator.core.rules import RULES
 from qdq_translator.ir.constants import is_dequantize, is_quantize
@@ -43,13 +44,15 @@ class BrokenPass(AssertionError):
 
 @dataclass(frozen=True)
 class Pass:
-    """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline."""
+    """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline. keeps: leaves the network
+    as a parser reads it, so that it runs with `--keep_model` too."""
 
     name: str
     rules: tuple[str, ...]
     run: Callable[[Network, Settings], None]
     requires: tuple[Condition, ...] = ()
     ensures: tuple[Condition, ...] = ()
+    keeps: bool = False
 
 
 # ---------------------------------------------------------------- conditions
@@ -134,11 +137,27 @@ def _name_nodes(network: Network, settings: Settings) -> None:
 
 
 def _clean_tensor_names(network: Network, settings: Settings) -> None:
+    if settings.keep_model:
+        _refuse_to_keep(network, settings)
     names.clean_tensor_names(network.graph)
 
 
 def _dialects(network: Network, settings: Settings) -> None:
     convert_dialects(network)
+
+
+def _refuse_to_keep(network: Network, settings: Settings) -> None:
+    """Raises UserError for a model that no cache can be made for as it is."""
+    wrong = tensor_names_are_legal(network, settings)
+    if wrong:
+        raise UserError(
+            f"A calibration cache cannot hold {wrong}.", "Rename it before the export, or drop --keep_model."
+        )
+    if not opset_is_readable(network.graph, settings):
+        raise UserError(
+            f"The parser of the platform's TensorRT does not read opset {network.graph.opset()} correctly (fact 4.12).",
+            "Export the model with opset 17, or drop --keep_model.",
+        )
 
 
 def _rename_node_outputs(network: Network, settings: Settings) -> None:
@@ -157,7 +176,8 @@ def _settle(network: Network, settings: Settings) -> None:
 
 def _constants(network: Network, settings: Settings) -> None:
     cleanup.constants_to_initializers(network.graph)
-    cleanup.fold_constants(network.graph, network.trained)
+    if not settings.keep_model:
+        cleanup.fold_constants(network.graph, network.trained)
 
 
 def _to_float32(network: Network, settings: Settings) -> None:
@@ -208,8 +228,15 @@ def _avoid_automatic_names(network: Network, settings: Settings) -> None:
 _STRIPPED = (scales_are_settled, constants_are_initializers)
 
 PIPELINE: tuple[Pass, ...] = (
-    Pass("node names", ("F6",), _name_nodes, (nothing_refers_to_names,), (node_names_are_legal,)),
-    Pass("tensor names", ("F6",), _clean_tensor_names, (nothing_refers_to_names,), (tensor_names_are_legal,)),
+    Pass("node names", ("F6",), _name_nodes, (nothing_refers_to_names,), (node_names_are_legal,), keeps=True),
+    Pass(
+        "tensor names",
+        ("F6",),
+        _clean_tensor_names,
+        (nothing_refers_to_names,),
+        (tensor_names_are_legal,),
+        keeps=True,
+    ),
     Pass("dialects", ("Q13",), _dialects, (nothing_refers_to_names, node_names_are_legal)),
     Pass("tensors named after nodes", ("F5",), _rename_node_outputs, (nothing_refers_to_names, node_names_are_legal)),
     Pass(
@@ -218,9 +245,10 @@ PIPELINE: tuple[Pass, ...] = (
         _strip,
         (node_names_are_legal, tensor_names_are_legal),
         (no_quantizer_is_left,),
+        keeps=True,
     ),
-    Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,)),
-    Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,)),
+    Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,), keeps=True),
+    Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,), keeps=True),
     Pass("float32", ("F9",), _to_float32, _STRIPPED),
     Pass("no-ops", ("F7",), _remove_no_ops, _STRIPPED),
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
@@ -244,7 +272,7 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass("convolutions", ("F6",), _complete_convolutions, (constants_are_initializers,)),
     Pass("opset", ("F6",), fit_opset, (), (opset_is_for_the_parser,)),
-    Pass("operators", ("F6",), check_operators),
+    Pass("operators", ("F6",), check_operators, keeps=True),
     Pass("automatic names", ("F6",), _avoid_automatic_names, (node_names_are_legal,), (no_automatic_name_exists,)),
     Pass("declared shapes", ("F3",), _wrong_shapes),
 )
@@ -256,6 +284,8 @@ def run_passes(network: Network, settings: Settings, check: Optional[bool] = Non
     check = bool(os.environ.get(CHECK)) if check is None else check
     promises: dict[Condition, str] = {}
     for step in PIPELINE:
+        if settings.keep_model and not step.keeps:
+            continue
         if check:
             for condition in step.requires:
                 _hold(condition, network, settings, f"'{step.name}' requires")

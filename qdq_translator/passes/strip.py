@@ -54,6 +54,11 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
             "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
             "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
         )
+    if policy.keep_model and (found.steps or weights):
+        raise UnsupportedQuantizer(
+            "The model contains QuantizeLinear or DequantizeLinear, which cannot stay as they are beside a calibration cache.",
+            "Name the float model, or translate this one without --keep_model.",
+        )
     mixed = _mixed_readers(graph, found)
     # what may share nodes with others is replaced when all are computed
     baked: list[tuple[BakedConstant, str]] = []

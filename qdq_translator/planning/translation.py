@@ -80,4 +80,4 @@ class Translated:
     def cache(self) -> CalibrationCache:
         """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
         entries = {**self.tensor_scales, **self.automatic}
-        return make_cache(self.hardware.cache_number, entries, entries)
+        return make_cache(self.hardware.cache_number, entries, entries, self.options.cache_algorithm)

@@ -33,7 +33,8 @@ EVERYWHERE = "*"
 @dataclasses.dataclass(frozen=True)
 class QuantizerPolicy:
     """What becomes of quantizers that implicit INT8 does not have, and of weights. weights: 'baked' or 'float' (rule W2).
-    weights_by_max: their scales are meant to be max|w|/127 (rule W3). float_model: the model may hold no quantizer."""
+    weights_by_max: their scales are meant to be max|w|/127 (rule W3). float_model: the model may hold no quantizer.
+    keep_model: it must hold none."""
 
     asymmetric: str
     per_channel: str
@@ -42,6 +43,7 @@ class QuantizerPolicy:
     weights: str
     weights_by_max: bool
     float_model: bool
+    keep_model: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Calibration:
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
     stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
-    if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. refuted: rule
+    if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. keep_model: no pass edits the network. refuted: rule
     that rewrites -> nodes (or EVERYWHERE) to which that found that it may not be applied."""
 
     hardware: Hardware
@@ -81,6 +83,7 @@ class Settings:
     rename_node_outputs: bool
     assume_scales: bool
     prove: bool
+    keep_model: bool
     refuted: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
 
@@ -91,6 +94,13 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: 
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.prove and not options.dla_rewrites:
         raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    if options.keep_model and options.rename_node_outputs:
+        raise UsageError("--keep_model keeps every name.", "Leave --rename_node_outputs out.")
+    if options.cache_algorithm != "entropy2" and options.target != "gpu":
+        raise UsageError(
+            f"A DLA needs a cache of entropy2 (fact 1.5), not {options.cache_algorithm}.",
+            "Leave --cache_algorithm out.",
+        )
     calibration = _calibration(options)
     hardware = resolve_hardware(options, diagnostics)
     if hardware.generation and hardware.platform is not None:
@@ -108,21 +118,23 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: 
             options.weights,
             options.calibration_type == "max",
             calibration is not None or assume_scales,
+            options.keep_model,
         ),
         calibration,
         tuple(options.keep_fp16),
-        _rewrites(options.dla_rewrites),
+        _rewrites(options),
         options.dla_output == "4d",
         options.graph_optimizer,
         options.rename_node_outputs,
         assume_scales,
         options.prove,
+        options.keep_model,
     )
 
 
 def with_other_rules(settings: Settings, options: TranslateOptions) -> Settings:
     """The same with the scale rules and the rewrites that `options` ask for."""
-    return dataclasses.replace(settings, policy=scale_policy(options), rewrites=_rewrites(options.dla_rewrites))
+    return dataclasses.replace(settings, policy=scale_policy(options), rewrites=_rewrites(options))
 
 
 def scale_policy(options: TranslateOptions) -> Policy:
@@ -161,7 +173,8 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
     )
 
 
-def _rewrites(value: Union[bool, str]) -> str:
+def _rewrites(options: TranslateOptions) -> str:
+    value = False if options.keep_model else options.dla_rewrites
     mode = value if isinstance(value, str) else "on" if value else "off"
     if mode not in ("off", "on", "force", "approximate"):
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 
 import onnx
 
-from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
 from qdq_translator.core.options import TranslateOptions
@@ -22,6 +22,7 @@ from qdq_translator.ir.validate import validate
 from qdq_translator.output.emit.write import write_translation
 from qdq_translator.output.report.data import make_report
 from qdq_translator.passes.annotate import annotate, has_place
+from qdq_translator.passes.names import automatic_collisions
 from qdq_translator.passes.pipeline import run_passes
 from qdq_translator.passes.rewrites import report_left
 from qdq_translator.planning.decision import Decision, context_of, decide
@@ -121,9 +122,13 @@ def _conclude(
     scales, hardware = context.scales, settings.hardware
     dla, costs, rewrites = decision.dla, decision.costs, decision.rewrites
     automatic = Automatic()
-    if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names:
+    renamed = {name for d in diagnostics for name in d.data.get(RENAMED_NODES, ())} if settings.keep_model else set()
+    certain = not settings.keep_model or not (renamed or automatic_collisions(graph))
+    if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names and certain:
         automatic = automatic_scales(graph, types, scales, hardware.tensorrt)
     plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
+    if renamed:  # a layer argument cannot name them in the user's file
+        plan = [dataclasses.replace(row, listed=False) if row.name in renamed else row for row in plan]
     if dla is not None:
         from qdq_translator.targets.dla.verdicts import with_reasons
 

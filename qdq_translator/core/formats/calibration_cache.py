@@ -18,6 +18,15 @@ from qdq_translator.core.errors import UserError
 ENTROPY_CALIBRATION_2 = "EntropyCalibration2"
 """What trtexec's own calibrator and the DLA want (fact 1.5)."""
 
+ALGORITHMS = {
+    "entropy2": ENTROPY_CALIBRATION_2,
+    "minmax": "MinMaxCalibration",
+    "entropy": "EntropyCalibration",
+    "legacy": "LegacyCalibration",
+}
+"""`--cache_algorithm` -> the word of the header, which has to be that of the calibrator that reads the cache. The last two are inferred
+from the names of the API; no cache of theirs was seen (fact 1.4)."""
+
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)\s*$")
 _SMALLEST_NORMAL = struct.unpack(">f", bytes.fromhex("00800000"))[0]
 
@@ -102,6 +111,8 @@ class CalibrationCache:
         return cls(version, scales, algorithm, unreadable)
 
 
-def make_cache(version: str, scales: Mapping[str, float], names: Iterable[str]) -> CalibrationCache:
+def make_cache(
+    version: str, scales: Mapping[str, float], names: Iterable[str], algorithm: str = "entropy2"
+) -> CalibrationCache:
     """A cache of `names`, in that order, whose scales are usable."""
-    return CalibrationCache(version, {n: scales[n] for n in names if is_usable(scales[n])})
+    return CalibrationCache(version, {n: scales[n] for n in names if is_usable(scales[n])}, ALGORITHMS[algorithm])

@@ -1,0 +1,135 @@
+"""--keep_model: a cache for a float network exactly as it is given; --cache_algorithm: the header's word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.calibration_cache import ALGORITHMS, CalibrationCache
+from tests.small_models import model, pair
+
+FLOAT = """g (float[N,3,8,8] x) => (float[N,4] out) {
+    c = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (x, w)
+    b = BatchNormalization (c, gamma, beta, mean, var)
+    r = Relu(b)
+    k = Constant <value = float[1,4,1,1] {2, 1, 3, 1}> ()
+    m = Mul(r, k)
+    i = Identity(m)
+    a = GlobalAveragePool(i)
+    f = Flatten(a)
+    g1 = Gemm <transB=1> (f, fc, fcb)
+    out = Softmax(g1)
+}"""
+
+
+def float_model() -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    ones = {name: np.ones(4, np.float32) for name in ("gamma", "beta", "mean", "var")}
+    weights = {"w": (4, 3, 3, 3), "fc": (4, 4), "fcb": (4,)}
+    made = model(FLOAT, **ones, **{k: rng.normal(size=s).astype(np.float32) for k, s in weights.items()})
+    for node in made.graph.node:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    return made
+
+
+def samples(folder: Path) -> str:
+    path = folder / "x.npy"
+    np.save(path, np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32))
+    return str(path)
+
+
+def kept(tmp_path: Path, network: onnx.ModelProto, **options: Any) -> Any:
+    chosen = {
+        "platform": "tensorrt-10.3.0",
+        "preset": "gpu",
+        "calibrate": samples(tmp_path),
+        "keep_model": True,
+        **options,
+    }
+    return translate(network, TranslateOptions(**chosen))
+
+
+def parsed_tensors(network: onnx.ModelProto) -> tuple[list[str], list[str]]:
+    """Layers and tensors that TensorRT-RTX 1.7 (GPU, no DLA) makes of a network."""
+    trt = pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT-RTX is not installed").tensorrt_rtx
+    logger = trt.Logger(trt.Logger.ERROR)
+    made = trt.Builder(logger).create_network(0)
+    parser = trt.OnnxParser(made, logger)
+    assert parser.parse(network.SerializeToString())
+    layers = [made.get_layer(i) for i in range(made.num_layers)]
+    tensors = [layer.get_output(j).name for layer in layers for j in range(layer.num_outputs)]
+    return [layer.name for layer in layers], [made.get_input(0).name, *tensors]
+
+
+def test_the_network_stays_and_every_entry_is_of_it(tmp_path: Path) -> None:
+    network = float_model()
+    made = kept(tmp_path, network)
+    given = [(n.op_type, n.name, list(n.output)) for n in network.graph.node if n.op_type != "Constant"]
+    assert [(n.op_type, n.name, list(n.output)) for n in made.model.graph.node] == given
+    tensors = {name for node in network.graph.node for name in node.output} | {"x"}
+    assert {"x", "c", "b", "r", "m", "i", "a", "f", "g1"} <= set(made.cache.scales)
+    assert {name for name in made.cache.scales if name not in tensors} == set(made.automatic)
+
+
+def test_the_parser_makes_the_same_of_both_and_knows_every_entry(tmp_path: Path) -> None:
+    network = float_model()
+    made = kept(tmp_path, network)
+    given = parsed_tensors(network)
+    assert parsed_tensors(made.model) == given
+    assert [name for name in made.cache.scales if name not in given[1]] == []
+
+
+def test_the_normal_translation_does_edit(tmp_path: Path) -> None:
+    made = kept(tmp_path, float_model(), keep_model=False)
+    operators = {node.op_type for node in made.model.graph.node}
+    assert "BatchNormalization" not in operators and "Identity" not in operators
+
+
+def test_unnamed_nodes_get_no_predicted_names(tmp_path: Path) -> None:
+    network = float_model()
+    for node in network.graph.node:
+        node.name = ""
+    made = kept(tmp_path, network, keep_fp16=["*Gemm*"])
+    assert made.automatic == {} and made.fp16_nodes == []
+
+
+def test_preset_dla_keeps_the_model_too(tmp_path: Path) -> None:
+    network = float_model()
+    made = kept(tmp_path, network, preset="dla", shapes=["x:1x3x8x8"])
+    assert [n.name for n in made.model.graph.node] == [n.name for n in network.graph.node if n.op_type != "Constant"]
+
+
+def test_what_cannot_be_kept(tmp_path: Path) -> None:
+    quantized = model(
+        f"g (float[1,4] x) => (float[1,4] y) {{ {pair('x', 'd', 's', 'z')} y = Relu(d) }}",
+        s=np.float32(0.1),
+        z=np.int8(0),
+    )
+    with pytest.raises(UserError, match="without --keep_model"):
+        kept(tmp_path, quantized, calibrate=None)
+    with pytest.raises(UserError, match="--calibrate"):
+        kept(tmp_path, float_model(), calibrate=None)
+    with pytest.raises(UsageError, match="keeps every name"):
+        kept(tmp_path, float_model(), rename_node_outputs=True)
+    newer = float_model()
+    newer.opset_import[0].version = 18
+    with pytest.raises(UserError, match="opset 18"):
+        kept(tmp_path, newer, platform="jetpack-5.1")
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_the_header_holds_the_algorithm(tmp_path: Path, name: str) -> None:
+    made = kept(tmp_path, float_model(), cache_algorithm=name)
+    read = CalibrationCache.from_text(made.cache.to_text())
+    assert (read.version, read.algorithm, read.scales) == ("100300", ALGORITHMS[name], made.cache.scales)
+
+
+def test_a_dla_needs_entropy2(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="A DLA needs a cache of entropy2"):
+        kept(tmp_path, float_model(), cache_algorithm="minmax", preset="dla")
