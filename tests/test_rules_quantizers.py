@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -761,7 +762,6 @@ def test_q12_bfloat16() -> None:
     [
         ("{pair}", {"s": np.array([0.1, 0.2, 0.3], np.float32), "z": np.zeros(3, np.int8)}, ["3 scales", "--per_channel_activations max"]),
         ("{pair}", {"s": np.float32(0.1), "z": np.int8(3)}, ["zero point 3", "--asymmetric widen"]),
-        ("{pair}", {"s": np.float32(0.1), "z": np.uint8(128)}, ["uint8", "exactly"]),
         ("{pair}", {"s": np.float32(0), "z": np.int8(0)}, ["scale 0", "above 0"]),
         ("{pair}", {"s": np.float32(-0.1), "z": np.int8(0)}, ["scale -0.1"]),
         ("{pair}", {"s": np.float32("nan"), "z": np.int8(0)}, ["scale nan"]),
@@ -836,10 +836,56 @@ def test_per_channel_pair_whose_halves_have_tensors_of_their_own(same: bool) -> 
         assert "Both must be equal" in refusal(explicit, per_channel_activations="max")
 
 
-def test_widen_uint8_128_is_exact() -> None:
+def test_uint8_with_zero_point_128_is_int8_without_an_option() -> None:
     text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}"
-    t = same_function(model(text, s=np.float32(0.05), z=np.uint8(128)), asymmetric="widen")
-    assert scales_of(t) == {"x": f32(0.05)} and t.diagnostics.of_rule("Q1")[0].severity == "info"
+    t = same_function(model(text, s=np.float32(0.05), z=np.uint8(128)))
+    assert scales_of(t) == {"x": f32(0.05)} and not t.diagnostics.of_rule("Q1")
+
+
+def test_uint8_weight_with_zero_point_128_keeps_its_quantized_values() -> None:
+    codes = full_codes(4, 3, 3, 3)
+    codes[0, 0, 0, 0] = -128
+    text = f"g (float[1,3,8,8] x) => (float[1,4,6,6] y) {{ {pair('x', 'd')} w = DequantizeLinear(c, s, u)  y = Conv(d, w) }}"
+    t = translated(model(text, c=(codes.astype(np.int16) + 128).astype(np.uint8), u=np.uint8(128), **S))
+    np.testing.assert_array_equal(initializer(t, "w"), np.maximum(codes, -127) * np.float32(0.05))
+    assert [row.exact for row in t.weights] == [True] and t.diagnostics.of_rule("W1")[0].data == {"saturated": 1}
+
+
+ASYMMETRIC = f"""g (float[1,3,8,8] x) => (float[1,3,8,8] y) {{ {pair("x", "d", "s", "h")} e = Sin(d)
+    {pair("e", "f", "t", "low")} p = Abs(f)  {pair("p", "k", "t", "low")} y = Cos(k) }}"""
+POINTS = {"s": np.float32(0.05), "h": np.int8(-28), "t": np.float32(0.01), "low": np.uint8(28)}
+
+
+def test_the_refusal_of_asymmetric_activations_says_what_widening_costs() -> None:
+    """155 steps of 0.05 on one side as 127 of 155/127 the size; 227 of 0.01."""
+    message = refusal(model(ASYMMETRIC, **POINTS))
+    bits = [np.log2(155 / 127), np.log2(227 / 127), np.log2(227 / 127)]
+    assert (
+        f"3 asymmetric activations cost {np.median(bits):.2f} bits of resolution (median), {max(bits):.2f} at most ('e')"
+        in message
+    )
+    assert "'ActivationSymmetric': True" in message
+
+
+def test_asymmetric_data_takes_the_range_of_the_data(tmp_path: Path) -> None:
+    samples = np.random.default_rng(0).uniform(-2, 2, (8, 3, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", samples)
+    data = {"calibrate": str(tmp_path / "x.npy"), "calibrate_method": "max", "asymmetric": "data"}
+    t = translated(model(ASYMMETRIC, **POINTS), **data)
+    assert (
+        t.scales["x"].value == pytest.approx(np.abs(samples).max() / 127, rel=0.02)
+        and t.scales["x"].origin.rule == "K1"
+    )
+    assert t.scales["x"].value < translated(model(ASYMMETRIC, **POINTS), asymmetric="widen").scales["x"].value / 3
+    with pytest.raises(UserError, match="--calibrate"):
+        translate(model(ASYMMETRIC, **POINTS), TranslateOptions(asymmetric="data"))
+
+
+def test_presets_choose_what_becomes_of_asymmetric_activations() -> None:
+    t = translated(model(ASYMMETRIC, **POINTS), preset="gpu")
+    assert t.options.asymmetric == "widen" and t.diagnostics.of_rule("Q1")[-1].severity == "warning"
+    assert TranslateOptions(preset="dla", calibrate="data").asymmetric == "data"
+    assert TranslateOptions(preset="gpu", without=["asymmetric"]).asymmetric == "error"
 
 
 def test_subnormal_scale_is_left_out_and_told() -> None:

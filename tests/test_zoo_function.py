@@ -31,10 +31,8 @@ NEED_OPTION = {
     "mlp__pt2e": ("asymmetric", "widen"),
     "mobilenet_v2__ort_u8": ("asymmetric", "widen"),
     "vit__ort_u8": ("asymmetric", "widen"),
-    "tfconv__tf_fakeq": ("asymmetric", "widen"),
     "nonzero_zp_int8": ("asymmetric", "widen"),
     "uint8_zp0_relu": ("asymmetric", "widen"),
-    "uint8_zp128": ("asymmetric", "widen"),
     "q_two_inputs": ("asymmetric", "widen"),
     "per_channel_activation": ("per_channel_activations", "max"),
 }

@@ -51,10 +51,17 @@ def model_option() -> Any:
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
 _SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales")
 PRESETS: Dict[str, Dict[str, Any]] = {
-    "gpu": dict.fromkeys(_SOUND, True),
-    "dla": {"target": "orin-dla", **dict.fromkeys(_SOUND, True), "dla_rewrites": True, "cut_tail": True},
+    "gpu": {**dict.fromkeys(_SOUND, True), "asymmetric": "widen"},
+    "dla": {
+        "target": "orin-dla",
+        **dict.fromkeys(_SOUND, True),
+        "asymmetric": "widen",
+        "dla_rewrites": True,
+        "cut_tail": True,
+    },
 }
-"""What `--preset` stands for: everything that costs no accuracy by the rules. Options of the command alone (`cut_tail`) mean
+"""What `--preset` stands for: everything that costs no accuracy by the rules, and a symmetric range for what would be refused
+otherwise. Options of the command alone (`cut_tail`) mean
 nothing to `translate()`. Not among them: S6, whose backward half is only a
 lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
 
@@ -174,8 +181,9 @@ class TranslateOptions:
     asymmetric: str = option(
         "--asymmetric",
         default="error",
-        choices=("error", "widen"),
-        help="uint8 and non-zero zero points: refuse, or take the smallest symmetric scale that covers the range",
+        choices=("error", "widen", "data"),
+        help="zero points other than 0 (int8) or 128 (uint8): refuse, take the smallest symmetric scale that covers the range, or "
+        "the best one for the inputs of --calibrate; presets choose widen, with --calibrate data",
         group="Quantizers",
     )
     per_channel_activations: str = option(
@@ -516,6 +524,8 @@ def options_of(values: Mapping[str, Any], names: Sequence[str]) -> TranslateOpti
 def preset_values(options: TranslateOptions) -> "Dict[str, Any]":
     """What the preset sets here: options that `options` has, but for those that were left out."""
     preset = PRESETS.get(options.preset or "", {})
+    if preset and options.calibrate:
+        preset = {**preset, "asymmetric": "data"}
     return {k: v for k, v in preset.items() if k in options.__dataclass_fields__ and k not in options.without}
 
 

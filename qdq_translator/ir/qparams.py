@@ -37,6 +37,11 @@ class QuantParams:
         return not np.count_nonzero(self.zero_point)
 
     @property
+    def symmetric(self) -> bool:
+        """The grid of int8 with zero point 0, which uint8 with zero point 128 is too."""
+        return self.centred if self.dtype == "int8" else self.dtype == "uint8" and bool(np.all(self.zero_point == 128))
+
+    @property
     def per_channel(self) -> bool:
         return self.scale.ndim == 1
 

@@ -29,6 +29,7 @@ from qdq_translator.passes.operators import check_operators
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.rewrites import rewrite_for_dla
 from qdq_translator.passes.strip import strip
+from qdq_translator.quantizers.steps import ASYMMETRIC
 from qdq_translator.scales.network import Network
 from qdq_translator.targets.settings import Settings
 
@@ -171,6 +172,8 @@ def _strip(network: Network, settings: Settings) -> None:
 
 
 def _settle(network: Network, settings: Settings) -> None:
+    if settings.quantizers.asymmetric == "data":  # rule K1 finds the best symmetric range of each
+        network.scales.forget(ASYMMETRIC, network.graph.outputs)
     network.scales.settle(settings.quantizers.on_conflict, network.diagnostics)
 
 

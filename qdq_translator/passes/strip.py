@@ -15,14 +15,14 @@ from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.strip_activations import Stripper
-from qdq_translator.quantizers.activations import Found, find_activation_quantizers
+from qdq_translator.quantizers.activations import SYMMETRICALLY, Approximated, Found, find_activation_quantizers
 from qdq_translator.quantizers.constants import (
     BakedConstant,
     QuantizedConstant,
     bake,
     find_constant_quantizers,
 )
-from qdq_translator.quantizers.refused import other_quantized_operators, quantizers_in_bodies, refusal
+from qdq_translator.quantizers.refused import cost_of, other_quantized_operators, quantizers_in_bodies, refusal
 from qdq_translator.quantizers.series import Link, in_series
 from qdq_translator.quantizers.steps import Dequantize, Quantize
 from qdq_translator.scales.network import Network, TrainedWeight
@@ -48,7 +48,7 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     )
     rejected = [*found.rejected, *rejected, *other_quantized_operators(graph), *quantizers_in_bodies(graph)]
     if rejected:
-        raise refusal(rejected)
+        raise refusal(rejected, found.approximated)
     if not found.steps and not weights and not policy.float_model:
         raise UnsupportedQuantizer(
             "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
@@ -74,14 +74,7 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     steps, series = in_series(graph, found.steps)
     stripper.apply(steps)
     _report_series(series, stripper, diagnostics)
-    for note in found.approximated:
-        (diagnostics.info if note.exact else diagnostics.warning)(
-            "Q1",
-            f"{note.what} Translated because of {note.option}.",
-            node=note.node,
-            tensor=stripper.name_now(note.tensor),
-            data={"coarser": round(note.coarser, 4)},
-        )
+    _report_approximated(found.approximated, stripper, diagnostics)
     for tensor, readers in mixed.items():
         names = ", ".join(f"'{n}'" for n in readers[:3]) + (", ..." if len(readers) > 3 else "")
         diagnostics.info(
@@ -100,6 +93,23 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
                 node=node.name,
                 tensor=node.outputs[0],
             )
+
+
+def _report_approximated(found: list[Approximated], stripper: Stripper, diagnostics: Diagnostics) -> None:
+    """Each one, and for zero points, which may be many, one warning that says what they cost together."""
+    for note in found:
+        (diagnostics.info if note.asymmetric else diagnostics.warning)(
+            "Q1",
+            f"{note.what} Translated because of {note.option}.",
+            node=note.node,
+            tensor=stripper.name_now(note.tensor),
+            data={"coarser": round(note.coarser, 4)},
+        )
+    cost = cost_of(found)
+    if cost:
+        option = next(note.option for note in found if note.asymmetric)
+        words = "ranges come from the data, because " if option == "--asymmetric data" else ""
+        diagnostics.warning("Q1", f"{option}: {words}{cost}.", hint=f"{SYMMETRICALLY}.")
 
 
 def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnostics) -> None:

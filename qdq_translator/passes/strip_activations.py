@@ -69,9 +69,9 @@ class Stripper:
         graph.remove(node)
         if step.integer:
             source = self._as_float(source, step.params.real)
-        origin = Origin("Q1", node.name, source)
+        origin = Origin("Q1", node.name, source, step.note)
         if step.clamp is not None and self._cuts(source, step.clamp):
-            source = self._clamp(source, step.clamp, step.scale, node, step.params.real)
+            source = self._clamp(source, step.clamp, step.scale, node, step.params.real, step.note)
         else:
             self.scales.observe(source, step.scale, origin)
         self._replace(node, source, step.scale)
@@ -97,6 +97,7 @@ class Stripper:
         scale: float,
         quantizer: Node,
         real: np.dtype,
+        note: str = "",
     ) -> str:
         """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared."""
         key = (source, *clamp)
@@ -110,7 +111,7 @@ class Stripper:
             self.clamped[key] = name
             self.clamps.append((node, quantizer.label))
         name = self.clamped[key]
-        self.scales.observe(name, scale, Origin("Q9", quantizer.name, source))
+        self.scales.observe(name, scale, Origin("Q9", quantizer.name, source, note))
         return name
 
     def _clamp_codes(self, step: ClampCodes) -> None:
@@ -133,7 +134,7 @@ class Stripper:
             graph.set_input(node, 2, value)
         for name in step.moved:
             graph.value_info.pop(name, None)
-            self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0]))
+            self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0], step.note))
 
     def _dequantize(self, step: Dequantize) -> None:
         node = step.node

@@ -21,21 +21,23 @@ from qdq_translator.quantizers.between import BETWEEN_OPS, between, same_grid
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 from qdq_translator.quantizers.steps import Codes, Dequantize, Quantize, QuantizedInput, QuantizedOutput, Step
 
+SYMMETRICALLY = (
+    "Quantize symmetrically in int8 (ONNX Runtime's quantize_static: activation_type=QuantType.QInt8, "
+    "extra_options={'ActivationSymmetric': True, 'WeightSymmetric': True})"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Approximated:
     """A quantizer that is translated by an option: what was found, what it becomes, and how many times coarser its step is
-    than the finest that the model has (1: the same grid)."""
+    than the finest that the model has. asymmetric: because of its zero point."""
 
     node: str
     tensor: str
     option: str
     what: str
     coarser: float
-
-    @property
-    def exact(self) -> bool:
-        return self.coarser == 1
+    asymmetric: bool = False
 
 
 @dataclasses.dataclass
@@ -129,25 +131,25 @@ class _Finder:
         return None
 
     def _widened(self, node: Node, tensor: str, params: QuantParams, scale: float) -> Optional[Rejected]:
-        if params.dtype == "int8" and params.centred:
+        if params.symmetric:
             return None
         zero = int(params.zero_point.reshape(-1)[0])
         without = "" if node.input(2) else " (no zero point given: uint8 by the ONNX standard)"
         what = f"Activation '{tensor}' is quantized to {params.dtype} with zero point {zero}{without} at {node.label}."
-        if self.asymmetric == "error":
-            if without:
-                hint = "If the exporter meant int8, use --missing_zero_point int8; if uint8, --asymmetric widen."
-            elif params.dtype == "uint8" and zero == 128:
-                hint = "--asymmetric widen translates it exactly (the same grid as int8 with zero point 0)."
-            else:
-                hint = "Calibrate symmetrically in int8, or use --asymmetric widen for the smallest symmetric scale that covers it."
-            return Rejected(what, hint)
-        exact = bool(np.all(params.scale == np.float32(scale)))
-        coarser = 1.0 if exact else float(scale / params.scale.min())
-        verdict = "exactly the same grid" if exact else f"resolution {float(params.scale.max()):.6g}"
-        note = f"{what} Its symmetric scale is {scale:.6g} ({verdict})."
-        self.found.approximated.append(Approximated(node.name, tensor, "--asymmetric widen", note, coarser))
-        return None
+        note = f"{what} Its symmetric scale is {scale:.6g} (resolution {float(params.scale.max()):.6g})."
+        option = f"--asymmetric {self.asymmetric}"
+        self.found.approximated.append(
+            Approximated(node.name, tensor, option, note, float(scale / params.scale.min()), asymmetric=True)
+        )
+        if self.asymmetric != "error":
+            return None
+        if without:
+            return Rejected(
+                what, "If the exporter meant int8, use --missing_zero_point int8; if uint8, --asymmetric widen."
+            )
+        return Rejected(
+            what, f"{SYMMETRICALLY}, or use --asymmetric widen for the smallest symmetric scale that covers it."
+        )
 
     def _quantize(self, node: Node) -> None:
         source = node.inputs[0]
@@ -155,7 +157,9 @@ class _Finder:
         if codes is not None:
             self.codes[node.outputs[0]] = codes
             integer = source in self.integers
-            self.found.steps.append(Quantize(node, source, codes.params, codes.scale, codes.clamp(), integer))
+            self.found.steps.append(
+                Quantize(node, source, codes.params, codes.scale, codes.clamp(), integer, codes.note)
+            )
 
     def _graph_input(self, name: str) -> None:
         """An integer graph input counts as codes only where a DequantizeLinear reads it, movement in between."""

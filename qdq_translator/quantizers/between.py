@@ -122,7 +122,9 @@ def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Betw
 
 def _moved(node: Node, codes: Codes, outputs: list[str], pad_value: Optional[float] = None) -> Between:
     moved = tuple(name for name in outputs if name)
-    return Between(Move(node, codes.scale, moved, codes.params.real, pad_value), dict.fromkeys(moved, codes))
+    return Between(
+        Move(node, codes.scale, moved, codes.params.real, pad_value, codes.note), dict.fromkeys(moved, codes)
+    )
 
 
 _OPERATORS: dict[str, _Operator] = {

@@ -96,7 +96,7 @@ def _constant_at(
         params = read
         if read.dtype == "int32" and is_quantize(node):
             return Rejected(f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8.")
-        if read.dtype != "int32" and (read.dtype != "int8" or not read.centred) and asymmetric == "error":
+        if read.dtype != "int32" and not read.symmetric and asymmetric == "error":
             zero = int(read.zero_point.reshape(-1)[0])
             without = "" if node.input(2) else " (no zero point given)"
             return Rejected(
@@ -294,8 +294,8 @@ class _Bakery:
 
     def _without_zero_point(self, codes: np.ndarray, params: QuantParams) -> np.ndarray:
         if not params.centred:
-            return codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
-        if self.is_weight and params.dtype == "int8" and codes.dtype == np.int8:
+            codes = codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
+        if self.is_weight and params.symmetric and codes.dtype in (np.int8, np.int32):
             if self.amax is not None and params.holds(self.amax):
                 return codes
             self.saturated = int(np.count_nonzero(codes == -128))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import math
+from statistics import median
+from typing import Optional, Sequence
 
 from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
 from qdq_translator.ir.constants import QUANTIZER_DOMAINS
 from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.quantizers.activations import Approximated
 from qdq_translator.quantizers.parameters import Rejected
 
 _OTHER_QUANTIZED_OPS = frozenset(
@@ -29,10 +32,23 @@ _QUANTIZED = ("quant", "qlinear", "qordered")
 """In the names of operators of other domains, which are refused rather than taken for layers that nothing is known of."""
 
 
-def refusal(rejected: list[Rejected]) -> UnsupportedQuantizer:
-    first = rejected[0]
+def refusal(rejected: list[Rejected], approximated: Sequence[Approximated] = ()) -> UnsupportedQuantizer:
+    """approximated: what an option would translate, at a cost."""
+    first, cost = rejected[0], cost_of(approximated)
     more = "" if len(rejected) == 1 else f" ({counted(len(rejected) - 1, 'more quantizer')} cannot be used either)"
-    return UnsupportedQuantizer(f"{first.what}{more}", first.hint)
+    return UnsupportedQuantizer(f"{first.what}{more}", f"{first.hint} For all of them: {cost}." if cost else first.hint)
+
+
+def cost_of(approximated: Sequence[Approximated]) -> str:
+    """What widening the asymmetric ones to symmetric scales costs, in bits of resolution; '' for none."""
+    bits = {note.tensor: math.log2(note.coarser) for note in approximated if note.asymmetric}
+    if not bits:
+        return ""
+    worst = max(bits, key=lambda tensor: bits[tensor])
+    return (
+        f"the smallest symmetric scales of {counted(len(bits), 'asymmetric activation')} cost {median(bits.values()):.2f} bits "
+        f"of resolution (median), {bits[worst]:.2f} at most ('{worst}')"
+    )
 
 
 def other_quantized_operators(graph: Graph) -> list[Rejected]:

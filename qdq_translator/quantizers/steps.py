@@ -14,6 +14,9 @@ Bounds = Tuple[Optional[float], Optional[float]]
 """Lower and upper real bound; None where there is none."""
 
 
+ASYMMETRIC = "asymmetric in the model"
+
+
 @dataclass(frozen=True)
 class Codes:
     """An integer tensor on its way from Q to DQ."""
@@ -24,6 +27,11 @@ class Codes:
     bounds: tuple[int, int]
     """Codes that can occur."""
     made_by: str
+
+    @property
+    def note(self) -> str:
+        """Of the origin of a scale that the exporter did not choose so."""
+        return "" if self.params.symmetric or self.params.dtype == "int32" else ASYMMETRIC
 
     def clamp(self) -> Optional[Bounds]:
         """Real bounds that int8 saturation at `scale` does not already cut at, within one step (rule Q9).
@@ -57,6 +65,7 @@ class Quantize:
     scale: float
     clamp: Optional[Bounds] = None
     integer: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,13 +81,14 @@ class ClampCodes:
 @dataclass(frozen=True)
 class Move:
     """Data movement on codes, to be done on float values (rule Q10): `moved` are its outputs that hold codes.
-    `pad_value`: real value of a Pad's constant."""
+    `pad_value`: real value of a Pad's constant. `note`: of the origin of their scales."""
 
     node: Node
     scale: float
     moved: tuple[str, ...]
     real: np.dtype
     pad_value: Optional[float] = None
+    note: str = ""
 
 
 @dataclass(frozen=True)

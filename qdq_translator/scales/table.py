@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable, Iterator, Mapping, Optional
+from typing import Container, Iterable, Iterator, Mapping, Optional
 
 import numpy as np
 
@@ -83,6 +83,14 @@ class ScaleTable:
         for seen in self._observed.values():
             for value, scale in seen.items():
                 seen[value] = now(scale)
+
+    def forget(self, note: str, kept: Container[str]) -> None:
+        """Drops the tensors of which no quantizer spoke without that note, `kept` aside."""
+        self._observed = {
+            tensor: seen
+            for tensor, seen in self._observed.items()
+            if tensor in kept or any(scale.origin.note != note for scale in seen.values())
+        }
 
     def settle(self, policy: str, diagnostics: Diagnostics) -> None:
         """Rule C1: one scale per tensor by `policy` (max, min, first, error); each conflict is reported.

@@ -92,6 +92,8 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: 
     _check_preset(options)
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    if options.asymmetric == "data" and not options.calibrate:
+        raise UsageError("--asymmetric data takes ranges from inputs.", "Name them with --calibrate.")
     if options.prove and not options.dla_rewrites:
         raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.keep_model and options.rename_node_outputs:
