@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import locate, print_next
-from qdq_translator.core.options import option
+from qdq_translator.core.options import setting
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
@@ -21,24 +21,17 @@ class Options(EngineOptions):
     """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
     10.x. Writes it together with TensorRT's layer information."""
 
-    precision: str = option(
-        "--precision",
-        default="int8",
+    precision: str = setting(
+        "int8 as translated; fp16 or fp32 build the same network without INT8, for comparison",
+        "int8",
         choices=("int8", "fp16", "fp32"),
-        help="int8 as translated; fp16 or fp32 build the same network without INT8, for comparison",
     )
-    explicit: bool = option(
-        "--explicit", default=False, help="-t is a model with Q/DQ, to be built as it is (GPU), for comparison"
+    explicit: bool = setting("-t is a model with Q/DQ, to be built as it is (GPU), for comparison")
+    parser_flags: List[str] = setting(
+        "flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.15 and later)", [], nargs="+", metavar="FLAG"
     )
-    parser_flags: List[str] = option(
-        "--parser_flags",
-        default=[],
-        nargs="+",
-        metavar="FLAG",
-        help="flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.15 and later)",
-    )
-    log: str = option("--log", default="", metavar="FILE", help="write TensorRT's messages, for check-engine --log")
-    verbose: bool = option("--verbose", default=False, help="TensorRT's whole log, and all names that did not match")
+    log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
+    verbose: bool = setting("TensorRT's whole log, and all names that did not match")
 
 
 def run(options: Options) -> int:

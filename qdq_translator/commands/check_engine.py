@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
-from qdq_translator.core.options import model_option, option, translation_option
+from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
@@ -14,22 +14,19 @@ class Options:
     """Hold the layer information that TensorRT wrote about an engine (trtexec --profilingVerbosity=detailed
     --exportLayerInfo=FILE, or build --layer_info FILE) against the plan of a translation."""
 
-    layer_info: str = option("--layer_info", metavar="FILE", help="the layer information, JSON")
+    layer_info: str = setting("the layer information, JSON", REQUIRED, metavar="FILE")
     translation: str = translation_option()
     model: str = model_option()
-    log: Optional[str] = option(
-        "--log",
-        default=None,
+    log: Optional[str] = setting(
+        "the build log: DLA and GPU layers, causes of fallbacks, missing scales, and each known message explained",
+        None,
         metavar="FILE",
-        help="the build log: DLA and GPU layers, causes of fallbacks, missing scales, and each known message explained",
     )
-    all: bool = option("--all", default=False, help="list every layer, not only those that differ from the plan")
-    json: bool = option("--json", default=False, help="the result as one JSON object on stdout, nothing else there")
-    strict: bool = option("--strict", default=False, help="exit status 1 where the engine disobeys the plan")
-    fail_on_gpu_fallback: bool = option(
-        "--fail_on_gpu_fallback", default=False, help="exit status 1 where a layer of a DLA engine runs on the GPU"
-    )
-    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+    all: bool = setting("list every layer, not only those that differ from the plan")
+    json: bool = setting("the result as one JSON object on stdout, nothing else there")
+    strict: bool = setting("exit status 1 where the engine disobeys the plan")
+    fail_on_gpu_fallback: bool = setting("exit status 1 where a layer of a DLA engine runs on the GPU")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

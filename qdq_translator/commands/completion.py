@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from qdq_translator.core.options import option
+from qdq_translator.core.options import REQUIRED, setting
 
 PROGRAMS = ("qdq-translator", "qdq_translator.py")
 
@@ -13,7 +13,7 @@ class Options:
     """Print what switches on completion of commands, options and their values. For bash and zsh:
     eval "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""
 
-    shell: str = option("shell", choices=("bash", "zsh", "fish"), help="the shell to write for")
+    shell: str = setting("the shell to write for", REQUIRED, choices=("bash", "zsh", "fish"), positional=True)
 
 
 def run(options: Options) -> int:

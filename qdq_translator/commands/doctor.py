@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from qdq_translator.core.options import option
+from qdq_translator.core.options import setting
 
 
 @dataclass
@@ -10,7 +10,7 @@ class Options:
     """Report what this machine has: board and JetPack, TensorRT, trtexec, DLA cores and DLA software, container, Python packages;
     with a remedy for each problem. Nothing is changed."""
 
-    json: bool = option("--json", default=False, help="the findings as a JSON list on stdout, nothing else there")
+    json: bool = setting("the findings as a JSON list on stdout, nothing else there")
 
 
 def run(options: Options) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from qdq_translator.core.options import TARGETS, model_option, option, parse_shapes, translation_option
+from qdq_translator.core.options import TARGETS, model_option, parse_shapes, setting, translation_option
 
 if TYPE_CHECKING:
     from qdq_translator.core.formats.files import TranslationFiles
@@ -16,73 +16,45 @@ class EngineOptions:
 
     translation: str = translation_option()
     model: str = model_option()
-    target: Optional[str] = option(
-        "--target", default=None, choices=TARGETS, help="hardware to build for (default: what it was translated for)"
+    target: Optional[str] = setting(
+        "hardware to build for (default: what it was translated for)", None, choices=TARGETS
     )
-    platform: Optional[str] = option(
-        "--platform",
-        default=None,
-        metavar="NAME",
-        help="e.g. jetpack-6.2: where the engine is built (default: what it was translated for)",
+    platform: Optional[str] = setting(
+        "e.g. jetpack-6.2: where the engine is built (default: what it was translated for)", None, metavar="NAME"
     )
-    dla_core: int = option("--dla_core", default=0, metavar="N", help="which DLA core: 0 or 1 (default: 0)")
-    allow_gpu_fallback: bool = option(
-        "--allow_gpu_fallback", default=False, help="layers that the DLA cannot run may go to the GPU"
-    )
-    dla_standalone: bool = option(
-        "--dla_standalone", default=False, help="a DLA loadable for cuDLA instead of an engine"
-    )
-    precision_constraints: Optional[str] = option(
-        "--precision_constraints",
-        default=None,
-        choices=("obey", "prefer"),
-        help="what the precision of a layer means where TensorRT has no such kernel: fail, or take another "
+    dla_core: int = setting("which DLA core: 0 or 1 (default: 0)", 0, metavar="N")
+    allow_gpu_fallback: bool = setting("layers that the DLA cannot run may go to the GPU")
+    dla_standalone: bool = setting("a DLA loadable for cuDLA instead of an engine")
+    precision_constraints: Optional[str] = setting(
+        "what the precision of a layer means where TensorRT has no such kernel: fail, or take another "
         "(default: obey on a GPU, prefer on a DLA)",
+        None,
+        choices=("obey", "prefer"),
     )
-    input_io_formats: str = option(
-        "--input_io_formats",
-        default="",
+    input_io_formats: str = setting(
+        "types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all or one each",
+        "",
         metavar="TYPE:FORMAT[,...]",
-        help="types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all or one each",
     )
-    output_io_formats: str = option(
-        "--output_io_formats", default="", metavar="TYPE:FORMAT[,...]", help="the same for the outputs, e.g. fp16:chw16"
-    )
-    min_shapes: List[str] = option(
-        "--min_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="smallest sizes of dynamic inputs"
-    )
-    opt_shapes: List[str] = option(
-        "--opt_shapes",
-        default=[],
+    output_io_formats: str = setting("the same for the outputs, e.g. fp16:chw16", "", metavar="TYPE:FORMAT[,...]")
+    min_shapes: List[str] = setting("smallest sizes of dynamic inputs", [], nargs="+", metavar="NAME:DIMS")
+    opt_shapes: List[str] = setting(
+        "sizes to optimize for, e.g. images:1x3x640x640 (alone: the only size, as a DLA needs it)",
+        [],
         nargs="+",
         metavar="NAME:DIMS",
-        help="sizes to optimize for, e.g. images:1x3x640x640 (alone: the only size, as a DLA needs it)",
     )
-    max_shapes: List[str] = option(
-        "--max_shapes", default=[], nargs="+", metavar="NAME:DIMS", help="largest sizes of dynamic inputs"
-    )
-    mem_pools: List[str] = option(
-        "--mem_pools",
-        default=[],
+    max_shapes: List[str] = setting("largest sizes of dynamic inputs", [], nargs="+", metavar="NAME:DIMS")
+    mem_pools: List[str] = setting(
+        "memory limits in MiB: workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM; e.g. workspace:2048",
+        [],
         nargs="+",
         metavar="POOL:MIB",
-        help="memory limits in MiB: workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM; e.g. workspace:2048",
     )
-    timing_cache: str = option(
-        "--timing_cache", default="", metavar="FILE", help="read where it exists, written after the build"
-    )
-    builder_optimization_level: Optional[int] = option(
-        "--builder_optimization_level", default=None, metavar="0-5", help="how long TensorRT searches"
-    )
-    save_engine: str = option(
-        "--save_engine", default="", metavar="FILE", help="the engine or loadable (default: beside the model)"
-    )
-    layer_info: str = option(
-        "--layer_info",
-        default="",
-        metavar="FILE",
-        help="layer information for check-engine (default: beside the model)",
-    )
+    timing_cache: str = setting("read where it exists, written after the build", "", metavar="FILE")
+    builder_optimization_level: Optional[int] = setting("how long TensorRT searches", None, metavar="0-5")
+    save_engine: str = setting("the engine or loadable (default: beside the model)", "", metavar="FILE")
+    layer_info: str = setting("layer information for check-engine (default: beside the model)", "", metavar="FILE")
 
     def request(self, files: "Optional[TranslationFiles]" = None) -> "Tuple[BuildRequest, List[str]]":
         """What was asked for, but for the paths of engine and layer information and for `verbose`; and notes.

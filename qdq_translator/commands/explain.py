@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from qdq_translator.core.options import model_option, option
+from qdq_translator.core.options import model_option, setting
 
 if TYPE_CHECKING:
     from qdq_translator.engine.messages import BuildLog, Message
@@ -18,22 +18,16 @@ class Options:
     """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of one, or what a report names by a
     number: a rule (S8, W-C1), a limit of the DLA (P3), a platform (jetpack-6.2). Without a name, list what can be explained."""
 
-    names: List[str] = option(
-        "names", default=[], nargs="*", metavar="NAME", help="log files, messages in quotes, rules, limits, platforms"
+    names: List[str] = setting(
+        "log files, messages in quotes, rules, limits, platforms", [], nargs="*", metavar="NAME", positional=True
     )
-    translation: Optional[str] = option(
-        "--translation",
-        "-t",
-        default=None,
-        metavar="PATH",
-        help="compare the layers of a log with the plan of this translation",
+    translation: Optional[str] = setting(
+        "compare the layers of a log with the plan of this translation", None, metavar="PATH", short="-t"
     )
     model: str = model_option()
-    all: bool = option("--all", default=False, help="list every layer of a message, and harmless messages")
-    json: bool = option(
-        "--json", default=False, help="what a log holds as one JSON object on stdout, nothing else there"
-    )
-    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+    all: bool = setting("list every layer of a message, and harmless messages")
+    json: bool = setting("what a log holds as one JSON object on stdout, nothing else there")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import List, Optional
 
-from qdq_translator.core.options import option, same_option
+from qdq_translator.core.options import same_option, setting
 
 
 @dataclass
@@ -11,13 +11,8 @@ class Options:
     """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: which layers the DLA takes, which rewrites
     would keep more of them there, and the estimated time in INT8 and in FP16. Writes nothing but what is asked for."""
 
-    input_onnx_model: Optional[str] = option(
-        "--input_onnx_model",
-        "-i",
-        default=None,
-        metavar="MODEL",
-        help="an ONNX model, with Q/DQ nodes or without",
-        group="Essential",
+    input_onnx_model: Optional[str] = setting(
+        "an ONNX model, with Q/DQ nodes or without", None, group="Essential", metavar="MODEL", short="-i"
     )
     target: str = same_option(
         "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="whose limits (default: orin-dla)"
@@ -27,43 +22,25 @@ class Options:
     power_mode: Optional[str] = same_option("power_mode")
     dla_clock: Optional[float] = same_option("dla_clock")
     cost_model: Optional[str] = same_option("cost_model")
-    no_rewrites: bool = option(
-        "--no_rewrites", default=False, help="plan the model as it is, without --dla_rewrites", group="Target"
-    )
-    all: bool = option(
-        "--all", default=False, help="every layer and every note, not only the first few", group="Output"
-    )
-    json: bool = option(
-        "--json", default=False, help="the report as JSON on stdout, nothing else there", group="Output"
-    )
-    html: Optional[str] = option(
-        "--html", default=None, metavar="FILE", help="write a page to look at in a browser", group="Output"
-    )
-    fit: Optional[str] = option(
-        "--fit",
-        default=None,
+    no_rewrites: bool = setting("plan the model as it is, without --dla_rewrites", group="Target")
+    all: bool = setting("every layer and every note, not only the first few", group="Output")
+    json: bool = setting("the report as JSON on stdout, nothing else there", group="Output")
+    html: Optional[str] = setting("write a page to look at in a browser", None, group="Output", metavar="FILE")
+    fit: Optional[str] = setting(
+        "fit the cost model to a board: trtexec's --exportProfile of the translation named with -t, or "
+        "cuDLA's layerwise CSV",
+        None,
+        group="Automation",
         metavar="PROFILE",
-        help="fit the cost model to a board: trtexec's --exportProfile of the translation named with -t, or cuDLA's "
-        "layerwise CSV",
-        group="Automation",
     )
-    translation: str = option(
-        "--translation",
-        "-t",
-        default="./translated",
-        metavar="PATH",
-        help="what was profiled, for --fit",
-        group="Automation",
+    translation: str = setting(
+        "what was profiled, for --fit", "./translated", group="Automation", metavar="PATH", short="-t"
     )
-    save: Optional[str] = option(
-        "--save",
-        default=None,
-        metavar="FILE",
-        help="the cost model that --fit writes, for --cost_model",
-        group="Automation",
+    save: Optional[str] = setting(
+        "the cost model that --fit writes, for --cost_model", None, group="Automation", metavar="FILE"
     )
     fail_over_ms: Optional[float] = same_option("fail_over_ms")
-    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from qdq_translator.core.options import option
+from qdq_translator.core.options import setting
 
 
 @dataclass
 class Options:
     """List the platforms that --platform knows: TensorRT, the number in the cache header, the DLA, and the source."""
 
-    json: bool = option("--json", default=False, help="the table as JSON on stdout, nothing else there")
+    json: bool = setting("the table as JSON on stdout, nothing else there")
 
 
 def run(options: Options) -> int:

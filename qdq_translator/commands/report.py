@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from qdq_translator.core.options import model_option, option, translation_option
+from qdq_translator.core.options import model_option, setting, translation_option
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
@@ -15,34 +15,26 @@ class Options:
 
     translation: str = translation_option()
     model: str = model_option()
-    all: bool = option("--all", default=False, help="every layer and every note, not only the first few")
-    json: bool = option("--json", default=False, help="the report as JSON on stdout, nothing else there")
-    html: Optional[str] = option("--html", default=None, metavar="FILE", help="write a page to look at in a browser")
-    against: Optional[str] = option(
-        "--against",
-        default=None,
+    all: bool = setting("every layer and every note, not only the first few")
+    json: bool = setting("the report as JSON on stdout, nothing else there")
+    html: Optional[str] = setting("write a page to look at in a browser", None, metavar="FILE")
+    against: Optional[str] = setting(
+        "an earlier translation to compare with: terminal, --json or --html; status 1 where this one is worse",
+        None,
         metavar="PATH",
-        help="an earlier translation to compare with: terminal, --json or --html; status 1 where this one is worse",
     )
-    verify: Optional[str] = option(
-        "--verify",
-        default=None,
-        metavar="FILE",
-        help="results of 'qdq-translator verify --save', to show on the page of --html",
+    verify: Optional[str] = setting(
+        "results of 'qdq-translator verify --save', to show on the page of --html", None, metavar="FILE"
     )
-    tuning: Optional[str] = option(
-        "--tuning",
-        default=None,
-        metavar="FILE",
-        help="NAME_tune.json of 'qdq-translator tune', to show on the page of --html",
+    tuning: Optional[str] = setting(
+        "NAME_tune.json of 'qdq-translator tune', to show on the page of --html", None, metavar="FILE"
     )
-    fix_list: Optional[str] = option(
-        "--fix_list",
-        default=None,
+    fix_list: Optional[str] = setting(
+        "what to quantize too and what to leave out, as arguments of the tool that quantized the model",
+        None,
         choices=TOOLS,
-        help="what to quantize too and what to leave out, as arguments of the tool that quantized the model",
     )
-    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

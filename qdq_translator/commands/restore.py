@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from qdq_translator.core.options import option
+from qdq_translator.core.options import REQUIRED, setting
 
 
 @dataclass
@@ -11,25 +11,20 @@ class Options:
     """Put QuantizeLinear/DequantizeLinear back: from a float ONNX and a TensorRT calibration cache to an explicit model,
     for TensorRT versions that read no cache (11 and later), for DLA under strong typing, and for ONNX Runtime."""
 
-    input_model: str = option("--input_model", "-i", metavar="MODEL", help="float ONNX, such as NAME_noqdq.onnx")
-    cache: str = option("--cache", "-c", metavar="FILE", help="TensorRT calibration cache")
-    output: str = option("--output", "-o", metavar="FILE", help="the ONNX to write")
-    layer_arg: Optional[str] = option(
-        "--layer_arg",
-        default=None,
+    input_model: str = setting("float ONNX, such as NAME_noqdq.onnx", REQUIRED, metavar="MODEL", short="-i")
+    cache: str = setting("TensorRT calibration cache", REQUIRED, metavar="FILE", short="-c")
+    output: str = setting("the ONNX to write", REQUIRED, metavar="FILE", short="-o")
+    layer_arg: Optional[str] = setting(
+        "--layerPrecisions argument (a file, or the value itself); layers that it keeps above INT8 stay float",
+        None,
         metavar="FILE",
-        help="--layerPrecisions argument (a file, or the value itself); layers that it keeps above INT8 stay float",
     )
-    complete: bool = option(
-        "--complete", default=False, help="infer missing scales, so that a DLA region carries Q/DQ throughout"
+    complete: bool = setting("infer missing scales, so that a DLA region carries Q/DQ throughout")
+    allow_incomplete: bool = setting(
+        "write the model although --complete leaves layers that read a tensor without Q/DQ (they run above INT8)"
     )
-    allow_incomplete: bool = option(
-        "--allow_incomplete",
-        default=False,
-        help="write the model although --complete leaves layers that read a tensor without Q/DQ (they run above INT8)",
-    )
-    json: bool = option("--json", default=False, help="the summary as one JSON object on stdout")
-    verbose: bool = option("--verbose", default=False, help="name every entry that was left out; tracebacks of errors")
+    json: bool = setting("the summary as one JSON object on stdout")
+    verbose: bool = setting("name every entry that was left out; tracebacks of errors")
 
 
 def run(options: Options) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import List, Optional
 
-from qdq_translator.core.options import option, same_option, translation_option
+from qdq_translator.core.options import same_option, setting, translation_option
 
 
 @dataclass
@@ -14,29 +14,18 @@ class Options:
     give the bits of the whole in ONNX Runtime before anything is written."""
 
     translation: str = translation_option()
-    input_onnx_model: Optional[str] = option(
-        "--input_onnx_model",
-        "-i",
-        default=None,
-        metavar="MODEL",
-        help="an ONNX model to cut as it is, instead of a translation",
+    input_onnx_model: Optional[str] = setting(
+        "an ONNX model to cut as it is, instead of a translation", None, metavar="MODEL", short="-i"
     )
-    output_dir: str = option(
-        "--output_dir", "-o", default="./parts", metavar="DIR", help="folder for the files that are written"
-    )
-    begin: List[str] = option(
-        "--begin",
-        default=[],
+    output_dir: str = setting("folder for the files that are written", "./parts", metavar="DIR", short="-o")
+    begin: List[str] = setting(
+        "the DLA's part begins behind these tensors (default, with --end: at the graph inputs)",
+        [],
         nargs="+",
         metavar="TENSOR",
-        help="the DLA's part begins behind these tensors (default, with --end: at the graph inputs)",
     )
-    end: List[str] = option(
-        "--end",
-        default=[],
-        nargs="+",
-        metavar="TENSOR",
-        help="and ends with these (default, with --begin: at the graph outputs)",
+    end: List[str] = setting(
+        "and ends with these (default, with --begin: at the graph outputs)", [], nargs="+", metavar="TENSOR"
     )
     target: str = same_option(
         "target",
@@ -46,9 +35,9 @@ class Options:
     )
     platform: Optional[str] = same_option("platform", help="for -i: e.g. jetpack-6.2 or drive-os-6.0.9")
     shapes: List[str] = same_option("shapes", help="for -i: sizes for dynamic input dimensions")
-    samples: int = option("--samples", default=2, metavar="N", type=int, help="random inputs of the proof")
-    json: bool = option("--json", default=False, help="the manifest on stdout, nothing else there")
-    verbose: bool = option("--verbose", default=False, help="tracebacks of errors")
+    samples: int = setting("random inputs of the proof", 2, metavar="N", type=int)
+    json: bool = setting("the manifest on stdout, nothing else there")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

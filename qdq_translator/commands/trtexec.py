@@ -4,7 +4,7 @@ import dataclasses
 from typing import Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
-from qdq_translator.core.options import option
+from qdq_translator.core.options import setting
 from qdq_translator.output.emit.trtexec.request import MODES
 
 
@@ -13,34 +13,27 @@ class Options(EngineOptions):
     """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
     the files, mends the header of the calibration cache where TensorRT's version is another one, and runs it."""
 
-    mode: str = option(
-        "--mode",
-        default="implicit",
+    mode: str = setting(
+        "what to build: the translation; to compare with it the Q/DQ model (explicit; name it with -i), the "
+        "stripped model in FP16 alone (fp16), or in whatever TensorRT finds fastest (best)",
+        "implicit",
         choices=MODES,
-        help="what to build: the translation; to compare with it the Q/DQ model (explicit; name it with -i), the stripped model "
-        "in FP16 alone (fp16), or in whatever TensorRT finds fastest (best)",
     )
-    sparsity: Optional[str] = option(
-        "--sparsity",
-        default=None,
+    sparsity: Optional[str] = setting(
+        "kernels for 2:4 sparse weights: where the weights are sparse, or, to see the speed alone, everywhere",
+        None,
         choices=("enable", "force"),
-        help="kernels for 2:4 sparse weights: where the weights are sparse, or, to see the speed alone, everywhere",
     )
-    profile: Optional[str] = option(
-        "--profile", default=None, metavar="FILE", help="write the time of every layer there, for 'plan --fit'"
-    )
-    skip_inference: bool = option("--skip_inference", default=False, help="build only, do not time the engine")
-    trt_version: Optional[str] = option(
-        "--trt_version",
-        default=None,
+    profile: Optional[str] = setting("write the time of every layer there, for 'plan --fit'", None, metavar="FILE")
+    skip_inference: bool = setting("build only, do not time the engine")
+    trt_version: Optional[str] = setting(
+        "the TensorRT version to write for, e.g. 8.6 or 10.3 (default: from --platform, else the cache's header)",
+        None,
         metavar="VERSION",
-        help="the TensorRT version to write for, e.g. 8.6 or 10.3 (default: from --platform, else the cache's header)",
     )
-    script: Optional[str] = option(
-        "--script", default=None, metavar="FILE", help="write a shell script instead of printing"
-    )
-    tool: str = option("--tool", default="trtexec", choices=("trtexec", "polygraphy"), help="whose command")
-    verbose: bool = option("--verbose", default=False, help="trtexec's verbose log (and tracebacks of our errors)")
+    script: Optional[str] = setting("write a shell script instead of printing", None, metavar="FILE")
+    tool: str = setting("whose command", "trtexec", choices=("trtexec", "polygraphy"))
+    verbose: bool = setting("trtexec's verbose log (and tracebacks of our errors)")
 
 
 def run(options: Options) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Optional
 
-from qdq_translator.core.options import TranslateOptions, option, same_option
+from qdq_translator.core.options import TranslateOptions, same_option, setting
 
 
 @dataclasses.dataclass
@@ -13,59 +13,46 @@ class Options(TranslateOptions):
     a search that was ended goes on from its journal. The options of translate that are given hold for every point, as far
     as they are no part of the search."""
 
-    model: str = option(
-        "--model", "-i", default="", metavar="MODEL", help="the model, Q/DQ or float", group="Essential"
-    )
-    data: str = option(
-        "--data",
-        default="",
+    model: str = setting("the model, Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
+    data: str = setting(
+        "samples to measure on: an .npz, .npy, or a folder of them or of images; an fsspec address works too",
+        "",
+        group="Essential",
         metavar="PATH",
-        help="samples to measure on: an .npz, .npy, or a folder of them or of images; an fsspec address works too",
-        group="Essential",
     )
-    labels: Optional[str] = option(
-        "--labels",
-        default=None,
+    labels: Optional[str] = setting(
+        "a .npy, or an .npz with the array labels, where the samples carry none",
+        None,
+        group="Essential",
         metavar="FILE",
-        help="a .npy, or an .npz with the array labels, where the samples carry none",
-        group="Essential",
     )
-    metric: str = option(
-        "--metric",
-        default="top1",
+    metric: str = setting(
+        "top1, map, or one of your own: file.py:name or package.module:name (docs/accuracy.md)",
+        "top1",
+        group="Essential",
         metavar="METRIC",
-        help="top1, map, or one of your own: file.py:name or package.module:name (docs/accuracy.md)",
-        group="Essential",
     )
-    max_drop: Optional[float] = option(
-        "--max_drop",
-        default=None,
+    max_drop: Optional[float] = setting(
+        "how much the metric may fall from that of the model as given, in its own unit",
+        None,
+        group="Essential",
         metavar="X",
-        help="how much the metric may fall from that of the model as given, in its own unit",
-        group="Essential",
     )
-    budget_ms: Optional[float] = option(
-        "--budget_ms",
-        default=None,
-        metavar="MS",
-        help="estimated milliseconds on the DLA that may be spent; the metric is what gets better then",
+    budget_ms: Optional[float] = setting(
+        "estimated milliseconds on the DLA that may be spent; the metric is what gets better then",
+        None,
         group="Essential",
+        metavar="MS",
     )
     output_dir: str = same_option("output_dir", default="./tuned", help="folder for the files (default: ./tuned)")
-    samples: Optional[int] = option(
-        "--samples", default=None, metavar="N", help="samples to measure on (default: all)", group="Essential"
-    )
-    evaluations: int = option(
-        "--evaluations", default=60, metavar="N", help="points to measure, at most", group="Automation"
-    )
-    seed: int = option("--seed", default=0, metavar="N", help="of the local search", group="Automation")
+    samples: Optional[int] = setting("samples to measure on (default: all)", None, group="Essential", metavar="N")
+    evaluations: int = setting("points to measure, at most", 60, group="Automation", metavar="N")
+    seed: int = setting("of the local search", 0, group="Automation", metavar="N")
     workers: int = same_option("workers")
     scheduler: Optional[str] = same_option("scheduler")
     provider: str = same_option("provider")
-    json: bool = option("--json", default=False, help="the results as one JSON object on stdout", group="Output")
-    verbose: bool = option(
-        "--verbose", default=False, help="a line for each evaluation; tracebacks of errors", group="Output"
-    )
+    json: bool = setting("the results as one JSON object on stdout", group="Output")
+    verbose: bool = setting("a line for each evaluation; tracebacks of errors", group="Output")
 
 
 def run(options: Options) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Dict, List, Optional
 
-from qdq_translator.core.options import option, parse_shapes, same_option, translation_option
+from qdq_translator.core.options import parse_shapes, same_option, setting, translation_option
 
 Real = float
 """`float` is the name of an option below."""
@@ -16,120 +16,91 @@ class Options:
     """Run the Q/DQ model and a simulation of the INT8 engine that TensorRT is told to build, side by side in ONNX Runtime,
     and compare. Nothing of TensorRT is needed."""
 
-    model: str = option("--model", "-i", default="", metavar="MODEL", help="the explicit Q/DQ model")
-    example: bool = option(
-        "--example", default=False, help="the model that ships with the package, on the real inputs that ship with it"
-    )
+    model: str = setting("the explicit Q/DQ model", "", metavar="MODEL", short="-i")
+    example: bool = setting("the model that ships with the package, on the real inputs that ship with it")
     translation: str = translation_option()
-    float: Optional[str] = option(
-        "--float", default=None, metavar="MODEL", help="the model before quantization, as a third stage"
-    )
-    inputs: Optional[str] = option(
-        "--inputs",
-        default=None,
+    float: Optional[str] = setting("the model before quantization, as a third stage", None, metavar="MODEL")
+    inputs: Optional[str] = setting(
+        "an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or what "
+        "'polygraphy run --save-inputs' wrote (default: random)",
+        None,
         metavar="PATH",
-        help="an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or what 'polygraphy run "
-        "--save-inputs' wrote (default: random)",
     )
-    labels: Optional[str] = option(
-        "--labels",
-        default=None,
+    labels: Optional[str] = setting(
+        "an .npy, one label a sample along the first axis: right classes, or what --metric takes (default: "
+        "the array 'labels' of the .npz)",
+        None,
         metavar="FILE",
-        help="an .npy, one label a sample along the first axis: right classes, or what --metric takes (default: the array "
-        "'labels' of the .npz)",
     )
-    samples: Optional[int] = option(
-        "--samples", default=None, metavar="N", help="samples to run (default: all of --inputs; 8 random ones)"
-    )
+    samples: Optional[int] = setting("samples to run (default: all of --inputs; 8 random ones)", None, metavar="N")
     ignore_nonfinite: bool = same_option("ignore_nonfinite", group="")
-    seed: int = option("--seed", default=0, metavar="N", help="of random inputs")
-    shapes: List[str] = option(
-        "--shapes", default=[], nargs="+", metavar="NAME:DIMS", help="sizes for dynamic input dimensions"
-    )
+    seed: int = setting("of random inputs", 0, metavar="N")
+    shapes: List[str] = setting("sizes for dynamic input dimensions", [], nargs="+", metavar="NAME:DIMS")
     image_mean: List[Real] = same_option("image_mean", group="")
     image_std: List[Real] = same_option("image_std", group="")
     layout: str = same_option("layout", group="")
-    per_layer: bool = option("--per_layer", default=False, help="compare every tensor and name the first jump")
-    audit: bool = option(
-        "--audit",
-        default=False,
-        help="hold every scale against the inputs: what it clips, which bits stay unused, which range would lose less",
+    per_layer: bool = setting("compare every tensor and name the first jump")
+    audit: bool = setting(
+        "hold every scale against the inputs: what it clips, which bits stay unused, which range would lose less"
     )
-    strict: bool = option("--strict", default=False, help="exit status 1 for the verdict 'suspicious' too")
-    sensitivity: bool = option(
-        "--sensitivity", default=False, help="rank layers by what the outputs gain when they are kept in FP16"
+    strict: bool = setting("exit status 1 for the verdict 'suspicious' too")
+    sensitivity: bool = setting("rank layers by what the outputs gain when they are kept in FP16")
+    save_layers: Optional[str] = setting(
+        "write the layers that --sensitivity names, one a line, for translate --keep_fp16 @FILE", None, metavar="FILE"
     )
-    save_layers: Optional[str] = option(
-        "--save_layers",
-        default=None,
-        metavar="FILE",
-        help="write the layers that --sensitivity names, one a line, for translate --keep_fp16 @FILE",
-    )
-    time_limit: Real = option("--time_limit", default=300.0, metavar="SECONDS", type=Real, help="of --sensitivity")
-    fp16: bool = option("--fp16", default=False, help="layers above INT8 compute through float16, not in float32")
-    rounding: str = option(
-        "--rounding",
-        default="auto",
+    time_limit: Real = setting("of --sensitivity", 300.0, metavar="SECONDS", type=Real)
+    fp16: bool = setting("layers above INT8 compute through float16, not in float32")
+    rounding: str = setting(
+        "ties go to even, or away from zero; auto: away if the translation's target is xavier-dla",
+        "auto",
         choices=("auto", "even", "away"),
-        help="ties go to even, or away from zero; auto: away if the translation's target is xavier-dla",
     )
-    sigmoid: str = option(
-        "--sigmoid",
-        default="auto",
+    sigmoid: str = setting(
+        "Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA",
+        "auto",
         choices=("auto", "int8", "fp16"),
-        help="Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA",
     )
-    fuse: str = option(
-        "--fuse",
-        default="both",
+    fuse: str = setting(
+        "the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is "
+        "rounded by its scale (off, unary scales of rule S9 too), or both, as a second row where that differs",
+        "both",
         choices=("both", "on", "off"),
-        help="the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is rounded by "
-        "its scale (off, unary scales of rule S9 too), or both, as a second row where that differs",
     )
-    layer_arg: Optional[str] = option(
-        "--layer_arg",
-        default=None,
-        metavar="FILE",
-        help="another --layerPrecisions argument than the translation's: a file, or the value itself",
+    layer_arg: Optional[str] = setting(
+        "another --layerPrecisions argument than the translation's: a file, or the value itself", None, metavar="FILE"
     )
-    min_cosine: Optional[Real] = option(
-        "--min_cosine",
-        default=None,
+    min_cosine: Optional[Real] = setting(
+        "exit status 1 where the cosine of an output, or of its worst slice along an axis, is below",
+        None,
         metavar="X",
         type=Real,
-        help="exit status 1 where the cosine of an output, or of its worst slice along an axis, is below",
     )
-    min_top1_agreement: Optional[Real] = option(
-        "--min_top1_agreement", default=None, metavar="PERCENT", type=Real, help="exit status 1 below this agreement"
+    min_top1_agreement: Optional[Real] = setting(
+        "exit status 1 below this agreement", None, metavar="PERCENT", type=Real
     )
-    metric: Optional[str] = option(
-        "--metric",
-        default=None,
+    metric: Optional[str] = setting(
+        "a metric of your own, file.py:name or package.module:name: a function (outputs, labels) -> number, "
+        "or a class with add(outputs, labels) and result(); higher is better",
+        None,
         metavar="WHERE:NAME",
-        help="a metric of your own, file.py:name or package.module:name: a function (outputs, labels) -> number, or a class "
-        "with add(outputs, labels) and result(); higher is better",
     )
-    max_metric_drop: Optional[Real] = option(
-        "--max_metric_drop",
-        default=None,
+    max_metric_drop: Optional[Real] = setting(
+        "exit status 1 where --metric falls by more from the explicit model to the simulated engine",
+        None,
         metavar="X",
         type=Real,
-        help="exit status 1 where --metric falls by more from the explicit model to the simulated engine",
     )
-    device_results: Optional[str] = option(
-        "--device_results",
-        default=None,
+    device_results: Optional[str] = setting(
+        "device_results.json of e2e_workflow/on_device, or what 'polygraphy run --save-outputs' wrote, to compare",
+        None,
         metavar="FILE",
-        help="device_results.json of e2e_workflow/on_device, or what 'polygraphy run --save-outputs' wrote, to compare",
     )
     workers: int = same_option("workers", group="")
     scheduler: Optional[str] = same_option("scheduler", group="")
     provider: str = same_option("provider", group="")
-    save: Optional[str] = option(
-        "--save", default=None, metavar="FILE", help="write the results as JSON, for report --html"
-    )
-    json: bool = option("--json", default=False, help="the results as one JSON object on stdout")
-    verbose: bool = option("--verbose", default=False, help="every layer of --per_layer; tracebacks of errors")
+    save: Optional[str] = setting("write the results as JSON, for report --html", None, metavar="FILE")
+    json: bool = setting("the results as one JSON object on stdout")
+    verbose: bool = setting("every layer of --per_layer; tracebacks of errors")
 
     @property
     def sizes(self) -> Dict[str, List[int]]:

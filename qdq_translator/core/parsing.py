@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+from types import MappingProxyType
 from typing import Any, Iterable, NoReturn, Optional, Sequence
 
 from qdq_translator.core.errors import UsageError
@@ -44,6 +45,10 @@ def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParse
         def error(self, message: str) -> NoReturn:
             raise UsageError(_sentence(message), _suggestion(self, message))
 
+    for field in dataclasses.fields(options):  # whose names no field knows when it is made
+        about = field.metadata
+        flags = [field.name] if about["positional"] else [f"--{field.name}", *filter(None, [about["short"]])]
+        field.metadata = MappingProxyType({**about, "args": flags})
     parser: argparse.ArgumentParser = Parser(
         options, prog=prog, description=" ".join((options.__doc__ or "").split()), allow_abbrev=False
     )
