@@ -214,7 +214,7 @@ def _plan(made: Translation) -> Iterator[str]:
         }
         words = facts(f"{row.reason} {row.cure}")
         text = (
-            f"layer {row.name} {row.precision} "
+            f"layer {row.name} {' '.join((row.precision, *row.hypotheses))} "
             + _plain({key: value for key, value in about.items() if value})
             + f" {words}"
         )

@@ -558,7 +558,7 @@ def test_a_missing_scale_can_send_a_convolution_to_the_gpu() -> None:
     arrays = {**weight(8, 2048, 1, 1), "s": np.float32(0.05), "z": np.int8(0)}
     made = translated(model(text, 17, 8, **arrays), target="orin-dla")
     row = made.report["plan"][0]
-    assert row["dla"] == "gpu" and "the missing scale of 'c' is what sends it to the GPU" in row["reason"]
+    assert row["device"] == "gpu" and "the missing scale of 'c' is what sends it to the GPU" in row["reason"]
 
 
 def test_groups_and_unknown_widths_do_not_break_the_buffer() -> None:
@@ -654,4 +654,4 @@ def test_what_a_limit_sends_to_the_gpu_is_not_avoidable() -> None:
     arrays = {**weight(4, 4, 1, 1), "s": np.float32(0.1), "z": np.int8(0)}
     rows = {row.op: row for row in translated(model(text, **arrays), target="orin-dla", platform="jetpack-6.2").plan}
     assert rows["Erf"].missing and rows["Erf"].device == "gpu" and not rows["Erf"].avoidable
-    assert rows["Conv"].missing and rows["Conv"].device == "dla-fp16" and rows["Conv"].avoidable
+    assert rows["Conv"].missing and rows["Conv"].runs == "dla-fp16" and rows["Conv"].avoidable

@@ -517,8 +517,8 @@ return Array.from(graph.querySelectorAll(".b[id]")).map((box) => {
 def test_no_operator_stands_under_its_mark(browser: Any, tmp_path: Path, report: dict[str, Any], level: str) -> None:
     names = ["GlobalAveragePool", "WWWWWWWWWWWWW", "ConvTranspose", "LayerNormalization", "Conv", "DepthToSpace"]
     plan = [{**row, "op": names[i % len(names)]} for i, row in enumerate(report["plan"])]
-    for row, kind in zip(plan, ("gpu", "dla-fp16", "dla-int8") * len(plan)):
-        row["dla"] = kind
+    for row, runs in zip(plan, (("gpu", "fp16"), ("dla", "fp16"), ("dla", "int8")) * len(plan)):
+        row["device"], row["precision"] = runs
     page = Page(browser, tmp_path / "long.html", report_page({**report, "plan": plan}))
     page.js("document.querySelector('#network').scrollIntoView()")
     assert page.js(OVERLAPS, level) == []

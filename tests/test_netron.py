@@ -99,7 +99,7 @@ def test_the_panel_shows_what_the_plan_says(browser: Any, tmp_path: Path, ir: in
             assert all(whole for whole, _ in panel.values()), panel
             said = {key: value for key, (_, value) in panel.items()}
             assert said["precision"] == row["precision"]
-            assert said["device"] == row["dla"]
+            assert said["device"] == row["device"]
             assert said["reason"] == row["reason"]
             scale = done.tensor_scales.get(node.output[0])
             assert said.get("scale") == (None if scale is None else f"{scale:.9g} ({scale_to_hex(scale)})")

@@ -13,7 +13,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import fp16_layers
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import Placement, place
+from qdq_translator.planning.placement import Placement, by_device, place
 from qdq_translator.targets.precision import FP16, INT8
 from tests.small_models import model
 
@@ -108,7 +108,7 @@ def test_what_does_not_fuse() -> None:
     assert placed(twice, dict.fromkeys("xast", 0.1), fuse=True).fused == ()
 
 
-@pytest.mark.parametrize("flags", [{}, {"infer_concat_scales": True, "infer_mul_scales": True}])
+@pytest.mark.parametrize("flags", [{}, {"infer_concat_scales": True, "infer_mul_scales": True}, {"preset": "dla"}])
 def test_the_plan_draws_the_same_line(zoo: Path, flags: dict[str, Any]) -> None:
     """Layer by layer, on every network, with all the scales that the cache gets."""
     seen = 0
@@ -117,7 +117,16 @@ def test_the_plan_draws_the_same_line(zoo: Path, flags: dict[str, Any]) -> None:
             found = translate(path, TranslateOptions(asymmetric="widen", per_channel_activations="max", **flags))
         except UserError:
             continue
-        placement = place(found.graph, found.types, found.cache.scales, fp16_layers(found.fp16_nodes))
+        if found.dla is not None:
+            verdicts = {row.name: row.verdict for row in found.dla.layers}
+            device = {"dla-int8": "dla", "dla-fp16": "dla", "gpu": "gpu", "folded": "none"}
+            assert all(row.device == device[verdicts[row.name]] for row in found.plan), path.stem
+            assert all((row.precision == INT8) == (verdicts[row.name] == "dla-int8") for row in found.plan), path.stem
+            rows = found.report["coverage"]["layers"]
+            assert rows["int8"] == found.dla.count("dla-int8"), path.stem
+            assert rows["total"] == sum(rows[part] for part in ("int8", "by_design", "limit", "avoidable")), path.stem
+        asked = fp16_layers(found.fp16_nodes)
+        placement = place(found.graph, found.types, found.cache.scales, asked, planned=by_device(found.plan))
         planned = {layer.name: layer.precision for layer in found.plan}
         assert placement.int8 == {name for name, precision in planned.items() if precision == INT8}, path.stem
         assert placement.higher == {name for name, precision in planned.items() if precision == FP16}, path.stem

@@ -94,7 +94,7 @@ def test_shape_arithmetic_has_no_precision() -> None:
     assert by_op(made)["Shape"].precision == "none"
     assert made.fp16_nodes == []
     assert made.report["coverage"]["layers"] == {
-        "total": 2, "int8": 1, "by_design": 1, "avoidable": 0, "without_float_data": 2
+        "total": 2, "int8": 1, "by_design": 1, "limit": 0, "avoidable": 0, "without_float_data": 2
     }  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_dynamic_sizes_are_unknown_until_shapes_are_given() -> None:
     unknown = translated(model(DYNAMIC, **conv_weights()))
     assert unknown.plan[0].macs is None
     assert unknown.report["coverage"]["macs"] == {
-        "total": None, "int8": None, "by_design": None, "avoidable": None, "unknown_layers": 1
+        "total": None, "int8": None, "by_design": None, "limit": None, "avoidable": None, "unknown_layers": 1
     }  # fmt: skip
     known = translated(model(DYNAMIC, **conv_weights()), shapes=["x:2x4x8x8"])
     assert known.plan[0].macs == 2 * 36 * 4 * 36
@@ -145,7 +145,7 @@ def test_shares_of_the_plan_add_up() -> None:
     assert sum(row["macs_share"] for row in report["plan"]) == pytest.approx(1)
     assert sum(row["weights_share"] for row in report["plan"]) == pytest.approx(1)
     layers = report["coverage"]["layers"]
-    assert layers["int8"] + layers["by_design"] + layers["avoidable"] == layers["total"] == 199
+    assert layers["int8"] + layers["by_design"] + layers["limit"] + layers["avoidable"] == layers["total"] == 199
     assert [row["name"] for row in report["plan"] if row["by_design"]] == [
         "/heads.0/Conv",
         "/heads.1/Conv",

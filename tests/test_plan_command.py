@@ -19,6 +19,7 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.engine.board import fit_board, read_profile
 from qdq_translator.targets.cost.layers import fused_layers
 from qdq_translator.targets.cost.model import CostModel, Parameters, choose_model, published
+from qdq_translator.targets.precision import LayerPlan
 from tests.small_models import model
 
 FLOAT = """g (float[1,3,32,32] x) => (float[1,8] y)
@@ -41,10 +42,10 @@ def test_a_float_model_is_planned_as_if_every_tensor_had_a_scale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = planned(capsys, "-i", saved(model(FLOAT, **ARRAYS), tmp_path), "--no_rewrites")
-    runs = [(row["op"], row["dla"]) for row in report["plan"]]
+    runs = [(row["op"], LayerPlan.from_dict(row).runs) for row in report["plan"]]
     assert runs == [
-        ("Conv", "dla-int8"), ("Relu", "dla-int8"), ("Erf", "gpu"), ("Conv", "dla-int8"), ("Softmax", "dla-fp16"),
-        ("GlobalAveragePool", "gpu"), ("Flatten", "gpu"),
+        ("Conv", "dla-int8"), ("Relu", "dla-int8"), ("Erf", "gpu-fp16"), ("Conv", "dla-int8"), ("Softmax", "dla-fp16"),
+        ("GlobalAveragePool", "gpu-fp16"), ("Flatten", "gpu-fp16"),
     ]  # fmt: skip
     assert report["assumption"] and report["scales"] == [] and report["root_causes"]["causes"] == []
     assert report["dla"]["subgraphs"] == 2
@@ -70,7 +71,7 @@ def test_a_model_with_quantizers_is_planned_like_the_float_one(
     made = translate(explicit, TranslateOptions(target="orin-dla"))
     first = planned(capsys, "-i", saved(explicit, tmp_path))
     second = planned(capsys, "-i", saved(made.model, tmp_path, "float.onnx"))
-    assert [row["dla"] for row in first["plan"]] == [row["dla"] for row in second["plan"]]
+    assert [row["device"] for row in first["plan"]] == [row["device"] for row in second["plan"]]
     assert first["cost"]["milliseconds"] == second["cost"]["milliseconds"]
     assert first["dla"]["counts"]["dla-int8"] == first["coverage"]["layers"]["total"]
 

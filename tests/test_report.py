@@ -88,7 +88,7 @@ def test_report_holds_what_the_translation_found(dla_report: dict[str, Any]) -> 
         zoo("yolov5n__nvpq13"), TranslateOptions(target="orin-dla", infer_mul_scales=True, platform="jetpack-6.0")
     )
     assert dla_report == made.report
-    assert dla_report["schema_version"] == 2
+    assert dla_report["schema_version"] == 3
     (first,) = dla_report["inputs"]
     assert first["shape"] == [1, 3, 64, 64] and first["hex"] == "3cde03d4"
     assert np.frombuffer(bytes.fromhex(first["hex"]), ">f4")[0] == np.float32(first["scale"])

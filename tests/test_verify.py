@@ -21,6 +21,7 @@ from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.hypotheses import HYPOTHESES
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate import per_layer
@@ -197,7 +198,9 @@ def test_json_and_save(files: TranslationFiles, tmp_path: Path, capsys: pytest.C
         "tensors_that_stay_float": 2,
         "layers_in_int8": 21,
         "layers_above_int8": 2,
+        "layers_in_fp16_on_dla": 0,
         "weights_rounded": 9,
+        "hypotheses": [dataclasses.asdict(HYPOTHESES["fusion"])],
     }
     assert [row["tensor"] for row in results["per_layer"]["layers"]][:2] == [
         "input",

@@ -231,6 +231,7 @@ def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) 
         inputs=options.calibrate,
         samples=options.calibrate_samples,
         fuse="on",
+        hypotheses="plan",
         **{name: getattr(options, name) for name in same},
     )
     results = verify(asked)

@@ -66,6 +66,12 @@ class Options:
         "both",
         choices=("both", "on", "off"),
     )
+    hypotheses: str = setting(
+        "what the facts leave open about a DLA (a Sigmoid's scale, a layer between FP16 ones, INT8 on the GPU beside it): "
+        "both ends, as a further row if they differ, or the plan's end alone",
+        "both",
+        choices=("both", "plan"),
+    )
     layer_arg: Optional[str] = setting(
         "another --layerPrecisions argument than the translation's: a file, or the value itself", None, metavar="FILE"
     )

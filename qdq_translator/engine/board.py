@@ -129,7 +129,7 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
             f"{files.model.name} and {files.report.name} are not of one translation.", "Translate the model again."
         )
     types = TensorTypes(graph, Remembered.of_options(options).shapes)
-    layers = fused_layers(graph, types, [row["dla"] for row in report["plan"]])
+    layers = fused_layers(graph, types, [row["verdict"] for row in report["dla"]["layers"]])
     chosen = _match(times, names, [row["subgraph"] for row in report["dla"]["layers"]], layers, profile, files.name)
     start = Parameters(**published()["parameters"])
     works = [works for works, _ in chosen]

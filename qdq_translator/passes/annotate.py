@@ -26,7 +26,7 @@ PREFIX = "qdq."
 def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan]) -> None:
     """Writes into the graph's metadata, keys with `PREFIX` before them.
 
-    Nodes: `precision` ('int8', 'fp16' or 'none'), `device` (the predicted verdict) with a DLA as target, `scale` and `origin` of
+    Nodes: `precision` ('int8', 'fp16' or 'none'), `device` ('dla', 'gpu' or 'none'), `scale` and `origin` of
     what they make (a line for each output that has one, with its name where there are several), `reason`, and `cure` where
     there is one. Float tensors with a scale: `scale` and `origin`. A scale is written with nine digits, which give the float32
     back, and with the hex digits of the calibration cache. `plan`: a row for each node, in graph order.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decision:
-    """context: with the scales as they came out. plan: without causes and reasons of the verdict."""
+    """context: with the scales as they came out. plan: one record per layer, without causes."""
 
     context: Context
     shared: list[SharedRange]
@@ -70,9 +70,11 @@ def decide(
     plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
     dla = costs = None
     if settings.hardware.generation:  # what a GPU as target starts without
+        from qdq_translator.planning.layers import settle
         from qdq_translator.targets.cost.estimate import estimate_costs
         from qdq_translator.targets.dla.verdicts import judge
 
         dla = judge(context, plan, settings.hardware)
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
+        plan = settle(graph, plan, dla.layers)
     return Decision(context, shared, plan, rewrites, dla, costs)

@@ -1,10 +1,10 @@
-"""Which layers of a stripped model compute in INT8, and which tensors are rounded to codes: a pure function of the graph,
-the scales and the layer argument. The precision plan (`precision.make_plan`) draws the same line between layers; a test
-holds the two against each other on every network.
+"""Which layers of a stripped model compute in INT8, and which tensors are rounded to quantized values: a pure function of the
+graph, the scales, the layer argument and the planned layers. With the plan's own layer argument the layers in INT8 are those of
+the plan; a test checks that on every network.
 
 1. A layer is INT8 where every float tensor that it reads or makes has a scale and the layer argument does not ask for more
-   (fact 1.11, 5.5). Every other layer with float data runs higher (FP16 or FP32); so does the last layer that
-   multiplies before a graph output without scale (fact 5.6).
+   (fact 1.11, 5.5), and no limit of the device keeps it above (`planned`). Every other layer with float data runs higher
+   (FP16 or FP32); so does the last layer that multiplies before a graph output without scale (fact 5.6).
 2. A tensor with a scale is rounded once, for all who read it (fact 5.1), where an INT8 layer needs its codes. A tensor that no
    INT8 layer reads stays float: its producer can write float. A Relu or data movement does not need codes where its own
    output stays float and would be rounded by the same scale. A graph output with a scale is rounded where its producer
@@ -23,14 +23,15 @@ and every pair rounds but those that only layers of the layer argument would rea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping
+from typing import Collection, Mapping, Sequence
 
 from qdq_translator.core.formats.calibration_cache import is_usable
+from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import CLAMPS, WEIGHT_INPUTS, WEIGHTED, output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
-from qdq_translator.targets.precision import float_ends
+from qdq_translator.targets.precision import FP16, INT8, ON_GPU, LayerPlan, float_activations, float_ends
 
 COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "DepthToSpace", "SpaceToDepth")
 """Rounding before or after them is the same where both sides have one scale."""
@@ -57,6 +58,20 @@ def is_named_higher(node: Node, precisions: Mapping[str, str]) -> bool:
     return precisions.get(node.name, precisions.get("*", "int8")) != "int8"
 
 
+def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[str, str]:
+    """Layer -> the precision that its device gives it, of those that rest on more than scales and layer argument.
+
+    other: hypotheses that hold at their other end.
+    """
+    found = {row.name: row.precision for row in plan if row.limited or (row.precision == INT8 and row.device != ON_GPU)}
+    for row in plan:
+        if BETWEEN in other and BETWEEN in row.hypotheses:
+            found[row.name] = FP16
+        elif GPU_INT8 in other and GPU_INT8 in row.hypotheses:
+            found[row.name] = INT8
+    return found
+
+
 def graph_tensors(graph: Graph) -> list[str]:
     """Graph inputs, then node outputs, in graph order."""
     return [*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)]
@@ -70,9 +85,11 @@ def place(
     fuse: bool = False,
     explicit: bool = False,
     unary: frozenset[str] = frozenset(),
+    planned: Mapping[str, str] = {},
 ) -> Placement:
     """`scales` may name tensors that the graph does not have; unusable values count as missing. `unary`: tensors whose
-    scale is a unary marker. See the module for `fuse` and `explicit`."""
+    scale is a unary marker. `planned`: layer -> precision that its device gives it if scales and layer argument allow INT8
+    (see `by_device`). See the module for `fuse` and `explicit`."""
     known = {
         name: scales[name]
         for name in graph_tensors(graph)
@@ -84,10 +101,13 @@ def place(
     by_choice: set[str] = set()
     for node in graph.nodes:
         inputs, outputs = float_ends(node, graph, types)
+        limit = planned.get(node.name)
+        if not inputs and limit == INT8:  # a comparison: it has no float output
+            inputs = float_activations(node.reads(), graph, types)
         if not inputs:
             continue
         lacking = not all(name in known for name in (inputs if explicit else (*inputs, *outputs)))
-        if lacking or is_named_higher(node, precisions):
+        if lacking or limit == FP16 or is_named_higher(node, precisions):
             higher.add(node.name)
             if not lacking:
                 by_choice.add(node.name)

@@ -28,7 +28,7 @@ from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_
 from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded, same_inputs
 from qdq_translator.simulate.user_metric import UserMetric
 
-EXPLICIT, SIMULATED, FLOAT, UNFUSED = "explicit", "simulated", "float", "unfused"
+EXPLICIT, SIMULATED, FLOAT = "explicit", "simulated", "float"
 
 
 @dataclasses.dataclass
@@ -59,11 +59,14 @@ def compare_outputs(
     float_model: Optional[onnx.ModelProto] = None,
     device: Optional[DeviceResults] = None,
     progress: Progress = silent,
-    unfused: Optional[Simulated] = None,
+    others: Mapping[str, Simulated] = {},
     metric: Optional[UserMetric] = None,
     where: Evaluation = HERE,
 ) -> OutputComparison:
-    """Runs every stage on every sample. `unfused`: the simulation at the other end of what `placement` leaves open. Raises UserError where the models' inputs or outputs do not belong together."""
+    """Runs every stage on every sample. others: stage -> the simulation at the other end of a hypothesis.
+
+    Raises UserError if the models' inputs or outputs do not belong together.
+    """
     names = [v.name for v in simulated.model.graph.output]
     stages = {EXPLICIT: folded(explicit.model), SIMULATED: simulated.model}
     same_inputs([v.name for v in simulated.model.graph.input], explicit.graph.inputs, EXPLICIT)
@@ -81,12 +84,10 @@ def compare_outputs(
         stages[FLOAT] = graph.to_model()
         rename = _match_outputs(list(graph.outputs), names)
         pairs += [(FLOAT, EXPLICIT), (FLOAT, SIMULATED)]
-    if unfused is not None:
-        stages[UNFUSED] = unfused.model
+    stages.update({stage: other.model for stage, other in others.items()})
     for engine in device.outputs if device is not None else ():
         pairs += [(stage, f"device {engine}") for stage in stages]
-    if unfused is not None:
-        pairs.append((EXPLICIT, UNFUSED))
+    pairs += [(EXPLICIT, stage) for stage in others]
     devices = [f"device {engine}" for engine in (device.outputs if device is not None else ())]
     scores = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
     work = _Comparing(stages, explicit.ends, rename, names, pairs, samples, device, where.provider, metric is not None)

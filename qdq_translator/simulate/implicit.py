@@ -6,10 +6,11 @@ should compute, as far as the facts say (fact 5).
    TensorRT fuses them.
 2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact 5.4); codes [-128, 127].
 3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), codes [-127, 127] (fact 5.1, 5.2).
-4. Layers above INT8 compute in float32; with `fp16` their inputs, weights and outputs pass through float16.
+4. Layers that the plan has in FP16 on a DLA compute in float16: their inputs, weights and outputs pass through it. Other layers
+   above INT8 compute in float32, or with `fp16` in float16 too.
 5. `fuse`: whether the tensor between a Conv and the Add or activation that it fuses with passes unrounded (see `placement`).
    Unary scales (rule S9) are among the scales that are not applied then.
-6. `sigmoid_fp16`: inputs and outputs of Sigmoid and Tanh pass in float16 instead of codes, as on Orin's DLA (fact 5.12b, 6.3).
+6. `sigmoid_fp16`: the scales around Sigmoid and Tanh are not applied (hypothesis `sigmoid`, fact 5.12b, 6.3).
 7. Bias stays float (fact 5.7). TensorRT's quantization noise reduction (fact 5.6), which keeps the layer before a network output from
    writing INT8, is not simulated: a scale on a graph output is applied. It is a GPU matter, and measured results on a DLA
    (rule S2) show the damage that such a scale does.
@@ -36,9 +37,10 @@ from qdq_translator.ir.operators import OutputChannels, has_one_scale, output_ch
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.cleanup import remove_unused_initializers
-from qdq_translator.planning.placement import Placement, place
+from qdq_translator.planning.placement import Placement, by_device, place
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.restore import is_unary_marker, weight_scales
+from qdq_translator.targets.precision import ON_DLA, LayerPlan
 
 NOISE_PERIOD = 65_537
 """Values: more than most channels hold. A prime, so no multiple of a row or a channel."""
@@ -47,7 +49,8 @@ NOISE_PERIOD = 65_537
 @dataclasses.dataclass(frozen=True)
 class SimulationOptions:
     """See the module: `rounding` rule 2 ('noise': clipping, and uniform noise of one step in place of rounding; `seed` says
-    which, and `unclipped` names tensors that are not clipped), `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6."""
+    which, and `unclipped` names tensors that are not clipped), `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6. `other`:
+    hypotheses about devices (`placement.by_device`) that hold at their other end."""
 
     rounding: str = "even"
     fp16: bool = False
@@ -55,13 +58,15 @@ class SimulationOptions:
     sigmoid_fp16: bool = False
     seed: int = 0
     unclipped: frozenset[str] = frozenset()
+    other: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass
 class ImplicitNetwork:
     """A translation as TensorRT would be given it: the stripped model, the cache's scales, the layer argument.
 
-    unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} where there is none.
+    unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} if there is none. plan: the
+    planned layers, [] if no report has them; INT8 then follows from scales and layer argument alone.
     """
 
     model: onnx.ModelProto
@@ -70,6 +75,7 @@ class ImplicitNetwork:
     unary: frozenset[str]
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
+    plan: list[LayerPlan] = dataclasses.field(default_factory=list)
 
     @classmethod
     def read(cls, files: TranslationFiles) -> ImplicitNetwork:
@@ -88,7 +94,8 @@ class ImplicitNetwork:
         else:  # another translator's files do not say; read it off the graph
             graph = Graph.from_model(copy_model(model))
             unary = frozenset(n for n, scale in scales.items() if is_unary_marker(graph, n, scale))
-        return cls(model, scales, precisions, unary, config, report)
+        plan = [LayerPlan.from_dict(row) for row in report.get("plan", ())]
+        return cls(model, scales, precisions, unary, config, report, plan)
 
     @classmethod
     def of(cls, translated: Translated) -> ImplicitNetwork:
@@ -97,7 +104,13 @@ class ImplicitNetwork:
         unary = frozenset(n for n, o in origins.items() if o["rule"] in MARKERS and translated.tensor_scales[n] == 1.0)
         config = {"scale_origins": origins, "options": effective(translated.options)}
         precisions = dict.fromkeys(translated.fp16_nodes, "fp16")
-        return cls(translated.model, dict(translated.tensor_scales), precisions, unary, config)
+        scales = dict(translated.tensor_scales)
+        return cls(translated.model, scales, precisions, unary, config, plan=translated.plan)
+
+    @property
+    def on_dla(self) -> frozenset[str]:
+        """Names of the layers that the plan has on a DLA."""
+        return frozenset(row.name for row in self.plan if row.device == ON_DLA)
 
     @property
     def option(self) -> dict[str, Any]:
@@ -137,10 +150,11 @@ def simulate(
     types = types or TensorTypes(graph)
     if placement is None:
         asked = network.precisions if precisions is None else precisions
-        placement = place(graph, types, network.scales, asked, options.fuse, unary=network.unary)
+        planned = by_device(network.plan, options.other)
+        placement = place(graph, types, network.scales, asked, options.fuse, unary=network.unary, planned=planned)
     builder = _Builder(graph, types, options, placement)
     builder.weights()
-    in_half = builder.half_layers()
+    in_half = builder.half_layers(network.on_dla)
     builder.tensors(in_half)
     builder.widen()
     if not unrounded:
@@ -198,11 +212,11 @@ class _Builder:
 
     # ---------------------------------------------------------------- float16
 
-    def half_layers(self) -> set[str]:
+    def half_layers(self, on_dla: frozenset[str]) -> set[str]:
         """Rules 4 and 6: names of nodes whose float32 inputs and outputs pass through float16; their constants are done here."""
         graph, names = self.graph, set()
         for node in graph.nodes:
-            above = self.options.fp16 and node.name in self.placement.higher
+            above = node.name in self.placement.higher and (self.options.fp16 or node.name in on_dla)
             if above or (self.options.sigmoid_fp16 and node.is_op("Sigmoid", "Tanh")):
                 names.add(node.name)
         for node in graph.nodes:

@@ -1,6 +1,6 @@
 """The precision plan (docs/rules.md): for every layer INT8, or the higher precision it needs and why.
 
-`make_plan` says what holds; `qdq_translator.planning.root_causes` finds out why, and its `explain` writes that into the plan.
+`make_plan` decides by scales, `planning.layers.settle` by the limits of the device; `planning.root_causes` finds the causes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.macs import layer_macs, layer_weights
 
 INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
+ON_DLA, ON_GPU, NOWHERE = "dla", "gpu", "none"
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerPlan:
-    """One node of the stripped model: what the plan, the report, every drawing of it and `check-engine` have of a layer.
+    """One node of the stripped model: the record of a layer that plan, estimate, simulation, report and `check-engine` read.
 
-    precision: 'int8'; 'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers).
+    device: 'dla', 'gpu', or 'none' for what TensorRT computes when it builds. precision: what the layer runs in: 'int8';
+    'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers). hypotheses: ids of
+    `core.hypotheses` on which device, precision or rounding of this layer rest.
     inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
     by_design: higher precision that is by design (producers of graph outputs, fact 5.6).
     cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown;
-    macs_share, weights_share: of the whole network, None where unknown. device: where a DLA as target runs it (a verdict of
-    `targets.dla`), '' for a GPU. cost: the estimate, an object of `LayerCost`; empty where there is none.
+    macs_share, weights_share: of the whole network, None where unknown. cost: the estimate, an object of `LayerCost`;
+    empty if there is none.
     """
 
     name: str
@@ -45,16 +48,17 @@ class LayerPlan:
     cure: str = ""
     macs_share: Optional[float] = None
     weights_share: Optional[float] = None
-    device: str = ""
+    device: str = ON_GPU
+    hypotheses: tuple[str, ...] = ()
     cost: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> LayerPlan:
-        """What `as_dict` made, of this version or an earlier one."""
+        """What `as_dict` made."""
         known = {field.name for field in dataclasses.fields(cls)}
         given = {key: tuple(v) if isinstance(v, list) else v for key, v in row.items() if key in known}
         absent: dict[str, Any] = {"op": "", "precision": NO_PRECISION, "reason": "", "inputs": (), "outputs": ()}
-        read = {"weights": row.get("weights") or 0, "device": row.get("dla") or "", "cost": row.get("cost") or {}}
+        read = {"weights": row.get("weights") or 0, "cost": row.get("cost") or {}}
         return cls(**{**absent, **given, **read})
 
     @property
@@ -65,13 +69,25 @@ class LayerPlan:
     @property
     def avoidable(self) -> bool:
         """Runs in higher precision and should not."""
-        return self.precision == FP16 and not self.by_design
+        return self.precision == FP16 and not self.by_design and not self.limited
+
+    @property
+    def limited(self) -> bool:
+        """Above INT8 because of a limit of the DLA, not because of a scale or the layer argument."""
+        return self.precision == FP16 and not (self.missing or self.listed or self.by_design)
+
+    @property
+    def runs(self) -> str:
+        """Device and precision in a word: 'dla-int8', 'gpu-fp16'; 'none' for what does not compute."""
+        return self.device if NO_PRECISION in (self.device, self.precision) else f"{self.device}-{self.precision}"
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "op": self.op,
+            "device": self.device,
             "precision": self.precision,
+            "hypotheses": list(self.hypotheses),
             "reason": self.reason,
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
@@ -84,7 +100,6 @@ class LayerPlan:
             "cure": self.cure,
             "macs_share": self.macs_share,
             "weights_share": self.weights_share,
-            "dla": self.device or None,
             "cost": dict(self.cost) or None,
         }
 
@@ -138,7 +153,7 @@ def make_plan(
     kept: frozenset[str] = frozenset(),
     floats: Optional[Mapping[str, str]] = None,
 ) -> list[LayerPlan]:
-    """One row a node, in graph order. Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
+    """One row a node, in graph order, for a GPU as target (`planning.layers.settle` has the DLA's limits). Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
     user did not keep the layer in FP16 (`kept`). floats: tensors that are not meant to have a scale, and why."""
     activations = _Activations(graph, types, scales)
     tails = _tails(graph, activations)
@@ -190,7 +205,11 @@ def _plan_layer(
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
     if not _has_precision(node, inputs, outputs):
         reason = "works on shapes, integers or booleans, or on constants only"
-        return LayerPlan(node.name, node.op_type, NO_PRECISION, reason, inputs, outputs, macs=macs, weights=weights)
+        device = ON_GPU if inputs else NOWHERE
+        ends = (inputs, outputs)
+        return LayerPlan(
+            node.name, node.op_type, NO_PRECISION, reason, *ends, macs=macs, weights=weights, device=device
+        )
     lacking = activations.lacking
     if lacking.isdisjoint(inputs) and lacking.isdisjoint(outputs):
         reason = "every input and output has a scale"

@@ -129,10 +129,6 @@ def _conclude(
     plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
     if renamed:  # a layer argument cannot name them in the user's file
         plan = [dataclasses.replace(row, listed=False) if row.name in renamed else row for row in plan]
-    if dla is not None:
-        from qdq_translator.targets.dla.verdicts import with_reasons
-
-        plan = with_reasons(plan, dla)
     causes = find_root_causes(context, plan, network.users_names())
     plan = explain(plan, causes)
     if dla is not None and costs is not None:

@@ -10,6 +10,7 @@ from typing import Any, Optional, Protocol, Sequence
 from qdq_translator._version import __version__
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, read_layer_argument
+from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, SIGMOID
 from qdq_translator.core.options import words_of
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
@@ -27,7 +28,7 @@ from qdq_translator.simulate.compare import (
 )
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import only_finite
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples, random_samples
 from qdq_translator.simulate.per_layer import compare_layers
 from qdq_translator.simulate.places import place
@@ -77,6 +78,7 @@ class Request(Protocol):
     rounding: str
     sigmoid: str
     fuse: str
+    hypotheses: str
     layer_arg: Optional[str]
     min_cosine: Optional[Real]
     min_top1_agreement: Optional[Real]
@@ -147,10 +149,9 @@ def _verified(
             )
         notes += device.notes
     placement = simulated.placement
-    unfused = None
-    if options.fuse == "both" and placement.open:
-        unfused = simulate(network, dataclasses.replace(settings, fuse=False))
-    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, unfused, metric, where)
+    others = _other_ends(options, network, settings, simulated)
+    stages = {HYPOTHESES[name].stage: other for name, other in others.items()}
+    outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, stages, metric, where)
     progress("expected rounding", 0, 1)
     verdict = judge_all(
         network,
@@ -172,6 +173,7 @@ def _verified(
         "simulation": {
             "rounding": settings.rounding,
             "higher_layers": "fp16" if settings.fp16 else "fp32",
+            "layers_in_fp16_on_dla": len(placement.higher & network.on_dla),
             "sigmoid": "fp16" if settings.sigmoid_fp16 else "int8",
             "fuse": options.fuse,
             "layer_arg": options.layer_arg is not None,
@@ -181,6 +183,7 @@ def _verified(
             "layers_in_int8": len(placement.int8),
             "layers_above_int8": len(placement.higher),
             "weights_rounded": len(placement.weights),
+            "hypotheses": [dataclasses.asdict(HYPOTHESES[name]) for name in others],
         },
         "integrity": faults,
         "inputs": {
@@ -224,6 +227,25 @@ def _verified(
     if verdict.overall == BROKEN or (options.strict and verdict.overall == SUSPICIOUS):
         results["failed"].append(f"The verdict is '{verdict.overall}'.")
     return results
+
+
+def _other_ends(
+    options: Request, network: ImplicitNetwork, settings: SimulationOptions, simulated: Simulated
+) -> dict[str, Simulated]:
+    """Hypothesis -> the simulation at its other end, of those that round other tensors or layers than the plan."""
+    held, rests_on = simulated.placement.held, {name for row in network.plan for name in row.hypotheses}
+    changes: dict[str, dict[str, Any]] = {}
+    if options.fuse == "both" and simulated.placement.open:
+        changes[FUSION] = {"fuse": False}
+    if options.hypotheses == "both":
+        gates = (row for row in network.plan if SIGMOID in row.hypotheses)
+        if options.sigmoid == "auto" and any(name in held for row in gates for name in (*row.inputs, *row.outputs)):
+            changes[SIGMOID] = {"sigmoid_fp16": not settings.sigmoid_fp16}
+        changes.update({name: {"other": frozenset((name,))} for name in (BETWEEN, GPU_INT8) if name in rests_on})
+    found = {name: simulate(network, dataclasses.replace(settings, **change)) for name, change in changes.items()}
+    return {
+        name: other for name, other in found.items() if "other" not in changes[name] or other.placement.held != held
+    }
 
 
 def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Samples:
@@ -313,20 +335,7 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
         f"[bold]{escape(results['model']['file'])}[/bold] and the simulated INT8 engine of its translation, "
         f"{counted(inputs['samples'], 'sample')} ({escape(inputs['source'])})"
     )
-    console.print(
-        f"  {counted(simulation['layers_in_int8'], 'layer')} in INT8 and {simulation['layers_above_int8']} above it "
-        f"({simulation['higher_layers']}), as planned{' with --layer_arg' if simulation['layer_arg'] else ''}; "
-        f"{counted(simulation['tensors_held_in_int8'], 'tensor')} and "
-        f"{counted(simulation['weights_rounded'], 'weight')} rounded, ties to "
-        f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}, sigmoid in {simulation['sigmoid']}"
-    )
-    if simulation["tensors_inside_fusions"]:
-        print_fusion = {
-            "both": "inside fusions, unrounded; 'unfused' rounds them",
-            "on": "inside fusions, unrounded",
-            "off": "before biases",
-        }[simulation["fuse"]]
-        console.print(f"  {counted(simulation['tensors_inside_fusions'], 'more tensor')} with a scale {print_fusion}")
+    _print_simulation(console, simulation)
     table = table_of(
         *("reference", "other", "output", "cosine", "SQNR dB", "max diff", "Top-1 same"), right=(3, 4, 5, 6)
     )
@@ -364,6 +373,31 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
         print_audit(console, results["audit"], verbose)
     for note in results["notes"]:
         console.print(f"  note: {escape(note)}")
+
+
+def _print_simulation(console: Any, simulation: dict[str, Any]) -> None:
+    """What runs in which precision, and what is not known about it."""
+    from qdq_translator.core.words import counted
+
+    half = simulation["layers_in_fp16_on_dla"]
+    on_dla, above = f", {half} in FP16 on the DLA" if half else "", simulation["layers_above_int8"] - half
+    console.print(
+        f"  {counted(simulation['layers_in_int8'], 'layer')} in INT8{on_dla} and {above} above it "
+        f"({simulation['higher_layers']}), as planned{' with --layer_arg' if simulation['layer_arg'] else ''}; "
+        f"{counted(simulation['tensors_held_in_int8'], 'tensor')} and "
+        f"{counted(simulation['weights_rounded'], 'weight')} rounded, ties to "
+        f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}, sigmoid in {simulation['sigmoid']}"
+    )
+    if simulation["tensors_inside_fusions"]:
+        print_fusion = {
+            "both": "inside fusions, unrounded; 'unfused' rounds them",
+            "on": "inside fusions, unrounded",
+            "off": "before biases",
+        }[simulation["fuse"]]
+        console.print(f"  {counted(simulation['tensors_inside_fusions'], 'more tensor')} with a scale {print_fusion}")
+    for row in simulation["hypotheses"]:
+        if row["id"] != FUSION:
+            console.print(f"  Not known ({row['fact']}): {row['planned']}; '{row['stage']}': {row['other']}.")
 
 
 _VERDICT_COLOURS = {EQUAL: "green", ROUNDING: "green", SUSPICIOUS: "yellow", BROKEN: "red"}

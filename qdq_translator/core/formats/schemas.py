@@ -58,7 +58,7 @@ _VERDICTS = ("dla-int8", "dla-fp16", "gpu", "folded")
 _DIAGNOSTIC = _record(
     {**_row("code rule message"), "severity": _one_of("info", "warning")}, {**_row("node tensor hint"), "data": _OBJECT}
 )
-_PARTS = "total int8 by_design avoidable"
+_PARTS = "total int8 by_design limit avoidable"
 _END = _record(
     {
         "name": _TEXT,
@@ -78,7 +78,8 @@ _PLAN = _record(
         **_row("listed by_design", _FLAG),
         **_row("macs weights", _maybe(_COUNT)),
         **_row("macs_share weights_share", _maybe(_NUMBER)),
-        "dla": {"enum": [*_VERDICTS, None]},
+        "device": _one_of("dla", "gpu", "none"),
+        "hypotheses": _TEXTS,
         "cost": _maybe(_record({**_COST, "bytes": _maybe(_COUNT), **_row("bound fused_into", _maybe(_TEXT))})),
     }
 )
@@ -151,7 +152,7 @@ _CAUSES = _record(
 _NODES = _list(_record(_row("node op")))
 REPORT = _record(
     {
-        "schema_version": {"type": "integer", "enum": [2]},
+        "schema_version": {"type": "integer", "enum": [3]},
         **_row("generator model"),
         "source": _FILE,
         "target": _one_of("gpu", "orin-dla", "xavier-dla"),

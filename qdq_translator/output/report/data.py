@@ -17,7 +17,7 @@ from qdq_translator.planning.root_causes import RootCauses, add_macs
 from qdq_translator.planning.translation import Translated
 from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, LayerPlan
 
-REPORT_SCHEMA_VERSION = 2
+REPORT_SCHEMA_VERSION = 3
 
 
 def make_report(translation: Translated) -> dict[str, Any]:
@@ -87,13 +87,14 @@ def _part(value: Any) -> str:
 
 
 def coverage(plan: list[LayerPlan]) -> dict[str, Any]:
-    """Layers, MACs and weights in INT8, by design, and avoidable. MACs are None as soon as one layer's are
-    unknown, and `unknown_layers` counts those."""
+    """Layers, MACs and weights in INT8, and above it by design, by a limit of the DLA, and avoidably. MACs are None as soon
+    as one layer's are unknown, and `unknown_layers` counts those."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
     parts = {
         "total": computing,
         "int8": [layer for layer in computing if layer.precision == INT8],
         "by_design": [layer for layer in computing if layer.by_design],
+        "limit": [layer for layer in computing if layer.limited],
         "avoidable": [layer for layer in computing if layer.avoidable],
     }
     unknown = sum([layer.macs is None for layer in computing])

@@ -39,7 +39,7 @@ def fix_lists(report: dict[str, Any]) -> FixLists:
     for row in report["plan"]:
         own = users.get(row["name"], {"node": row["name"], "op": row["op"]})
         name, op = own["node"], own["op"]
-        if row["precision"] == "int8":
+        if row["precision"] != "none" and not row["missing"] and not row["listed"]:
             quantized[op] = None
         elif missing.intersection(row["inputs"]):
             wanted[op] = None  # a quantizer works on what a node reads

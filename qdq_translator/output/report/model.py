@@ -51,12 +51,13 @@ def _of_row(key: str) -> Any:
 
 @dataclasses.dataclass
 class Layer:
-    """One row of the plan, numbered. kind: a key of KINDS. cause, inputs, outputs: numbers of tensors (-1: none). db: SQNR of
-    what it makes, as read."""
+    """One row of the plan, numbered. kind: a key of KINDS. device: one of DEVICES, '' for a GPU as target. cause, inputs,
+    outputs: numbers of tensors (-1: none). db: SQNR of what it makes, as read."""
 
     index: int
     row: LayerPlan
     kind: str
+    device: str
     cause: int
     inputs: list[int]
     outputs: list[int]
@@ -65,7 +66,7 @@ class Layer:
     changed: str = ""
 
     name, op, reason, cure = (_of_row(key) for key in ("name", "op", "reason", "cure"))
-    device, cost, milliseconds = (_of_row(key) for key in ("device", "cost", "milliseconds"))
+    cost, milliseconds, hypotheses = (_of_row(key) for key in ("cost", "milliseconds", "hypotheses"))
     macs, share, weights = (_of_row(key) for key in ("macs", "macs_share", "weights"))
 
     @property
@@ -93,6 +94,7 @@ class Network:
 
     def __init__(self, report: dict[str, Any]) -> None:
         self.assumed = bool(report.get("assumption"))
+        self.on_dla = bool(report.get("dla"))
         self.tensors: list[Tensor] = []
         self.tensor_index: dict[str, int] = {}
         self.layers: list[Layer] = []
@@ -122,19 +124,20 @@ class Network:
         return self.tensor_index[name]
 
     def _add(self, index: int, row: LayerPlan, verdict: dict[str, Any]) -> None:
-        row = dataclasses.replace(row, device=row.device or verdict.get("verdict") or "")
-        if row.device == "gpu":
+        device = ""
+        if self.on_dla:
+            device = row.runs if row.device == "dla" else "gpu" if row.device == "gpu" else "folded"
+        if device == "gpu":
             kind = "gpu"
-        elif row.precision == "int8":
-            kind = "limit" if row.device == "dla-fp16" else "int8"
         elif row.precision == "fp16":
-            kind = "avoidable" if row.avoidable else "expected"
+            kind = "limit" if row.limited else "avoidable" if row.avoidable else "expected"
         else:
-            kind = "none"
+            kind = row.precision
         layer = Layer(
             index,
             row,
             kind,
+            device,
             self.tensor(row.cause) if row.cause else -1,
             [self.tensor(name) for name in row.inputs],
             [self.tensor(name) for name in row.outputs],

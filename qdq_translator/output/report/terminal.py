@@ -196,7 +196,7 @@ def _print_layers(console: Console, report: dict[str, Any], everything: bool) ->
             table.add_row(
                 escape(row.name),
                 escape(row.op),
-                row.device or row.precision,
+                row.runs,
                 _part_of(row),
                 *(_cost_of(row) if timed else ()),
                 escape(row.reason),
@@ -223,7 +223,7 @@ def _print_rows(console: Console, report: dict[str, Any], rows: list[LayerPlan],
     ratios = (4, 0, 0, *(0 for _ in more), 5 if last == "because" else 0)
     table = table_of("layer", "op", "MACs", *more, last, right=(2, 3) if timed else (2,), ratios=ratios)
     for row in rows[:SHOWN]:
-        text = row.device if last == "in" else f"'{row.cause}' has no scale" if row.cause else row.reason
+        text = row.runs if last == "in" else f"'{row.cause}' has no scale" if row.cause else row.reason
         cells = _cost_of(row) if timed else ()
         table.add_row(escape(row.name), escape(row.op), _part_of(row), *cells, escape(text))
     cut(table, len(rows), False)

@@ -102,27 +102,6 @@ class DlaPlan:
         }
 
 
-def with_reasons(plan: list[LayerPlan], dla: DlaPlan) -> list[LayerPlan]:
-    """The plan with its devices, and the reason of the verdict where a limit decided it. What runs on the GPU is not
-    avoidable, unless a scale would change that."""
-    rows = []
-    for planned, verdict in zip(plan, dla.layers):
-        decided = [f for f in verdict.findings if f.limit.effect == verdict.verdict and f.limit is not NO_SCALE]
-        if verdict.verdict == GPU:
-            reason = f"not on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
-            if verdict.wants_scale:
-                reason += (
-                    f", where INT8 would fit: the missing scale of '{planned.missing[0]}' is what sends it to the GPU"
-                )
-            by_design = planned.precision == FP16 and not verdict.wants_scale
-            planned = dataclasses.replace(planned, reason=reason, by_design=by_design)
-        elif verdict.verdict == DLA_FP16 and decided and planned.precision == INT8:
-            reason = f"FP16 on the DLA: {'; '.join(f.sentence(planned.op) for f in decided)}"
-            planned = dataclasses.replace(planned, reason=reason)
-        rows.append(dataclasses.replace(planned, device=verdict.verdict))
-    return rows
-
-
 def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPlan:
     """Holds every layer against the limits of the DLA of `hardware`."""
     generation = hardware.generation

@@ -1,0 +1,56 @@
+"""What the facts leave open: for each named hypothesis the end that plan and simulation use, and the other one.
+
+`verify` shows both ends of those that change its results. A layer names the ones that it rests on (`LayerPlan.hypotheses`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """planned, other: sentences about the two ends. stage: name of the simulation at the other end in `verify`."""
+
+    id: str
+    stage: str
+    planned: str
+    other: str
+    fact: str
+
+
+FUSION, SIGMOID, BETWEEN, GPU_INT8 = "fusion", "sigmoid", "between", "gpu"
+
+HYPOTHESES = {
+    row.id: row
+    for row in (
+        Hypothesis(
+            FUSION,
+            "unfused",
+            "the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded",
+            "its scale rounds it",
+            "fact 5.8",
+        ),
+        Hypothesis(
+            SIGMOID,
+            "sigmoid int8",
+            "the scales around a Sigmoid or Tanh of the DLA are not applied, its input and output pass in FP16",
+            "they round its input and output if a layer in INT8 reads them too",
+            "fact 5.12b",
+        ),
+        Hypothesis(
+            BETWEEN,
+            "between fp16",
+            "layers without weights that could run in INT8 and have only FP16 layers of the DLA around them run in INT8",
+            "they run in FP16",
+            "fact 6.6",
+        ),
+        Hypothesis(
+            GPU_INT8,
+            "gpu int8",
+            "a layer of the GPU beside the DLA computes above INT8",
+            "it computes in INT8, because all of its tensors have scales",
+            "fact 5.5",
+        ),
+    )
+}
