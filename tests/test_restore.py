@@ -18,6 +18,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.core.errors import UnsupportedQuantizer, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.rules import STATED
 from qdq_translator.ir.graph import Graph
 from qdq_translator.qdq.restore import (
     GIVEN,
@@ -31,7 +32,7 @@ from qdq_translator.qdq.restore import (
     weight_scales,
 )
 from tests.conftest import need_shared
-from tests.small_models import parse
+from tests.small_models import model, pair, parse
 
 ort = pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +57,9 @@ def pairs(restored: Restored) -> list[str]:
 
 
 def weights_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    """Floats: integers are indices, which rule F10 may write under another name."""
+    floats = [t for t in model.graph.initializer if t.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16)]
+    return {t.name: numpy_helper.to_array(t) for t in floats}
 
 
 def conv_net(opset: int = 17, **weights: np.ndarray) -> onnx.ModelProto:
@@ -407,3 +410,27 @@ def test_restore_needs_no_onnxruntime() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         == "False\n"
     )
+
+
+def test_a_stated_scale_before_a_bias_comes_back(tmp_path: Path) -> None:
+    """Between a MatMul and the Add of its bias, through the files and the command line."""
+    rng = np.random.default_rng(0)
+    text = f"""net (float[2,8] x) => (float[2,8] y) {{ {pair("x", "xq", "s")} a = MatMul(xq, w) {pair("a", "aq", "t")}
+        c = Add(aq, b) {pair("c", "cq", "s")} y = Relu(cq) }}"""
+    weights = {"w": rng.standard_normal((8, 8)).astype(np.float32), "b": rng.standard_normal(8).astype(np.float32)}
+    given = model(text, **weights, s=np.float32(0.03), t=np.float32(0.11), z=np.int8(0))
+    first = translate(given, name="net")
+    files = first.save(tmp_path)
+    out = str(tmp_path / "back.onnx")
+    assert main(["restore", "-i", str(files.model), "-c", str(files.cache), "-o", out]) == 0
+    second = translate(out)
+    stated = {n: first.tensor_scales[n] for n, origin in first.scale_origins.items() if origin["rule"] in STATED}
+    assert {"x", "a", "c"} <= set(stated)
+    assert {name: second.tensor_scales.get(name) for name in stated} == stated
+    assert all(second.scale_origins[name]["rule"] in STATED for name in stated)
+
+
+def test_a_network_that_would_have_no_pair_is_an_error() -> None:
+    text = "net (float[2,8] x) => (float[2,8] y) { [r] y = Relu(x) }"
+    with pytest.raises(UserError, match="No tensor of the model would get Q/DQ"):
+        restore(model(text), {"x": 0.1}, {"r": "fp16"})

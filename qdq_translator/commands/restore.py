@@ -37,7 +37,7 @@ def run(options: Options) -> int:
     from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
     from qdq_translator.core.errors import UserError
     from qdq_translator.core.formats.calibration_cache import CalibrationCache
-    from qdq_translator.core.formats.files import read_layer_argument
+    from qdq_translator.core.formats.files import read_layer_argument, stated_beside
     from qdq_translator.core.words import counted
     from qdq_translator.ir.io import load_model, write_model
     from qdq_translator.qdq.restore import (
@@ -55,7 +55,8 @@ def run(options: Options) -> int:
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
     precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
-    restored = restore(model, cache.scales, precisions, options.complete)
+    stated = stated_beside(Path(options.cache))
+    restored = restore(model, cache.scales, precisions, options.complete, stated)
     if options.complete and restored.bare and not options.allow_incomplete:
         some = list(restored.bare.items())
         named = ", ".join(f"'{layer}' ('{tensor}')" for layer, tensor in some[: len(some) if options.verbose else 5])

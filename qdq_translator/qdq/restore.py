@@ -15,6 +15,9 @@
    pair. `translate --add_unary_ew_scales_for_dla` puts it back.
 5. `complete`: scales that are missing are inferred first, by all rules that need no data (S3 to S8, S11, B1).
 
+6. A scale that the translated model stated is there again, before a bias too, where rule 1 puts no pair. A network on which no
+   pair would be left is an error.
+
 Float16 tensors take float16 scales (opset 19); where a scale is no normal float16 number, the pair works in float32
 between Casts. Q/DQ per channel needs opset 13; older models are converted.
 """
@@ -22,7 +25,7 @@ between Casts. Q/DQ per channel needs opset 13; older models are converted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import AbstractSet, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -82,8 +85,10 @@ def restore(
     scales: Mapping[str, float],
     precisions: Optional[Mapping[str, str]] = None,
     complete: bool = False,
+    stated: AbstractSet[str] = frozenset(),
 ) -> Restored:
     """`scales`: tensor -> scale as a calibration cache has them; `precisions`: layer -> precision. The model is used up.
+    stated: tensors that the translated model itself quantized; they get a pair wherever they are (rule 6).
 
     Raises UserError where the model has Q/DQ already, where no scale fits it, and where its opset cannot be raised.
     """
@@ -114,9 +119,19 @@ def restore(
         policy = Policy(frozenset(inference_options(markers=False)))
         infer_scales(Context(graph, types, table, policy), Diagnostics())
     placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions, explicit=True)
+    held = {
+        name: table[name].value
+        for name in graph_tensors(graph)
+        if name in placement.held or (name in stated and entries.get(name) == USED)
+    }
+    if not held:
+        raise UserError(
+            "No tensor of the model would get Q/DQ: its scales are unusable, or only layers that stay float read them.",
+            "Check the cache and the layer argument.",
+        )
     tensors: dict[str, str] = {}
     for name in graph_tensors(graph):
-        if name in placement.held:
+        if name in held:
             tensors[name] = GIVEN if entries.get(name) == USED else INFERRED
         elif name in table and name not in placement.fused:
             tensors[name] = STAYS_FLOAT
@@ -131,7 +146,7 @@ def restore(
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
     quantizers = _Quantizers(graph, types)
     weights = quantizers.weights(placement)
-    for name, scale in placement.held.items():
+    for name, scale in held.items():
         quantizers.tensor(name, scale)
     return Restored(graph.to_model(), entries, tensors, weights, unknown_layers, bare)
 

@@ -35,7 +35,7 @@ from qdq_translator.simulate.run import ExplicitNetwork, Session, folded
 
 SAME_SCALE = 1e-3
 """Relative difference of two scales that count as equal: float16 holds 11 bits."""
-SAME_DB = 50.0
+SAME_DB = 40.0
 SAME_HALF_DB = 35.0
 """SQNR of two networks that compute the same, in float32 and where one of them computes in float16."""
 INFERRED = 4.0

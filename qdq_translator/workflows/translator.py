@@ -17,7 +17,7 @@ from qdq_translator.core.formats.files import TranslationFiles, model_name, plai
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.io import Source, check_text, open_model, with_own_weights
+from qdq_translator.ir.io import Source, check_text, load_model, open_model, with_own_weights
 from qdq_translator.ir.validate import validate
 from qdq_translator.output.emit.write import write_translation
 from qdq_translator.output.report.data import make_report
@@ -231,9 +231,34 @@ def _proved(
         "D0",
         f"--prove: ONNX Runtime computes the same with each of {count} rewrites and without it, for {SAMPLES} inputs a rewrite.",
     )
+    if settings.rewrites != "approximate":
+        _prove_whole(model, network, settings)
     return network, source, name
 
 
+def _prove_whole(model: Union[str, Path, onnx.ModelProto], network: Network, settings: Settings) -> None:
+    """The model less its quantizers against the network that is written, on random inputs. Raises UserError if they differ."""
+    from qdq_translator.simulate.inputs import input_specs, random_samples
+    from qdq_translator.simulate.reference import other_function
+    from qdq_translator.simulate.run import ExplicitNetwork
+
+    given = (
+        load_model(model)[0]
+        if not isinstance(model, onnx.ModelProto)
+        else onnx.ModelProto.FromString(model.SerializeToString())
+    )
+    stripped = network.graph.to_model()
+    scales = {tensor: scale.value for tensor, scale in network.scales.items()}
+    specs = input_specs(stripped, settings.input_shapes)
+    differing = other_function(ExplicitNetwork.of(given), stripped, random_samples(specs, scales, PROVED_SAMPLES, 0))
+    for output, db in differing.items():
+        raise UserError(
+            f"--prove: output '{output}' of the translated network is {db:.1f} dB away from the model as given, both in float.",
+            "This is a fault of the program: please report it with the model; --without dla_rewrites may avoid it.",
+        )
+
+
+PROVED_SAMPLES = 2
 _LARGEST_TRIED = 1 << 27
 """Weights of a network that is read a second time to see what `--dla_rewrites` would do (512 MiB in float32)."""
 

@@ -9,11 +9,12 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.core.errors import MissingDependency, UsageError
+from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import dense, hard_activations, max_pool, shapes, spatial_mean
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.simulate import prove
+from qdq_translator.workflows import translator
 from qdq_translator.workflows.translator import Translation
 from tests.dla.check import ORIN, graph, ints, outputs, pair, weights
 from tests.explicit_reference import assert_equal_function, random_inputs
@@ -203,3 +204,18 @@ def test_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependency):
         proved(network())
     translate(network(), TranslateOptions(**ORIN, dla_rewrites=True))
+
+
+def test_the_whole_network_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault outside the rewrites, which no piece of them shows."""
+    read = translator._read
+
+    def spoilt(*asked: Any) -> Any:
+        found = read(*asked)
+        name = found[0].graph.of("Conv")[-1].input(1)
+        found[0].graph.add_initializer(name, -found[0].graph.array(name))
+        return found
+
+    monkeypatch.setattr(translator, "_read", spoilt)
+    with pytest.raises(UserError, match=r"--prove: output 'y' of the translated network is .* dB away"):
+        proved(network())

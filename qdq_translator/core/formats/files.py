@@ -13,6 +13,7 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.core.formats.schemas import CONFIG, REPORT, only, read_json
+from qdq_translator.core.rules import STATED
 
 MODEL_SUFFIX = "_noqdq.onnx"
 _AGAIN = "Translate the model again."
@@ -122,6 +123,16 @@ class TranslationFiles:
             return parse_layer_precisions(read_text(self.layer_arg, _AGAIN))
         except ValueError as error:
             raise UserError(f"{self.layer_arg}: {error}.", _AGAIN) from error
+
+
+def stated_beside(cache: Path) -> frozenset[str]:
+    """The tensors that the translated model quantized itself, by the config beside a cache of ours; none without one."""
+    name, found, _ = cache.name.rpartition("_precision_config_calib.cache")
+    files = TranslationFiles(cache.parent, name) if found and name else None
+    if files is None or not files.config.is_file():
+        return frozenset()
+    origins = files.read_config().get("scale_origins", {})
+    return frozenset(tensor for tensor, origin in origins.items() if origin.get("rule") in STATED)
 
 
 def read_layer_argument(given: str) -> dict[str, str]:
