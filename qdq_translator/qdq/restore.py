@@ -137,18 +137,26 @@ def restore(
             tensors[name] = STAYS_FLOAT
         elif name not in table and types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
             tensors[name] = WITHOUT_SCALE
-    bare: dict[str, str] = {}
-    for node in graph.nodes:
-        lacking = [n for n in float_ends(node, graph, types)[0] if tensors.get(n) == WITHOUT_SCALE]
-        lacking = [n for n in lacking if not is_before_bias(graph, n)]
-        if lacking and not node.is_op("Cast") and not is_named_higher(node, precisions):
-            bare[node.name] = lacking[0]
+    bare = _bare(graph, types, tensors, precisions)
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
     quantizers = _Quantizers(graph, types)
     weights = quantizers.weights(placement)
     for name, scale in held.items():
         quantizers.tensor(name, scale)
     return Restored(graph.to_model(), entries, tensors, weights, unknown_layers, bare)
+
+
+def _bare(
+    graph: Graph, types: TensorTypes, tensors: Mapping[str, str], precisions: Mapping[str, str]
+) -> dict[str, str]:
+    """See `Restored.bare`."""
+    bare: dict[str, str] = {}
+    for node in graph.nodes:
+        lacking = [n for n in float_ends(node, graph, types)[0] if tensors.get(n) == WITHOUT_SCALE]
+        lacking = [n for n in lacking if not is_before_bias(graph, n)]
+        if lacking and not node.is_op("Cast") and not is_named_higher(node, precisions):
+            bare[node.name] = lacking[0]
+    return bare
 
 
 def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
