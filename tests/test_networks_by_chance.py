@@ -16,6 +16,7 @@ import pytest
 from qdq_translator import Translation
 from tests.conftest import DATA
 from tests.dla.test_by_chance import Chance, listed, pick, shown
+from tests.explicit_reference import random_inputs
 from tests.small_models import model, pair, same_function
 
 RECORD = DATA / "networks.txt"
@@ -271,7 +272,9 @@ def described(made: Translation) -> str:
 
 def outcome(seed: int) -> str:
     explicit, options = network(seed)
-    return described(same_function(explicit, **options))
+    # values that the scales can hold: rule F12 removes a Clip that cuts no others
+    feed = {name: values / 4 for name, values in random_inputs(explicit, 3).items()}
+    return described(same_function(explicit, feed, **options))
 
 
 @pytest.mark.parametrize("seed", range(COUNT))

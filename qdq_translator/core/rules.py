@@ -331,7 +331,7 @@ _ROWS = (
             ("D3", "Conv (with its activation) before a channel Split or Slice becomes one Conv a part"),
             (
                 "D4",
-                "means and sums over H and W or over channels become AveragePool of at most 8 x 8, in a row, or a Conv",
+                "means and sums over H and W or over channels become Convs of equal weights, or AveragePool",
             ),
             (
                 "D5",

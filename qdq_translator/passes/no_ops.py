@@ -10,11 +10,22 @@ a tensor that others read (it would lose its scale by rule S2, fact 4.2); a Drop
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Callable, Union
 
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import VIEWS, block_size, cast_type, in_training, integers, permutation, slices
+from qdq_translator.ir.operators import (
+    VIEWS,
+    block_size,
+    cast_type,
+    clip_bounds,
+    in_training,
+    integers,
+    permutation,
+    slices,
+)
+from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.network import Network
 
 RULE = "F7"
@@ -135,6 +146,14 @@ def _same_order(network: Network, node: Node) -> bool:
     return order is not None and order == sorted(order)
 
 
+def _never_cuts(network: Network, node: Node) -> bool:
+    """Rule F12: a Clip whose bounds no value reaches that its input's own scale holds."""
+    low, high = clip_bounds(node, network.graph.array)
+    own = network.scales.value(node.inputs[0])
+    reach = math.inf if own is None else INT8_MAX * own
+    return low is not None and high is not None and low <= -reach and high >= reach > 0
+
+
 def _keeps_all(network: Network, node: Node) -> bool:
     """A Slice from the first to the last element of every axis that it names, in steps of 1."""
     found = slices(node, network.graph.array)
@@ -205,6 +224,7 @@ _WHEN: dict[str, _Condition] = {
     **dict.fromkeys(VIEWS, _same_shape),
     "Transpose": _same_order,
     "Slice": _keeps_all,
+    "Clip": _never_cuts,
     "Expand": _to_itself,
     "Pad": _nothing_is_padded,
     "Tile": _once,

@@ -75,6 +75,6 @@ def decide(
         from qdq_translator.targets.dla.verdicts import judge
 
         dla = judge(context, plan, settings.hardware)
-        costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost)
+        costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost, dla.subgraphs)
         plan = settle(graph, plan, dla.layers)
     return Decision(context, shared, plan, rewrites, dla, costs)

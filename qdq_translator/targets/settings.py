@@ -67,8 +67,8 @@ class Calibration:
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
     stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
-    if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. keep_model: no pass edits the network. refuted: rule
-    that rewrites -> nodes (or EVERYWHERE) to which that found that it may not be applied."""
+    if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. keep_model: no pass edits the
+    network. refuted: rule that rewrites -> node (or EVERYWHERE) to which it may not be applied -> why: what `prove` or rule R1 found."""
 
     hardware: Hardware
     input_shapes: dict[str, list[int]]
@@ -84,7 +84,7 @@ class Settings:
     assume_scales: bool
     prove: bool
     keep_model: bool
-    refuted: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    refuted: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
 def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: bool = False) -> Settings:

@@ -73,7 +73,7 @@ def translate(
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
     settings = resolve(options, diagnostics, assume_scales)
-    network, source, own_name = (_proved if settings.prove else _read)(model, settings, diagnostics)
+    network, source, own_name = _earned(model, settings, diagnostics)
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
         scales.assume(name for name in graph.tensors() if types.is_float(name))
@@ -194,13 +194,41 @@ def _read(
     return network, source, name
 
 
+_NOT_PROVED = "its rewrite could not be proved to be the same function"
+
+
+def _earned(
+    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
+) -> tuple[Network, Source, str]:
+    """As `_read`, without the rewrites that make the network slower by the estimate (rule R1)."""
+    read = _proved if settings.prove else _read
+    said = Diagnostics()
+    network, source, name = read(model, settings, said)
+    found: dict[str, dict[str, str]] = {}
+    if settings.hardware.generation and settings.rewrites in ("on", "approximate"):
+        from qdq_translator.planning.earned import milliseconds_of, report_left_out, suspects
+
+        found = suspects(network, settings)
+    if found:
+        own = Diagnostics()
+        without = dataclasses.replace(settings, refuted=found)
+        other, *_ = read(model, without, own)
+        slow, fast = (milliseconds_of(n, s) for n, s in ((network, settings), (other, without)))
+        if slow is not None and fast is not None and fast <= slow:
+            report_left_out(found, slow, fast, own)
+            network, said = other, own
+    diagnostics.extend(said)
+    network.diagnostics = diagnostics
+    return network, source, name
+
+
 def _proved(
     model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
 ) -> tuple[Network, Source, str]:
     """As `_read`, without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
     from qdq_translator.simulate.prove import SAMPLES, prove
 
-    refuted: dict[str, frozenset[str]] = {}
+    refuted = {rule: dict(nodes) for rule, nodes in settings.refuted.items()}
     messages = Diagnostics()
     while True:
         own = Diagnostics()
@@ -210,12 +238,11 @@ def _proved(
         found = prove(network.stages, settings.input_shapes, scales)
         if not found:
             break
-        known = dict(refuted)
+        known = {rule: set(nodes) for rule, nodes in refuted.items()}
         for row in found:
             # a rule that takes the same nodes again does not ask before it does so: it is left out as a whole
-            again = known.get(row.rule, frozenset()).issuperset(row.nodes)
-            before = refuted.get(row.rule, frozenset())
-            refuted[row.rule] = before | ({EVERYWHERE} if again else set(row.nodes))
+            again = known.get(row.rule, set()).issuperset(row.nodes)
+            refuted.setdefault(row.rule, {}).update(dict.fromkeys([EVERYWHERE] if again else row.nodes, _NOT_PROVED))
             messages.warning(
                 row.rule,
                 f"The rewrite of '{row.nodes[0]}' is taken back, because it could not be proved to be the same function: {row.what}.",
@@ -286,7 +313,7 @@ class _Tried:
         like: Optional[Decision] = self._now
         if settings.rewrites != self._settings.rewrites:
             if settings.rewrites not in self._rewritten:
-                self._rewritten[settings.rewrites] = _read(self._model, settings, Diagnostics())[0]
+                self._rewritten[settings.rewrites] = _earned(self._model, settings, Diagnostics())[0]
             network = self._rewritten[settings.rewrites]
             given, like = network.scales, None
         return decide(network, context_of(network, given.fork(), settings), settings, Diagnostics(), like=like)

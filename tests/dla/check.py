@@ -12,7 +12,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.passes.dla import RULES
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, simulate
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, simulate
 from qdq_translator.workflows.translator import Translation
 from tests.explicit_reference import assert_equal_function, random_inputs, run
 from tests.small_models import model, pair, rounded_at_inputs
@@ -68,6 +68,26 @@ def engine(translation: Translation) -> Simulated:
     precisions = dict.fromkeys(translation.fp16_nodes, "fp16")
     network = ImplicitNetwork(translation.model, dict(translation.cache.scales), precisions, frozenset())
     return simulate(network, placement=rounded_at_inputs(network))
+
+
+def decibels(
+    translation: Translation, feed: dict[str, np.ndarray], fp16: bool = False, sigmoid_fp16: bool = False
+) -> float:
+    """SQNR of the first output in the simulated engine against the float network; fp16: without any scale."""
+    name = next(iter(translation.graph.outputs))
+    scales = {} if fp16 else dict(translation.cache.scales)
+    precisions = dict.fromkeys([n.name for n in translation.graph.nodes] if fp16 else translation.fp16_nodes, "fp16")
+    network = ImplicitNetwork(translation.model, scales, precisions, frozenset())
+    simulated = simulate(network, SimulationOptions(fp16=True, sigmoid_fp16=sigmoid_fp16))
+    want, got = (run(m, feed, [name])[0].astype(np.float64) for m in (translation.model, simulated.model))
+    return float(10 * np.log10(np.sum(want**2) / max(np.sum((want - got) ** 2), 1e-300)))
+
+
+def milliseconds(found: Pair) -> tuple[float, float]:
+    """Estimated, of the layers on the DLA, before and after."""
+    costs = found.plain.costs, found.rewritten.costs
+    assert costs[0] is not None and costs[1] is not None
+    return costs[0].milliseconds or 0.0, costs[1].milliseconds or 0.0
 
 
 def assert_equal_engines(found: Pair, feed: dict[str, np.ndarray]) -> None:
@@ -165,9 +185,11 @@ __all__ = [
     "Pair",
     "both",
     "covers",
+    "decibels",
     "feed_of",
     "graph",
     "ints",
+    "milliseconds",
     "outputs",
     "pair",
     "same",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, covers, engine, graph, pair, same
+from tests.dla.check import BATCHES, SCALE, both, covers, decibels, engine, graph, pair, same
 from tests.explicit_reference import run
 from tests.small_models import f32
 
@@ -100,13 +100,39 @@ def test_case_3_any_clip(low: float, high: float, batch: str) -> None:
     used = {name: value for name, value in bounds.items() if name in names}
     body = pair("x", "q") + f"m = Clip (q, {', '.join(names).rstrip(', ')})\n" + END
     found = same(graph(X, "float[b,c,h,w] y", body, batch, **used), batch, relative=2e-6)
-    limited = "Relu" if np.inf in np.abs([low, high]) else "Clip"
-    assert found.ops == ["BatchNormalization", limited, "BatchNormalization", "Relu"]
-    assert found.gpu() == (["Clip"], [])
-    if limited == "Clip":
-        clip = found.rewritten.graph.producer["m_clipped"]
-        bound = float(found.rewritten.graph.array(clip.inputs[2]))  # type: ignore[arg-type]
-        assert 1 <= bound <= 127 and found.rewritten.tensor_scales["m_clipped"] == f32(bound / 127)
+    assert found.gpu() == (["Clip"], []) and (found.ops[-2] == "Sub") == (low < 0 < high)
+    for node in found.rewritten.graph.nodes:
+        if node.op_type == "Clip":
+            assert 1 <= float(found.rewritten.graph.array(node.inputs[2])) <= 127  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reach", [2.0, 30.0])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(-1.5, 1), (-100, 1.5), (-3000, 1.5), (-1, 60000), (-0.01, 1.5), (0.5, 1.5), (0.5, 3000), (-9, -0.1)],
+)
+def test_case_3_makes_no_step_coarser(low: float, high: float, reach: float) -> None:
+    """The engine's codes are those of a Clip of codes: the same where the bounds have two signs, within one step else. In FP16
+    nothing but roundings is added. Bounds that no value reaches change neither."""
+    body = pair("x", "q", "s1") + "m = Clip (q, low, high)\n" + pair("m", "p", "s1") + "y = Add (p, p)"
+    step = np.float32(reach / 127)
+    arrays = {"s1": step, "low": np.float32(low), "high": np.float32(high)}
+    found = same(graph("float[{N},3,32,32] x", "float[b,c,h,w] y", body, **arrays), relative=1e-5)
+    x = np.random.default_rng(0).uniform(-reach, reach, (1, 3, 32, 32)).astype(np.float32)
+    want = np.round(np.clip(np.round(x / step) * step, low, high) / step)
+    got = run(engine(found.rewritten).model, {"x": x}, ["y"])[0] / (2 * step)
+    assert np.abs(got - want).max() <= (1e-3 if low < 0 < high else 1.001)
+    assert decibels(found.rewritten, {"x": x}, fp16=True) > 60
+
+
+def test_a_clip_that_cuts_nothing_is_no_layer() -> None:
+    """Rule F12, on every target: +-100 around values that the scale holds to +-3.97."""
+    body = pair("x", "q") + "m = Clip (q, low, high)\n" + END
+    arrays = {"low": np.float32(-100), "high": np.float32(100)}
+    found = both(graph(X, "float[b,c,h,w] y", body, **arrays))
+    assert found.ops == ["Relu"] and [n.op_type for n in found.plain.graph.nodes] == ["Relu"]
+    arrays["high"] = np.float32(3.9)
+    assert "Clip" in both(graph(X, "float[b,c,h,w] y", body, **arrays)).ops
 
 
 ORIN_10 = {"platform": "jetpack-6.2"}
@@ -147,6 +173,18 @@ def test_case_6(op: str, batch: str) -> None:
     assert found.ops == [*one, "Relu", *gain, "Add", "Relu"] and found.gpu()[1] == []
     made = {name: row for name, row in found.rewritten.scales.items() if name.startswith("m_")}
     assert len(made) == len(found.ops) - 2 and {row.origin.rule for row in made.values()} == {"D7"}
+
+
+@pytest.mark.parametrize("op", ["Elu (q)", "Selu (q)", "Celu <alpha = 0.5> (q)"])
+def test_case_6_is_0_at_0_whatever_becomes_of_the_scale_of_a_sigmoid(op: str) -> None:
+    """Fact 5.12b leaves open whether the DLA applies it: values above 0 and 0 itself come out equal both ways."""
+    found = both(graph("float[1,3,32,32] x", "float[b,c,h,w] y", pair("x", "q") + f"m = {op}\n" + END), **ORIN_10)
+    made = {name: row.value for name, row in found.rewritten.scales.items()}
+    assert made["m_divisor"] == made["m_rest"] == f32(1 / 126)
+    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    x[0, 0] = 0
+    for held in (False, True):
+        assert decibels(found.rewritten, {"x": x}, sigmoid_fp16=held) > 25
 
 
 @covers(7)

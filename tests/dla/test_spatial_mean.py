@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from qdq_translator.passes.dla.spatial_mean import factors
-from tests.dla.check import BATCHES, SCALE, both, covers, engine, feed_of, graph, ints, pair, same
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.passes.dla.spatial_mean import factors, steps
+from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, engine, graph, ints, milliseconds, pair, same
 from tests.explicit_reference import run
 
 END = pair("m", "p") + "y = Relu (p)"
-PRIME = covers("another prime factor above 8")
-STRIDE = covers("windows above 32, or strides above 8, in case 5")
+STRIDE = covers(
+    "in case 5 windows above 32, or strides above 8, that are padded, overlap or have a prime factor above 8"
+)
 
 
 def mean(op: str, size: str, batch: str, opset: int = 17, **arrays: np.ndarray):  # type: ignore[no-untyped-def]
@@ -38,46 +41,107 @@ def test_factors(size: int) -> None:
         assert len(found) >= math.log(size, 8) - 1e-9
 
 
-@covers(1, 2)
+@pytest.mark.parametrize("size", [*range(1, 300), 1023, 4099, 8191, 8192])
+def test_steps(size: int) -> None:
+    """Every value is in exactly one window, and none in padding alone where there is other data to read."""
+    known = steps(size)
+    rest = np.ones(size)
+    for number, (window, pad) in enumerate(known):
+        assert window <= (32 if number == len(known) - 1 else 8) and (pad < window or not pad)
+        padded = np.pad(rest, pad)
+        rest = padded[: len(padded) // window * window].reshape(-1, window).sum(1)
+    assert rest.tolist() == [size]
+
+
+OPS = [
+    "GlobalAveragePool (q)",
+    "ReduceMean <axes = [2, 3]> (q)",
+    "ReduceMean <axes = [-1, -2]> (q)",
+    "ReduceMean <axes = [3]> (q)",
+]
+
+
+@covers(2)
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    "op",
-    [
-        "GlobalAveragePool (q)",
-        "ReduceMean <axes = [2, 3]> (q)",
-        "ReduceMean <axes = [-1, -2]> (q)",
-        "ReduceMean <axes = [3]> (q)",
-    ],
-)
-def test_cases_1_and_2_within_one_window(op: str, batch: str) -> None:
+@pytest.mark.parametrize("op", OPS)
+def test_case_2_one_range_within_one_window(op: str, batch: str) -> None:
     found = same(mean(op, "7,5", batch), batch, bits=True)
     assert found.ops == ["AveragePool", "Relu"]
     assert not found.gpu()[1] and found.gpu()[0]
     assert found.rewritten.tensor_scales == found.plain.tensor_scales  # nothing new
 
 
+def apart(op: str, size: str, batch: str, opset: int = 17, shape: str = "b,c,h,w", **arrays: np.ndarray):  # type: ignore[no-untyped-def]
+    """The mean has a range of its own, a sixteenth of that of what it averages."""
+    body = pair("x", "q") + f"m = {op}\n" + pair("m", "p", "s2") + "y = Relu (p)"
+    arrays = {"s2": np.float32(SCALE / 16), **arrays}
+    return graph(f"float[{{N}},4,{size}] x", f"float[{shape}] y", body, batch, opset, **arrays)
+
+
+@covers(1)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("op", "kernel"), [*((op, [7, 5]) for op in OPS[:3]), (OPS[3], [1, 5])])
+def test_case_1_a_mean_has_a_scale_of_its_own(op: str, kernel: list[int], batch: str) -> None:
+    """In INT8 with all weights 127, as exact as the one rounding of its output allows, and with `--unify_scales max` too, which
+    made 16 times coarser steps of it as a pooling."""
+    found = same(apart(op, "7,5", batch), batch, unify_scales="max")
+    conv = found.rewritten.graph.producer["m"]
+    assert found.ops == ["Conv", "Relu"] and conv.get("kernel_shape") == kernel and not found.gpu()[1]
+    weight = found.rewritten.graph.array(conv.inputs[1])
+    assert weight is not None and np.ptp(weight) == 0 and weight.shape[0] == 4 == conv.get("group")
+    assert [row.verdict for row in found.rewritten.dla.layers] == ["dla-int8", "dla-fp16"]  # type: ignore[union-attr]
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+    x = np.random.default_rng(0).uniform(-2, 2, (5 if batch == "N" else int(batch), 4, 7, 5)).astype(np.float32)
+    want = run(found.plain.model, {"x": np.round(x / SCALE) * np.float32(SCALE)}, ["y"])[0]
+    want = np.minimum(want, 127 * SCALE / 16)
+    assert np.abs(run(engine(found.rewritten).model, {"x": x}, ["y"])[0] - want).max() <= SCALE / 32 * 1.001
+
+
+@covers(3)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("size", "windows"),
     [
-        ("20,40", [[5, 8], [4, 5]]),
-        ("64,9", [[8, 3], [8, 3]]),
-        ("12,1", [[6, 1], [2, 1]]),
-        ("128,8", [[8, 8], [8, 1], [2, 1]]),
+        ("20,40", [("AveragePool", [1, 2]), ("Conv", [20, 20])]),
+        ("64,9", [("AveragePool", [2, 1]), ("Conv", [32, 9])]),
+        ("12,1", [("Conv", [12, 1])]),
+        ("128,8", [("AveragePool", [4, 1]), ("Conv", [32, 8])]),
+        ("41,37", [("Conv", [2, 2]), ("Conv", [21, 19])]),
+        ("143,8", [("Conv", [5, 1]), ("Conv", [29, 8])]),
+        ("300,3", [("Conv", [8, 1]), ("AveragePool", [2, 1]), ("Conv", [19, 3])]),
     ],
 )
-def test_several_in_a_row(size: str, windows: list[list[int]], batch: str) -> None:
-    found = same(mean("GlobalAveragePool (q)", size, batch), batch)
-    pools = [n for n in found.rewritten.graph.nodes if n.op_type == "AveragePool"]
-    assert [n.get("kernel_shape") for n in pools] == windows
-    assert pools[-1].outputs == ["m"]
-    assert not found.gpu()[1]
-    # new tensors have the scale of the pooling's input, and the report says so
-    for pool in pools[:-1]:
-        scale = found.rewritten.scales[pool.outputs[0]]
-        assert scale.value == found.plain.tensor_scales["x"]
-        assert (scale.origin.rule, scale.origin.source) == ("D4", "x")
-        assert any(row["tensor"] == pool.outputs[0] for row in found.rewritten.report["scales"])
+def test_case_3_several_in_a_row(size: str, windows: list[tuple[str, list[int]]], batch: str) -> None:
+    """Within one step of the exact mean: what is rounded on the way is averaged again."""
+    found = same(apart("GlobalAveragePool (q)", size, batch), batch)
+    nodes = [n for n in found.rewritten.graph.nodes if n.op_type != "Relu"]
+    assert [(n.op_type, n.get("kernel_shape")) for n in nodes] == windows and not found.gpu()[1]
+    # new tensors have the scale of what is averaged, and the report contains it
+    for node in nodes[:-1]:
+        scale = found.rewritten.scales[node.outputs[0]]
+        assert (scale.value, scale.origin.rule, scale.origin.source) == (SCALE, "D4", "x")
+        assert any(row["tensor"] == node.outputs[0] for row in found.rewritten.report["scales"])
+    shape = (5 if batch == "N" else int(batch), 4, *map(int, size.split(",")))
+    x = np.random.default_rng(0).uniform(-1, 3, shape).astype(np.float32)
+    want = run(found.plain.model, {"x": np.round(x / SCALE) * np.float32(SCALE)}, ["y"])[0]
+    want = np.minimum(want, 127 * SCALE / 16)
+    assert np.abs(run(engine(found.rewritten).model, {"x": x}, ["y"])[0] - want).max() <= SCALE / 16
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool (q)", "ReduceSum (q, axes)"])
+def test_means_and_sums_lose_nothing_but_one_rounding(op: str) -> None:
+    """SQNR in the simulated engine: above 40 dB, where AveragePool on one range gave 17 and a Scale behind it 18. It takes no
+    longer than the pooling by 10 microseconds, and is as exact in FP16."""
+    more = {"axes": ints(2, 3), "s2": np.float32(16 * 7 * 7 * SCALE / 16)} if "Sum" in op else {}
+    found = same(apart(op, "7,7", "1", **more))
+    x = np.random.default_rng(1).uniform(-0.5, 1, (1, 4, 7, 7)).astype(np.float32)
+    body = pair("x", "q") + f"m = {op}\n" + pair("m", "p", "s2") + "y = Add (p, p)"
+    assert found.ops == ["Conv", "Relu"]
+    finer = {"s2": np.float32((49 if more else 1) / 4 / 127), **{k: v for k, v in more.items() if k == "axes"}}
+    found = same(graph("float[1,4,7,7] x", "float[b,c,h,w] y", body, **finer))
+    assert decibels(found.rewritten, {"x": x}) > 36
+    assert decibels(found.rewritten, {"x": x}, fp16=True) > 60
+    assert milliseconds(found)[1] < 0.03
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -94,57 +158,57 @@ def test_axes_as_an_input() -> None:
     assert found.ops == ["AveragePool", "Relu"]
 
 
-@covers(3)
-def test_case_3_large_average_pool() -> None:
-    found = same(mean("AveragePool <kernel_shape = [16, 10], strides = [16, 10]> (q)", "32,20", "1"))
+@covers(5)
+@pytest.mark.parametrize("size", ["32,20", "35,29"])
+def test_case_5_windows_side_by_side(size: str) -> None:
+    found = same(mean("AveragePool <kernel_shape = [16, 10], strides = [16, 10]> (q)", size, "1"))
     assert [n.get("kernel_shape") for n in found.rewritten.graph.nodes][:2] == [[8, 5], [2, 2]]
     assert not found.gpu()[1]
 
 
 def test_no_scale_for_the_tensors_between_where_the_result_has_none() -> None:
-    explicit = graph("float[1,4,16,16] x", "float[b,c,h,w] m", pair("x", "q") + "m = GlobalAveragePool (q)")
+    explicit = graph("float[1,4,40,16] x", "float[b,c,h,w] m", pair("x", "q") + "m = GlobalAveragePool (q)")
     found = same(explicit)
-    assert found.ops == ["AveragePool", "AveragePool"]
+    assert found.ops == ["AveragePool", "Conv"]
     assert list(found.rewritten.tensor_scales) == ["x"]
+    small = same(graph("float[1,4,8,8] x", "float[b,c,h,w] m", pair("x", "q") + "m = GlobalAveragePool (q)"))
+    assert small.ops == ["AveragePool"]  # a graph output has no scale, and no range to share
 
 
-@covers(4)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("size", "kernels"),
-    [
-        ("13,13", [("Conv", [13, 13])]),
-        ("26,8", [("AveragePool", [2, 8]), ("Conv", [13, 1])]),
-        ("22,26", [("AveragePool", [2, 2]), ("Conv", [11, 13])]),
-        ("31,1", [("Conv", [31, 1])]),
-    ],
-)
-def test_case_4_a_prime_window(size: str, kernels: list[tuple[str, list[int]]], batch: str) -> None:
-    """All codes of the weights are 127, and the engine's means are those of the pooling within one step."""
-    found = same(mean("GlobalAveragePool (q)", size, batch), batch)
-    nodes = [n for n in found.rewritten.graph.nodes if n.op_type != "Relu"]
-    assert [(n.op_type, n.get("kernel_shape")) for n in nodes] == kernels and not found.gpu()[1]
-    weight = found.rewritten.graph.array(nodes[-1].inputs[1])
-    assert weight is not None and weight.shape[0] == 4 and np.ptp(weight) == 0
-    feed = feed_of(found.rewritten, batch, 3)
-    want, got = (run(engine(t).model, feed, ["y"])[0] for t in (found.plain, found.rewritten))
-    assert np.abs(want - got).max() <= SCALE * (len(kernels) + 1e-6)
+def test_data_give_a_mean_a_scale_of_its_own(tmp_path: Path) -> None:
+    """A float model: where scales come from data, every mean is a Conv."""
+    model = graph("float[1,4,7,7] x", "float[b,c,h,w] y", "m = GlobalAveragePool (x)\ny = Relu (m)")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((16, 4, 7, 7)).astype(np.float32))
+    options = TranslateOptions(calibrate=str(tmp_path / "x.npy"), dla_rewrites=True, infer_bounds=True, **ORIN)
+    made = translate(model, options)
+    assert [n.op_type for n in made.graph.nodes] == ["Conv", "Relu"]
+    assert made.tensor_scales["m"] < made.tensor_scales["x"] / 3
 
 
-@pytest.mark.parametrize("prime", [11, 13, 17, 19, 23, 29, 31])
-def test_case_4_every_prime_up_to_31(prime: int) -> None:
-    found = same(mean("GlobalAveragePool (q)", f"{prime},{2 * prime}", "1"))
-    kernels = [n.get("kernel_shape") for n in found.rewritten.graph.nodes if n.op_type != "Relu"]
-    assert kernels == [[1, 2], [prime, prime]]
+@covers(6)
+def test_case_6_a_pooling_between_two_scales() -> None:
+    """Faster in INT8 than the pooling in FP16; bits equal to those of the pooling, which reads and makes codes too."""
+    body = pair("x", "q") + "m = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (q)\n" + pair("m", "p", "s2")
+    scales = {"s2": np.float32(SCALE / 2)}
+    found = same(graph("float[1,64,56,56] x", "float[b,c,h,w] y", body + "y = Relu (p)", **scales))
+    assert found.ops == ["Conv", "Relu"] and found.rules == ["D4"]
+    before, after = milliseconds(found)
+    assert after < 0.8 * before
+    verdicts = [t.dla.layers[0].verdict for t in (found.plain, found.rewritten)]  # type: ignore[union-attr]
+    assert verdicts == ["dla-fp16", "dla-int8"]
+    x = np.random.default_rng(0).standard_normal((1, 64, 56, 56)).astype(np.float32)
+    results = [run(engine(t).model, {"x": x}, ["y"])[0] for t in (found.plain, found.rewritten)]
+    assert np.abs(results[0] - results[1]).max() <= SCALE / 2 * 1.001
+    # 128 multiply-accumulates of the hardware for each of a depthwise Conv: a large window is faster in FP16
+    wide = body.replace("[2, 2]", "[8, 8]").replace("strides = [8, 8]", "strides = [1, 1]") + "y = Relu (p)"
+    assert not same(graph("float[1,64,56,56] x", "float[b,c,h,w] y", wide, **scales)).rules
 
 
 @pytest.mark.parametrize(
     ("op", "size", "why"),
     [
-        pytest.param("GlobalAveragePool (q)", "37,26", "prime factor", marks=PRIME),
-        pytest.param("GlobalAveragePool (q)", "143,8", "prime factor", marks=PRIME),
-        pytest.param(f"AveragePool <{window(13, 13)}> (q)", "26,26", "prime factor", marks=PRIME),
-        pytest.param("GlobalAveragePool (q)", "h,w", "known", marks=covers("where H or W is unknown")),
+        pytest.param(f"AveragePool <{window(37, 37)}> (q)", "74,74", "windows or strides", marks=STRIDE),
+        pytest.param("GlobalAveragePool (q)", "h,w", "known", marks=covers("an unknown H or W")),
         pytest.param(
             "ReduceMean <axes = [1, 2]> (q)", "4,4", "H and W only", marks=covers("reductions over other axes")
         ),
@@ -154,13 +218,13 @@ def test_case_4_every_prime_up_to_31(prime: int) -> None:
             "padding does not count",
             marks=covers("padded windows whose padding does not count"),
         ),
-        pytest.param(f"AveragePool <{window(10, 10)}> (q)", "25,20", "strides", marks=STRIDE),
+        pytest.param(f"AveragePool <{window(16, 9)}> (q)", "25,20", "strides", marks=STRIDE),
         pytest.param(f"AveragePool <{window(33, 1)}> (q)", "34,34", "strides", marks=STRIDE),
         pytest.param(
             f"AveragePool <{window(10, 8)}, ceil_mode = 1> (q)",
             "20,25",
             "rounds",
-            marks=covers("ceil_mode where windows do not divide H or W"),
+            marks=covers("ceil_mode if windows do not divide H or W"),
         ),
     ],
 )
@@ -214,27 +278,35 @@ def test_case_5_windows_that_overlap(attributes: str, size: str, batch: str) -> 
     assert codes is not None and len(np.unique(codes)) == 1 and conv.get("group") == 4
 
 
-@covers(6)
+@covers(7)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("op", ["ReduceMean <axes = [1]> (q)", "ReduceMean <axes = [-3]> (q)", "ReduceSum (q, one)"])
-def test_case_6_over_channels(op: str, batch: str) -> None:
+def test_case_7_over_channels(op: str, batch: str) -> None:
     found = same(mean(op, "5,3", batch, **({"one": ints(1)} if "one" in op else {})), batch, bits="Sum" in op)
     assert found.ops == ["Conv", "Relu"] and len(found.gpu()[0]) == 1 and not found.gpu()[1]
     assert found.rewritten.types.shape("m")[1:] == (1, 5, 3)  # type: ignore[index]
 
 
-@covers(7)
+@covers(4)
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("axes", "count"), [([2, 3], 96), ([2], 12), ([-1], 8)])
-def test_case_7_sums(axes: list[int], count: int, batch: str) -> None:
-    found = same(mean("ReduceSum (q, axes)", "12,8", batch, axes=ints(*axes)), batch)
-    assert found.ops[-2:] == ["BatchNormalization", "Relu"] and set(found.ops[:-2]) == {"AveragePool"}
-    assert found.gpu() == (["ReduceSum"], [])
-    scale = next(n for n in found.rewritten.graph.nodes if n.op_type == "BatchNormalization").inputs[1]
-    assert found.rewritten.graph.array(scale).tolist() == [count] * 4  # type: ignore[union-attr]
+@pytest.mark.parametrize("size", ["12,8", "40,37"])
+@pytest.mark.parametrize("axes", [[2, 3], [2], [-1]])
+def test_case_4_sums(axes: list[int], size: str, batch: str) -> None:
+    found = same(mean("ReduceSum (q, axes)", size, batch, axes=ints(*axes)), batch)
+    last = found.rewritten.graph.producer["m"]
+    assert last.op_type == "Conv" and found.gpu() == (["ReduceSum"], [])
+    weight = found.rewritten.graph.array(last.inputs[1])
+    assert weight is not None and np.ptp(weight) == 0
 
 
-def test_case_7_without_keepdims() -> None:
+def test_case_4_without_keepdims() -> None:
     body = pair("x", "q") + "m = ReduceSum <keepdims = 0> (q, axes)\n" + pair("m", "p") + "y = Relu (p)"
     found = same(graph("float[3,4,6,8] x", "float[b,c] y", body, axes=ints(2, 3)), "3")
-    assert found.ops == ["AveragePool", "BatchNormalization", "Reshape", "Relu"]
+    assert found.ops == ["Conv", "Reshape", "Relu"]
+
+
+@covers("more than 8192 channels")
+def test_not_of_more_channels_than_a_conv_has() -> None:
+    body = pair("x", "q") + "m = GlobalAveragePool (q)\n" + END
+    found = both(graph("float[1,8200,2,2] x", "float[b,c,h,w] y", body))
+    assert not found.rules and "8192" in found.reason(found.rewritten.graph.producer["m"].name)

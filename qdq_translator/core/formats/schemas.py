@@ -224,7 +224,7 @@ REPORT = _record(
         "cost": _maybe(
             _record(
                 {
-                    **_row("milliseconds fp16_milliseconds", _maybe(_NUMBER)),
+                    **_row("milliseconds fp16_milliseconds between_milliseconds total_milliseconds", _maybe(_NUMBER)),
                     **_row("what note"),
                     "unknown_layers": _COUNT,
                     "model": _maybe(_OBJECT),

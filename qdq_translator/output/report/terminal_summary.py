@@ -187,7 +187,7 @@ def _time(cost: dict[str, Any], gpu: bool) -> str:
             if not cost["unknown_layers"]
             else "unknown: shapes are dynamic (--shapes NAME:DIMS)"
         )
-    part = ", without the GPU's layers" if gpu else ""
+    part = f", {milliseconds(cost['between_milliseconds'])} more for the GPU's layers and transitions" if gpu else ""
     return f"{milliseconds(cost['milliseconds'])} on one DLA core ({cost['note']}){part}: {cost['what']}"
 
 

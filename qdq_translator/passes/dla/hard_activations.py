@@ -5,9 +5,9 @@
    most 127, as the DLA requires of a clipped Relu), or 6 where x has no scale of the model's own. Both factors of the product
    then have the same range, as the DLA requires (NvInfer.h), and neither loses resolution for it.
 
-3. `Clip(x, a, b) = Clip(k * (x - a), 0, k * (b - a)) / k + a`, where k = 1 or else the number that brings the clipped Relu's bound
-   into [1, 127], as the DLA has it; without an upper bound Relu takes the place of the clipped one, and without a lower one
-   `Clip(x, -inf, b) = b - Relu(b - x)`
+3. `Clip(x, a, b) = Clip(x, 0, b) - Clip(-x, 0, -a)` where a < 0 < b, and `a + Clip(x - a, 0, b - a)` or `b - Clip(b - x, 0, b - a)`
+   where both have one sign: no value becomes larger on the way, so that no step becomes coarser, in INT8 or in FP16. A
+   clipped Relu has a bound in [1, 127]: others stand between two Scale by a power of two. Without a bound Relu takes its place
 4. `Mish(x) = x * n / (2 - n)`, where n = s * (2 - s) and s = Sigmoid(x), which is x * Tanh(Softplus(x)); where the DLA has Div (TensorRT
    8.6.12 on)
 5. `Softsign(x) = x / (1 + Abs(x))`, likewise
@@ -20,9 +20,10 @@ A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is 
 Scales of the new tensors, given only where the original's output has one: before HardSigmoid's Clip the output's (int8
 saturation and the clamp cut the same values); HardSwish's Scale and Clip r/127, for the same reason; its product r times the
 output's.
-Of a Clip's new tensors that from 0 has k * (b - a) / 127, or k times the output's without an upper bound. Those of Mish that have bounds have these (rule
-B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient. Likewise 1 for t, 1 - t, their quotient, the Tanh and the gate of
-cases 6 and 7, and alpha for what alpha multiplies; Relu has the range of x.
+A Clip's new tensors have the scale of x where a < 0 < b; else what holds the distance from the bound. Those of Mish that have
+bounds have these (rule B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient. Likewise 1 for the quotient, the Tanh and the
+gate of cases 6 and 7, and alpha for what alpha multiplies; Relu has the range of x. In case 6 t and 1 - t have the scale 1/126,
+also where others are calibrated: at x = 0 both are 0.5, which is 63 steps of it and no whole number of steps of 1/127.
 Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4 to 6 where the
 DLA has no Div; case 6 with factors that are not positive; case 7 without approximate (the error function).
 """
@@ -30,7 +31,7 @@ DLA has no Div; case 6 with factors that are not positive; case 7 without approx
 from __future__ import annotations
 
 import math
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import coefficients
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.scales.table import Origin
 
 RULE = "D7"
 ERROR_FUNCTION = (
@@ -56,7 +58,7 @@ def apply(rewriter: Rewriter) -> None:
             _CASES[node.op_type](rewriter, node, channels)
 
 
-def _clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: type) -> Node:
+def _clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: Any) -> Node:
     if rewriter.graph.opset() < 11:
         return Node("Clip", [source], [target], name, min=0.0, max=high)
     low = rewriter.constant(f"{name}.min", np.array(0, dtype))
@@ -96,33 +98,62 @@ def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 def _any_clip(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 3."""
-    source, target = node.inputs[0], node.outputs[0]
-    dtype = rewriter.dtype(source)
     low, high = operators.clip_bounds(node, rewriter.graph.array)
-    if dtype is None or low is None or high is None or not low < high or (math.isinf(low) and math.isinf(high)):
+    if low is None or high is None or not low < high or (math.isinf(low) and math.isinf(high)):
         rewriter.leave(node, "its bounds are not constant numbers, the lower one below the upper one")
         return
-    names = [rewriter.node(f"{node.name}_{part}") for part in ("from_zero", "clip")]
-    shifted, clipped = (rewriter.tensor(f"{target}_{part}") for part in ("from_zero", "clipped"))
-    down = math.isinf(low)
-    end = high if down else low
-    width = high - low
-    factor = -1.0 if down else 1.0 if math.isinf(high) else min(max(width, 1.0), 127.0) / width
-    first = rewriter.scale_layer(source, shifted, channels, factor, -factor * end, names[0], dtype)
-    if math.isinf(width):
-        middle = Node("Relu", [shifted], [clipped], names[1])
-    else:
-        middle = _clip(rewriter, shifted, clipped, factor * width, names[1], dtype)
-    last = rewriter.scale_layer(clipped, target, channels, 1 / factor, end, node.name, dtype)
-    rewriter.replace(RULE, node, [first, middle, last])
-    for name, layer in ((shifted, first), (clipped, middle)):
-        if math.isinf(width):
-            note = "what holds the distance from the bound"
-            rewriter.derive(RULE, name, target, layer, 1.0, abs(end) / 127, note=note)
+    row, source, target = Row(rewriter, node), node.inputs[0], node.outputs[0]
+    if low < 0 < high:
+        below = Row(rewriter, node)
+        factors = _rectify(below, "below", channels, -1.0, -low) + _rectify(row, "above", channels, 1.0, high)
+        row.nodes[:0] = below.nodes
+        row.add("Sub", "difference", below.current)
+        row.put(RULE)
+        for layer, factor in zip(row.nodes, factors):
+            note = "the range of the input"
+            rewriter.derive(RULE, layer.outputs[0], source, layer, factor, needs=[target], note=note)
+        return
+    sign, end, width = (1.0, low, high - low) if low >= 0 else (-1.0, high, high - low)
+    factors = _rectify(row, "from_bound", channels, sign, width, -sign * end)
+    if sign < 0 or end:
+        row.scale("back", channels, sign, end)
+    row.put(RULE)
+    own = [scale for scale in (rewriter.scales.value(name) for name in (source, target)) if scale is not None]
+    reach = min((127 * scale for scale in own), default=math.inf) - abs(end)
+    held = min(width, reach) if reach > 0 else width
+    for layer, factor in zip(row.nodes[:-1], factors):
+        name, note = layer.outputs[0], "the distance from the bound"
+        if math.isinf(held):
+            rewriter.derive(RULE, name, target, layer, 1.0, -abs(end) / 127, abs(end) / 127**2, note=note)
         else:
-            rewriter.derive(
-                RULE, name, target, layer, 0.0, factor * width / 127, needs=[target], note="range of the clamp"
-            )
+            rewriter.derive(RULE, name, target, layer, 0.0, factor * held / 127, needs=[target], note=note)
+
+
+def _power(bound: float) -> float:
+    """The power of two that brings the bound of a clipped Relu into [1, 127]."""
+    if math.isinf(bound) or 1 <= bound <= 127:
+        return 1.0
+    return float(2.0 ** -math.floor(math.log2(bound)) if bound < 1 else 2.0 ** -math.ceil(math.log2(bound / 127)))
+
+
+def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shift: float = 0.0) -> list[float]:
+    """What is above 0 of `sign * x + shift`, up to `bound`; by how much each layer has multiplied values then."""
+    factor = _power(bound)
+    known = len(row.nodes)
+    if sign * factor != 1 or shift:
+        row.scale(f"{what}_scaled", channels, sign * factor, shift * factor)
+    if math.isinf(bound):
+        row.add("Relu", f"{what}_clipped")
+    else:
+        rewriter, dtype = row.rewriter, row.rewriter.dtype(row.node.inputs[0])
+        row.append(
+            f"{what}_clipped", lambda target, name: _clip(rewriter, row.current, target, factor * bound, name, dtype)
+        )
+    factors = [factor] * (len(row.nodes) - known)
+    if factor != 1:
+        row.scale(what, channels, 1 / factor)
+        factors.append(1.0)
+    return factors
 
 
 def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
@@ -194,16 +225,25 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
     row.nodes[-1:-1] = high.nodes
     made = dict(zip(parts, row.nodes[:-1]))
     row.put(RULE)
-    bounds = {"divisor": 1.0, "rest": 1.0, "exponential": 1.0, "negative": abs(alpha)}
+    bounds = {"exponential": 1.0, "negative": abs(alpha)}
     ranges = {"turned": within, "below": within, "positive": 1.0, "gained": gain}
     for what, layer in made.items():
-        if what in bounds:
+        if what in ("divisor", "rest"):
+            _half(rewriter, layer, target)
+        elif what in bounds:
             rewriter.derive(
                 RULE, layer.outputs[0], target, layer, 0.0, bounds[what] / 127, needs=[target], note="its bound"
             )
         elif what in ranges:
             note = "the range of the input"
             rewriter.derive(RULE, layer.outputs[0], source, layer, ranges[what], needs=[target], note=note)
+
+
+def _half(rewriter: Rewriter, layer: Node, target: str) -> None:
+    """1/126, of which 0.5 is a whole number of steps; at once where all tensors get scales from data."""
+    if rewriter.settings.calibration is not None and target not in rewriter.graph.outputs:
+        rewriter.scales.infer(layer.outputs[0], 1 / 126, Origin(RULE, layer.name, "", "0.5 is 63 steps"))
+    rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, 1 / 126, needs=[target], note="0.5 is 63 steps")
 
 
 def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:

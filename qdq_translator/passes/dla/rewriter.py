@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -34,11 +34,11 @@ class Rewriter(Editor):
         super().__init__(network, settings)
         self.budget = Budget(network.graph.initializers.values(), "Translate without --dla_rewrites.")
         self._limits = limits_by_op(generation)
-        self._refuted: frozenset[str] = frozenset()
+        self._refuted: Mapping[str, str] = {}
 
     def begin(self, rule: str) -> bool:
-        """To be called before a rule is applied. False where `--prove` found that it may not be applied at all."""
-        self._refuted = self.settings.refuted.get(rule, frozenset())
+        """To be called before a rule is applied. False where it may not be applied at all."""
+        self._refuted = self.settings.refuted.get(rule, {})
         return EVERYWHERE not in self._refuted
 
     # ---------------------------------------------------------------- questions
@@ -47,10 +47,10 @@ class Rewriter(Editor):
         return [node for node in super().nodes(*op_types) if self.allows(node)]
 
     def allows(self, node: Node) -> bool:
-        """False, with the reason noted, for a node that the rule at hand was seen to rewrite into something else."""
+        """False, with the reason noted, for a node to which the rule at hand may not be applied."""
         if node.name not in self._refuted:
             return True
-        self.leave(node, "its rewrite could not be proved to be the same function")
+        self.leave(node, self._refuted[node.name])
         return False
 
     def rejected(self, node: Node) -> list[Finding]:
@@ -120,20 +120,21 @@ class Row:
 
     def add(self, op: str, what: str, *more: str, **attributes: Any) -> str:
         """A layer that reads the current tensor, and `more`; what it makes is the current one then. `what` names both."""
-        return self._append(what, lambda target, name: Node(op, [self.current, *more], [target], name, **attributes))
+        return self.append(what, lambda target, name: Node(op, [self.current, *more], [target], name, **attributes))
 
     def scale(self, what: str, channels: int, factor: float, shift: float = 0.0) -> str:
         """A Scale of the current tensor."""
         dtype = self.rewriter.dtype(self.node.inputs[0])
-        return self._append(
+        return self.append(
             what,
             lambda target, name: self.rewriter.scale_layer(self.current, target, channels, factor, shift, name, dtype),
         )
 
     def reshape(self, what: str, sizes: Sequence[int]) -> str:
-        return self._append(what, lambda target, name: self.rewriter.reshape(self.current, target, sizes, name))
+        return self.append(what, lambda target, name: self.rewriter.reshape(self.current, target, sizes, name))
 
-    def _append(self, what: str, make: Callable[[str, str], Node]) -> str:
+    def append(self, what: str, make: Callable[[str, str], Node]) -> str:
+        """make: from the names of the new tensor and of the node."""
         names = self.rewriter.tensor(f"{self.node.outputs[0]}_{what}"), self.rewriter.node(f"{self.node.name}_{what}")
         self.nodes.append(make(*names))
         self.current = names[0]

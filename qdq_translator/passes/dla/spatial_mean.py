@@ -1,39 +1,41 @@
-"""Rule D4: means over H and W become AveragePool with windows of 8 at most.
+"""Rule D4: means and sums over H and W become Convs of equal weights, whose outputs have scales of their own, or AveragePool.
 
-1. `GlobalAveragePool`                             -> AveragePool with the window H x W
-2. `ReduceMean` over H, W or both of a 4-D tensor  -> AveragePool, with a Reshape behind it where keepdims is 0
-3. `AveragePool` with a window above 8, without padding and overlap: likewise
+1. `GlobalAveragePool` and `ReduceMean` over H, W or both of a 4-D tensor -> a depthwise Conv with a window of that size and all
+   weights 1 / (H W): their INT8 values are 127, exact. A Reshape stands behind it where keepdims is 0
+2. The same -> AveragePool, which reads no weights, where the window is at most 8 x 8 and the one range that the DLA requires of
+   a pooling (NvInfer.h) costs nothing: input and output have one scale of the model's own, or the output may have none
+3. H or W above 32: windows of at most 8 come first, AveragePools if they divide the size, else depthwise Convs with padding,
+   whose zeros count; the weights of the last Conv make up for it. Their outputs have the scale of the input if the result has one
+4. `ReduceSum` over H, W or both -> the same with weights that do not divide
+5. `AveragePool` with a window above 8 -> a depthwise Conv with that window, strides and padding, if its zeros count; a window
+   that neither overlaps the next one nor is padded -> as in case 3
+6. `AveragePool` that the DLA has, between two different scales of the model's own, if that Conv in INT8 is estimated faster than
+   the pooling in FP16 (limit P5), or if `--unify_scales max` would raise the smaller range -> the Conv
+7. `ReduceMean` and `ReduceSum` over the channels, with keepdims 1 -> a 1x1 Conv to one channel with all weights 1 / C, or 1
 
-Where H or W is above 8, several in a row: windows whose product is H (W), as few as possible. The mean of means of equal
-size is the mean. The tensors between get the scale of the input if the result has one (the DLA requires one scale for
-input and output of a pooling, NvInfer.h); the pool before a Reshape that of the result.
-
-4. Where H or W is 11, 13, ... 31 times what such windows can do, the last step of a mean over all of it is a depthwise
-   Conv with a kernel of that size and all weights 1 / (height * width) of its window: their codes are 127, so that they are
-   exact.
-
-5. `AveragePool` with a window of 9 to 32 that overlaps the next one, does not divide H or W, or is padded with zeros that
-   count -> a depthwise Conv with that window and all weights 1 / (height * width), exact likewise.
-6. `ReduceMean` and `ReduceSum` over the channels, with keepdims 1 -> a 1x1 Conv to one channel with all weights 1 / C, or 1
-7. `ReduceSum` over H, W or both -> the mean as above, then a Scale by the number of values
-
-Not: where H or W is unknown; another prime factor above 8; reductions over other axes; ceil_mode where windows do not divide H or W;
-padded windows whose padding does not count; dilated windows; windows above 32, or strides above 8, in case 5.
+Not: an unknown H or W; reductions over other axes; padded windows whose padding does not count; dilated windows; ceil_mode
+if windows do not divide H or W; in case 5 windows above 32, or strides above 8, that are padded, overlap or have a prime factor
+above 8; more than 8192 channels.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional, Sequence
+import math
+from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.editor import Image
+from qdq_translator.targets.cost.model import Surface, Work
 
 RULE = "D4"
 WINDOW = 8
+_Step = Tuple[int, int]
+"""Window, which is the stride too, and padding on either side, along one axis."""
 
 
 @functools.lru_cache(maxsize=None)
@@ -54,106 +56,144 @@ def factors(size: int, most: int = WINDOW) -> Optional[tuple[int, ...]]:
     return best
 
 
-def _parts(size: int, whole: bool) -> Optional[tuple[tuple[int, ...], int]]:
-    """(windows of at most 8, a prime above it or 1), whose product is `size`. A prime only where the window is the whole
-    image: there the Conv makes one place and needs no stride above 8, which the DLA does not have."""
-    for prime in (11, 13, 17, 19, 23, 29, 31) if whole else ():
-        rest = factors(size // prime) if size % prime == 0 else None
-        if rest is not None:
-            return rest, prime
-    found = factors(size)
-    return None if found is None else (found, 1)
+def steps(size: int) -> tuple[_Step, ...]:
+    """Of a mean along all of an axis. The last window is as large as a Conv can have it: as many values as can be are added up
+    before they are rounded.
+
+    >>> steps(32), steps(112), steps(41)
+    (((32, 0),), ((4, 0), (28, 0)), ((2, 1), (21, 0)))
+    """
+    if size <= LARGEST_KERNEL:
+        return ((size, 0),)
+    few = [k for k in range(2, WINDOW + 1) if -(-size // k) <= LARGEST_KERNEL] or [WINDOW]
+    exact = [k for k in few if size % k == 0]
+    if exact:
+        return ((exact[0], 0), *steps(size // exact[0]))
+    fitting = ((k, p) for k in few for p in range(1, k) if (size + 2 * p) // k * k >= size + p)
+    window, pad = next(fitting)
+    return ((window, pad), *steps((size + 2 * pad) // window))
 
 
 def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes("GlobalAveragePool", "ReduceMean", "ReduceSum", "AveragePool"):
         limits = rewriter.rejected_by(node)
-        if "P2" in limits if node.is_op("AveragePool") else limits:
-            _rewrite(rewriter, node)
+        own = not limits and node.is_op("AveragePool")
+        if _loses(rewriter, node) if own else limits and (not node.is_op("AveragePool") or "P2" in limits):
+            why = _rewrite(rewriter, node)
+            if why and limits:
+                rewriter.leave(node, why)
 
 
-def _rewrite(rewriter: Rewriter, node: Node) -> None:
-    source = node.inputs[0]
-    image, dtype = rewriter.image(source), rewriter.dtype(source)
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    image, dtype = rewriter.image(node.inputs[0]), rewriter.dtype(node.inputs[0])
     if image is None or dtype is None:
-        rewriter.leave(node, "its input does not have four dimensions with known channels, H and W")
-        return
-    height, width = image[2:]
-    if node.is_op("ReduceMean", "ReduceSum") and reduced(rewriter, node) == {1} and operators.keeps_dimensions(node):
+        return "its input does not have four dimensions with known channels, H and W"
+    if image[1] > MOST_CHANNELS:
+        return f"it has more than {MOST_CHANNELS} channels"
+    if node.is_op("AveragePool"):
+        return _window(rewriter, node, image)
+    axes = {2, 3} if node.is_op("GlobalAveragePool") else reduced(rewriter, node)
+    if axes == {1} and operators.keeps_dimensions(node):
         _over_channels(rewriter, node, image[1], dtype)
-        return
-    window = _window(rewriter, node, height, width)
-    if window is None:
-        return
-    parts = [_parts(size, size == whole) for size, whole in zip(window, (height, width))]
-    if parts[0] is None or parts[1] is None:
-        rewriter.leave(node, f"{window[0]}x{window[1]} has a prime factor above {WINDOW} that no Conv can take")
-        return
-    (rows, high), (columns, wide) = parts[0], parts[1]
-    length = max(len(rows), len(columns))
-    windows = list(zip(rows + (1,) * (length - len(rows)), columns + (1,) * (length - len(columns))))
-    if max(high, wide) > 1 or not windows:
-        windows.append((high, wide))
-    _in_a_row(rewriter, node, windows, image[1], dtype, window[0] * window[1])
+        return ""
+    if not axes or not axes <= {2, 3}:
+        return "it does not reduce H and W only"
+    sizes = [image[axis] if axis in axes else 1 for axis in (2, 3)]
+    return _in_a_row(rewriter, node, [steps(size) for size in sizes], image[1], math.prod(sizes))
 
 
-def _in_a_row(
-    rewriter: Rewriter, node: Node, windows: Sequence[tuple[int, int]], channels: int, dtype: type, values: int
-) -> None:
-    """The poolings, a Scale where the sum of so many `values` is wanted, a Reshape where dimensions go."""
+def _window(rewriter: Rewriter, node: Node, image: Image) -> str:
+    """Cases 5 and 6; '', or why it stays."""
+    window, pads = operators.window(node), rewriter.pads(node)
+    if window is None or pads is None:
+        return "its sizes are not known"
+    kernel, strides = window.kernel, window.strides
+    padded, inside = any(pads), [size % k == 0 for size, k in zip(image[2:], kernel)] == [True, True]
+    if window.dilated:
+        return "its windows are dilated"
+    if padded and not operators.counts_padding(node):
+        return "its padding does not count in its averages"
+    if window.rounds_up and not (inside and kernel == strides and not padded):
+        return "it rounds sizes up"
+    if not padded and tuple(kernel) == image[2:]:
+        return _in_a_row(rewriter, node, [steps(size) for size in kernel], image[1], math.prod(kernel))
+    if max(kernel) <= LARGEST_KERNEL and max(strides) <= LARGEST_BLOCK["Conv"]:
+        row = Row(rewriter, node)
+        _conv(row, "mean", kernel, 1 / math.prod(kernel), image[1], pads=pads, strides=strides)
+        row.put(RULE)
+        return ""
+    parts = [factors(size) for size in kernel]
+    if padded or kernel != strides or parts[0] is None or parts[1] is None:
+        return "it has windows or strides that no Conv of the DLA has"
+    return _in_a_row(
+        rewriter, node, [[(k, 0) for k in own or (1,)] for own in parts if own is not None], image[1], math.prod(kernel)
+    )
+
+
+def _in_a_row(rewriter: Rewriter, node: Node, axes: Sequence[Sequence[_Step]], channels: int, values: int) -> str:
+    """Cases 1 to 4: what comes to a mean, or a sum, of so many `values`; '', or why it stays."""
     source, target = node.inputs[0], node.outputs[0]
-    shape = rewriter.types.shape(target)
+    shape, total = rewriter.types.shape(target), node.is_op("ReduceSum")
     flat = bool(node.is_op("ReduceMean", "ReduceSum") and not operators.keeps_dimensions(node))
     sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]
     if flat and (shape is None or len(sizes) != len(shape)):
-        rewriter.leave(node, "the shape of its output is not known")
-        return
-    count = len(windows) + node.is_op("ReduceSum") + flat
-    nodes: list[Node] = []
-    current = source
-    for number in range(count):
-        last = number == count - 1
-        output = target if last else rewriter.tensor(f"{target}_mean{number}")
-        name = node.name if last else rewriter.node(f"{node.name}_mean{number}")
-        if number < len(windows):
-            nodes.append(_pooling(rewriter, current, output, name, windows[number], channels, dtype))
-        elif flat and last:
-            nodes.append(rewriter.reshape(current, output, sizes, name))
+        return "the shape of its output is not known"
+    own = [rewriter.scales.value(name) for name in (source, target)]
+    one_range = own[0] == own[1] if own[1] is not None else target in rewriter.graph.outputs
+    row, length, count = Row(rewriter, node), max(map(len, axes)), 1
+    for number, pair in enumerate(zip(*([(1, 0)] * (length - len(one)) + list(one) for one in axes))):
+        kernel, pads = [window for window, _ in pair], [pad for _, pad in pair]
+        last, area = number == length - 1, math.prod(kernel)
+        exact = not any(pads) and not (last and (total or count * area != values or not one_range))
+        if exact and max(kernel) <= WINDOW:
+            row.add("AveragePool", f"mean{number}", kernel_shape=kernel, strides=kernel)
         else:
-            nodes.append(rewriter.scale_layer(current, output, channels, float(values), 0.0, name, dtype))
-        current = output
-    rewriter.replace(RULE, node, nodes)
-    for number, layer in enumerate(nodes[:-1]):
-        if flat and number == count - 2:
-            rewriter.derive(RULE, layer.outputs[0], target, layer, note="the same values as its Reshape's output")
-        else:
-            rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the pooling's input")
+            weight = 1 / area if not last else count if total else count / values
+            more = {"strides": kernel} if max(kernel) <= WINDOW else {}
+            _conv(row, f"mean{number}", kernel, weight, channels, pads=[*pads, *pads], **more)
+        count *= area
+    if flat:
+        row.reshape("flat", sizes)
+    row.put(RULE)
+    handed_on = "infer_average_pool_scales" in rewriter.settings.policy.on and not total  # rule S6
+    for layer in row.nodes if handed_on else row.nodes[: -2 if flat else -1]:
+        needs = [] if handed_on else [target]
+        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=needs, note="the range of what is averaged")
+    if flat:
+        layer = row.nodes[-2]
+        rewriter.derive(RULE, layer.outputs[0], target, layer, note="the same values as its Reshape's output")
+    return ""
 
 
-def _pooling(
-    rewriter: Rewriter,
-    source: str,
-    target: str,
-    name: str,
-    window: tuple[int, int],
-    channels: int,
-    dtype: type,
-    **more: Any,
-) -> Node:
-    """AveragePool, or a depthwise Conv where the window is too large; more: attributes of a Conv."""
-    rows, columns = window
-    if max(window) <= WINDOW:
-        return Node("AveragePool", [source], [target], name, kernel_shape=[rows, columns], strides=[rows, columns])
-    rewriter.afford(name, channels, rows, columns)
-    weight = rewriter.constant(f"{name}.weight", np.full((channels, 1, rows, columns), 1 / (rows * columns), dtype))
-    return Node("Conv", [source, weight], [target], name, kernel_shape=[rows, columns], group=channels, **more)
+def _conv(row: Row, what: str, kernel: Sequence[int], weight: float, channels: int, **more: Any) -> None:
+    """A depthwise Conv with equal weights."""
+    rewriter, node = row.rewriter, row.node
+    rewriter.afford(node.name, channels, *kernel)
+    values: np.ndarray = np.full((channels, 1, *kernel), weight, rewriter.dtype(node.inputs[0]))
+    name = rewriter.constant(f"{node.name}.{what}.weight", values)
+    row.add("Conv", what, name, kernel_shape=list(kernel), group=channels, **more)
+
+
+def _loses(rewriter: Rewriter, node: Node) -> bool:
+    """Case 6: what one range costs a pooling is more than what the weights of a Conv do."""
+    own = [rewriter.scales.value(name) for name in (node.inputs[0], node.outputs[0])]
+    before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
+    window, model = operators.window(node), rewriter.settings.cost[0]
+    if None in own or own[0] == own[1] or before is None or after is None or window is None:
+        return False
+    if model is None or rewriter.settings.policy.unify == "max":
+        return True
+    batch = before[0] if isinstance(before[0], int) else 1
+    ends = [Surface(shape[1], batch * shape[2] * shape[3]) for shape in (before, after)]
+    products, channels = ends[1].positions * math.prod(window.kernel), before[1]
+    conv = Work((ends[0],), (ends[1],), products, (channels, channels), channels, channels * math.prod(window.kernel))
+    pool = Work((ends[0],), (ends[1],))
+    return model.estimate(conv, fp16=False).milliseconds < model.estimate(pool, fp16=True).milliseconds
 
 
 def _over_channels(rewriter: Rewriter, node: Node, channels: int, dtype: type) -> None:
-    """Case 6."""
-    if channels > MOST_CHANNELS:
-        rewriter.leave(node, f"it reduces more than {MOST_CHANNELS} channels")
-        return
+    """Case 7."""
     values: np.ndarray = np.full((1, channels, 1, 1), 1 / channels if node.is_op("ReduceMean") else 1.0, dtype)
     weight = rewriter.constant(f"{node.name}.weight", values)
     rewriter.replace(RULE, node, [Node("Conv", [node.inputs[0], weight], node.outputs, node.name, kernel_shape=[1, 1])])
@@ -162,45 +202,3 @@ def _over_channels(rewriter: Rewriter, node: Node, channels: int, dtype: type) -
 def reduced(rewriter: Rewriter, node: Node) -> set[int]:
     """The axes of a reduction of four dimensions; empty where they are not known."""
     return set(operators.non_negative(operators.axes(node, rewriter.graph.array), 4) or ())
-
-
-def _window(rewriter: Rewriter, node: Node, height: int, width: int) -> Optional[tuple[int, int]]:
-    if node.is_op("GlobalAveragePool"):
-        return height, width
-    if node.is_op("ReduceMean", "ReduceSum"):
-        found = reduced(rewriter, node)
-        if not found or not found <= {2, 3}:
-            rewriter.leave(node, "it does not reduce H and W only")
-            return None
-        return height if 2 in found else 1, width if 3 in found else 1
-    window = operators.window(node)
-    if window is None:
-        rewriter.leave(node, "its kernel is not known")
-        return None
-    kernel = (window.kernel[0], window.kernel[1])
-    fits = height % kernel[0] == 0 and width % kernel[1] == 0
-    alone = (height, width) == kernel
-    if window.dilated:
-        rewriter.leave(node, "its windows are dilated")
-    elif not fits or any(rewriter.pads(node) or [1]) or not (alone or window.strides == window.kernel):
-        _overlapping(rewriter, node, window)
-    else:
-        return kernel
-    return None
-
-
-def _overlapping(rewriter: Rewriter, node: Node, window: operators.Window) -> None:
-    """Case 5."""
-    source, pads = node.inputs[0], rewriter.pads(node)
-    channels, dtype = rewriter.channels(source), rewriter.dtype(source)
-    if pads is None or channels is None or dtype is None:
-        rewriter.leave(node, "its sizes are not known")
-    elif any(pads) and not operators.counts_padding(node):
-        rewriter.leave(node, "its padding does not count in its averages")
-    elif window.rounds_up or max(window.kernel) > LARGEST_KERNEL or max(window.strides) > LARGEST_BLOCK["Conv"]:
-        rewriter.leave(node, "it rounds sizes up, or has windows or strides that no Conv of the DLA has")
-    else:
-        kernel = (window.kernel[0], window.kernel[1])
-        more = {"pads": pads, "strides": window.strides}
-        new = _pooling(rewriter, source, node.outputs[0], node.name, kernel, channels, dtype, **more)
-        rewriter.replace(RULE, node, [new])

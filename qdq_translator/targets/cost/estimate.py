@@ -9,7 +9,13 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.layers import FusedLayer, fused_layers
 from qdq_translator.targets.cost.model import ESTIMATE, CostModel
-from qdq_translator.targets.dla.limits import DLA_FP16
+from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU
+
+FURTHER_REGION = 0.58
+"""Milliseconds of a further region of the DLA: what lies between two of them, the GPU's layers there included. From the published
+rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutorial; AGX Orin, INT8, batch 32 of 3x32x32)."""
+END_ON_GPU = FURTHER_REGION / 2
+"""Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two [inferred]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +40,7 @@ class LayerCost:
 class CostPlan:
     """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
     core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is none.
+    between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, the GPU's layers included.
     """
 
     layers: list[Optional[LayerCost]]
@@ -41,6 +48,12 @@ class CostPlan:
     unknown: int
     note: str
     model: Optional[CostModel]
+    between: float = 0.0
+
+    @property
+    def total(self) -> Optional[float]:
+        """Milliseconds of the network: of the DLA's layers, and of what lies between and around its regions."""
+        return None if self.milliseconds is None else self.milliseconds + self.between
 
     def of(self, indices: Sequence[int]) -> Optional[float]:
         """Milliseconds of these nodes; None as soon as one is unknown."""
@@ -61,6 +74,8 @@ class CostPlan:
         return {
             "milliseconds": self.milliseconds,
             "fp16_milliseconds": self.fp16_milliseconds,
+            "between_milliseconds": None if self.milliseconds is None else self.between,
+            "total_milliseconds": self.total,
             "what": ESTIMATE,
             "note": self.note,
             "unknown_layers": self.unknown,
@@ -76,9 +91,10 @@ class CostPlan:
 
 
 def estimate_costs(
-    graph: Graph, types: TensorTypes, verdicts: Sequence[str], model: Optional[CostModel], note: str
+    graph: Graph, types: TensorTypes, verdicts: Sequence[str], model: Optional[CostModel], note: str, regions: int = 1
 ) -> CostPlan:
-    """Linear in the nodes. verdicts: one for each node. model: None gives bytes only. note: as `choose_model` says it."""
+    """Linear in the nodes. verdicts: one for each node. model: None gives bytes only. note: as `choose_model` says it.
+    regions: subgraphs of the DLA."""
     names = [node.name for node in graph.nodes]
     rows: list[Optional[LayerCost]] = [None] * len(names)
     total: Optional[float] = 0.0 if model is not None else None
@@ -92,7 +108,25 @@ def estimate_costs(
         unknown += layer.works is None
         if total is not None:
             total = None if cost.milliseconds is None else total + cost.milliseconds
-    return CostPlan(rows, total, unknown, note, model)
+    between = FURTHER_REGION * max(0, regions - 1) + END_ON_GPU * _ends(graph, verdicts)
+    return CostPlan(rows, total, unknown, note, model, between)
+
+
+def _ends(graph: Graph, verdicts: Sequence[str]) -> int:
+    """How many ends of the network (0 to 2) are on the GPU: layers that the DLA's come behind, or that come behind those, only."""
+    on = dict(zip(map(id, graph.nodes), verdicts))
+    dla = {key for key, verdict in on.items() if verdict in (DLA_INT8, DLA_FP16)}
+    behind: set[int] = set()
+    before: set[int] = set()
+    for node in graph.nodes:
+        makers = (graph.producer.get(name) for name in node.reads())
+        if any(maker is not None and (id(maker) in dla or id(maker) in behind) for maker in makers):
+            behind.add(id(node))
+    for node in graph.nodes_reversed:
+        if any(id(reader) in dla or id(reader) in before for name in node.outputs for reader in graph.consumers(name)):
+            before.add(id(node))
+    gpu = {key for key, verdict in on.items() if verdict == GPU}
+    return bool(gpu & before - behind) + bool(gpu & behind - before)
 
 
 def _cost(layer: FusedLayer, model: Optional[CostModel]) -> LayerCost:

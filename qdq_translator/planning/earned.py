@@ -1,0 +1,93 @@
+"""Rule R1: a rewrite for the DLA stays only if its layers end on the DLA and the estimate, transitions priced, falls.
+
+A rewrite is suspected if one of its layers with weights is left for the GPU all the same, or if its layers are estimated to take
+longer than what one layer less on the GPU saves at most (`FURTHER_REGION`). Whether the network is faster without is then seen by
+planning it without.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Optional
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.words import counted, milliseconds
+from qdq_translator.ir.operators import WEIGHTED
+from qdq_translator.planning.decision import Decision, context_of, decide
+from qdq_translator.scales.inference import Context
+from qdq_translator.scales.network import Applied, Network
+from qdq_translator.scales.table import ASSUMED, Origin
+from qdq_translator.targets.cost.estimate import FURTHER_REGION
+from qdq_translator.targets.cost.layers import work_of
+from qdq_translator.targets.dla.limits import GPU
+from qdq_translator.targets.settings import Settings
+
+_ADD_WORK = frozenset(("D4", "D7", "D10", "D11", "D12", "D13", "D15", "D17", "D19", "D20", "D21"))
+"""Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
+
+
+def suspects(network: Network, settings: Settings) -> dict[str, dict[str, str]]:
+    """Rule -> node that it took -> what is suspicious of the rewrite."""
+    heavy = list(_heavy(network, settings))
+    if not heavy:
+        return {}
+    decision = _planned(network, settings)
+    if decision.dla is None or decision.costs is None:
+        return {}
+    rows = {row.name: (row.verdict, cost) for row, cost in zip(decision.dla.layers, decision.costs.layers)}
+    found: dict[str, dict[str, str]] = {}
+    for applied in heavy:
+        made = [(node, *rows[node.name]) for node, _ in applied.after if node.name in rows]
+        time = sum(cost.milliseconds or 0.0 for _, _, cost in made if cost is not None)
+        if time > FURTHER_REGION or any(verdict == GPU and node.is_op(*WEIGHTED) for node, verdict, _ in made):
+            why = f"its layers are estimated at {milliseconds(time)}, and the network without them is estimated faster"
+            found.setdefault(applied.rule, {}).update((name, why) for name, _ in applied.before)
+    return found
+
+
+def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
+    """Rewrites that may be suspected, by what their layers take in FP16 at most."""
+    model, graph = settings.cost[0], network.graph
+    alive = {id(node) for node in graph.nodes}
+    for applied in network.applied if model is not None else ():
+        if applied.rule in _ADD_WORK:
+            made = [node for node, _ in applied.after if id(node) in alive]
+            works = [work for node in made for work in work_of(node, graph, network.types) or ()]
+            assert model is not None
+            times = (model.estimate(work, fp16=True).milliseconds for work in works)
+            if any(node.is_op(*WEIGHTED) for node in made) or sum(times) > FURTHER_REGION:
+                yield applied
+
+
+def _planned(network: Network, settings: Settings) -> Decision:
+    """With every scale that data would give where they are to be asked: what they are matters little to the time."""
+    scales = network.scales.fork()
+    if settings.assume_scales:
+        scales.assume(name for name in network.graph.tensors() if network.types.is_float(name))
+
+    def assume(context: Context) -> bool:
+        lacking = [name for name in network.graph.tensors() if context.lacks(name)]
+        return bool([context.scales.infer(name, 1 / 127, Origin(ASSUMED)) for name in lacking])
+
+    observe = None if settings.calibration is None else assume
+    return decide(network, context_of(network, scales, settings), settings, Diagnostics(), observe)
+
+
+def milliseconds_of(network: Network, settings: Settings) -> Optional[float]:
+    """The estimate, transitions included; None where there is none."""
+    costs = _planned(network, settings).costs
+    return None if costs is None else costs.total
+
+
+def report_left_out(refused: dict[str, dict[str, str]], slow: float, fast: float, diagnostics: Diagnostics) -> None:
+    """slow, fast: estimated milliseconds of the network with the rewrites and without them."""
+    for rule, nodes in refused.items():
+        first, more = next(iter(nodes)), len(nodes) - 1
+        behind = f" and {counted(more, 'more node')}" if more else ""
+        diagnostics.info(
+            rule,
+            f"The rewrite of '{first}'{behind} is left out: the network is estimated at {milliseconds(slow)} with it and at "
+            f"{milliseconds(fast)} without, transitions included.",
+            node=first,
+            hint="--dla_rewrites force applies every rewrite.",
+            data={"nodes": list(nodes), "milliseconds": [slow, fast]},
+        )

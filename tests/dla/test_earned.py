@@ -1,0 +1,93 @@
+"""Rule R1: a rewrite is applied only if its layers end on the DLA and the estimate, transitions priced, falls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION
+from qdq_translator.workflows.translator import Translation
+from tests.dla.check import ORIN, graph, pair, weights
+from tests.small_models import model
+
+CONV = "<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
+
+
+def total(translation: Translation) -> float:
+    assert translation.costs is not None and translation.costs.total is not None
+    return translation.costs.total
+
+
+def of(explicit, **options) -> Translation:  # type: ignore[no-untyped-def]
+    return translate(explicit, TranslateOptions(**{**ORIN, "dla_rewrites": True, **options}))
+
+
+def resized(middle: bool):  # type: ignore[no-untyped-def]
+    """A bilinear Resize by a factor that the DLA does not have, without a scale behind it: 512 channels of 64 x 64."""
+    body = f"{pair('x', 'q')}c = Conv {CONV} (q, w)\n{pair('c', 'd')}"
+    body += 'm = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (d, , , sizes)\n'
+    body += f"y = Conv {CONV} (m, v)" if middle else "y = Relu (m)"
+    arrays = {"w": weights(0, 512, 16, 3, 3), "sizes": np.array([1, 512, 150, 150], np.int64)}
+    arrays.update({"v": weights(1, 4, 512, 3, 3)} if middle else {})
+    return graph("float[1,16,32,32] x", "float[b,c,h,w] y", body, **arrays)
+
+
+def test_a_rewrite_that_costs_more_than_a_transition_is_an_offer() -> None:
+    explicit = resized(middle=False)
+    plain, kept, forced = of(explicit, dla_rewrites=False), of(explicit), of(explicit, dla_rewrites="force")
+    assert total(kept) == total(plain) < total(forced) - 1
+    assert [a.rule for a in kept.rewrites.applied] == [] and [a.rule for a in forced.rewrites.applied] == ["D12"]
+    told = next(d for d in kept.diagnostics if d.rule == "D12")
+    assert told.data["milliseconds"] == [total(forced), total(kept)] and "force" in told.hint
+    left = kept.rewrites.left(kept.dla)[0]
+    assert left["op"] == "Resize" and "faster" in left["why"]
+
+
+def test_a_rewrite_that_saves_a_transition_stays() -> None:
+    """Small images: the Convs take less than the way to the GPU and back."""
+    body = f"{pair('x', 'q')}c = Conv {CONV} (q, w)\n{pair('c', 'd')}"
+    body += 'm = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (d, , , sizes)\n'
+    body += f"{pair('m', 'p')}y = Conv {CONV} (p, v)"
+    arrays = {"w": weights(0, 16, 16, 3, 3), "sizes": np.array([1, 16, 50, 50], np.int64), "v": weights(1, 4, 16, 3, 3)}
+    explicit = graph("float[1,16,32,32] x", "float[b,c,h,w] y", body, **arrays)
+    plain, kept = of(explicit, dla_rewrites=False), of(explicit)
+    assert [a.rule for a in kept.rewrites.applied] == ["D12"] and not kept.dla.fallbacks  # type: ignore[union-attr]
+    assert total(kept) < total(plain) - FURTHER_REGION / 2
+
+
+def test_a_rewrite_whose_conv_stays_on_the_gpu_is_left_out() -> None:
+    """An atrous Conv whose data do not fit the buffer (limit C12): padding that is taken apart cures nothing."""
+    body = (
+        pair("x", "q")
+        + "c = Conv <kernel_shape = [3, 3], pads = [12, 12, 12, 12], dilations = [12, 12]> (q, w)\ny = Relu (c)"
+    )
+    explicit = graph("float[1,512,64,64] x", "float[b,c,h,w] y", body, w=weights(0, 64, 512, 3, 3))
+    plain, kept, forced = of(explicit, dla_rewrites=False), of(explicit), of(explicit, dla_rewrites="force")
+    assert [a.rule for a in forced.rewrites.applied] == ["D13"]
+    assert any(v.op == "Conv" for v in forced.dla.fallbacks)  # type: ignore[union-attr]
+    assert not kept.rewrites.applied and total(kept) == total(plain) < total(forced)
+
+
+@pytest.mark.parametrize(
+    ("body", "price"),
+    [
+        ("y = Relu (x)", 0.0),
+        ("a = Relu (x)\ny = Erf (a)", END_ON_GPU),
+        ("a = Erf (x)\ny = Relu (a)", END_ON_GPU),
+        ("a = Erf (x)\nb = Relu (a)\ny = Erf (b)", 2 * END_ON_GPU),
+        ("a = Relu (x)\nb = Erf (a)\ny = Relu (b)", FURTHER_REGION),
+        ("a = Relu (x)\nb = Erf (a)\nc = Relu (b)\nd = Erf (c)\ny = Relu (d)", 2 * FURTHER_REGION),
+        ("a = Relu (x)\nb = Erf (a)\nc = Relu (b)\ny = Erf (c)", FURTHER_REGION + END_ON_GPU),
+        ("y = Erf (x)", 0.0),
+    ],
+)
+def test_what_transitions_cost(body: str, price: float) -> None:
+    made = translate(
+        model(f"g (float[1,4,8,8] x) => (float[1,4,8,8] y) {{\n{body}\n}}"),
+        TranslateOptions(**ORIN),
+        assume_scales=True,
+    )
+    assert made.costs is not None and made.costs.between == pytest.approx(price)
+    assert total(made) == (made.costs.milliseconds or 0) + made.costs.between
+    assert made.report["cost"]["between_milliseconds"] == made.costs.between
