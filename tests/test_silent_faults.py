@@ -20,7 +20,7 @@ from qdq_translator.passes import half_precision
 from qdq_translator.passes.names import name_nodes
 from qdq_translator.passes.normal_forms import apply_normal_forms
 from qdq_translator.scales.inference import Context, Policy, pass_through
-from qdq_translator.scales.inference.normalization import inside_normalizations
+from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.platforms import installed_tensorrt

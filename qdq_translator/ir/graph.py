@@ -17,6 +17,7 @@ from onnx import AttributeProto, TensorProto
 from qdq_translator.core.budget import most_inlined
 from qdq_translator.core.errors import ModelError
 from qdq_translator.core.layer_names import legal_name
+from qdq_translator.ir.bodies import bodies, every_body, every_node
 from qdq_translator.ir.weights import Initializer, Weight, to_array, to_message, weight_of
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
@@ -141,11 +142,7 @@ class Node:
         return f"'{self.name}'" if self.name else f"{self.op_type} of '{self.outputs[0] if self.outputs else '?'}'"
 
     def subgraphs(self) -> Iterator[onnx.GraphProto]:
-        for attribute in self.attributes.values():
-            if attribute.type == AttributeProto.GRAPH:
-                yield attribute.g
-            elif attribute.type == AttributeProto.GRAPHS:
-                yield from attribute.graphs
+        return bodies(self.attributes.values())
 
     def reads(self) -> list[str]:
         """Tensors of this graph that the node depends on: inputs, and what its subgraphs capture."""
@@ -586,28 +583,24 @@ def _check_functions(model: onnx.ModelProto) -> None:
     """Raises ModelError where local functions call themselves, or would become more nodes than a model may have."""
 
     def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, str]]:
-        for node in nodes:
-            yield (node.domain, node.op_type, getattr(node, "overload", ""))
-            for attribute in node.attribute:
-                for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                    yield from called(subgraph.node)
+        return ((node.domain, node.op_type, getattr(node, "overload", "")) for node in every_node(nodes))
 
-    bodies = {(f.domain, f.name, getattr(f, "overload", "")): list(called(f.node)) for f in model.functions}
+    made_of = {(f.domain, f.name, getattr(f, "overload", "")): list(called(f.node)) for f in model.functions}
     sizes: dict[tuple[str, str, str], int] = {}
     written = list(called(model.graph.node))
-    limit = most_inlined(len(written) + sum(map(len, bodies.values())))
-    waiting = [key for key in written if key in bodies]
+    limit = most_inlined(len(written) + sum(map(len, made_of.values())))
+    waiting = [key for key in written if key in made_of]
     entered = set()
     while waiting:
         key = waiting[-1]
-        missing = dict.fromkeys(k for k in bodies[key] if k in bodies and k not in sizes)
+        missing = dict.fromkeys(k for k in made_of[key] if k in made_of and k not in sizes)
         entered.add(key)
         if not entered.isdisjoint(missing):  # entered and not yet counted: it is being counted right now
             raise ModelError(f"The local function '{key[1]}' calls itself.", "Export the model again.")
         waiting.extend(missing)
         if not missing:
             waiting.pop()
-            sizes[key] = min(limit + 1, sum(sizes.get(k, 1) for k in bodies[key]))
+            sizes[key] = min(limit + 1, sum(sizes.get(k, 1) for k in made_of[key]))
         if len(entered) - len(sizes) > _MOST_CALLS:
             raise ModelError(f"Local functions call each other over {_MOST_CALLS} levels.", _NO_FUNCTIONS)
     total = sum(sizes.get(key, 1) for key in written)
@@ -628,14 +621,11 @@ def _check_ends(graph: onnx.GraphProto) -> None:
 
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
+    for node in every_node(graph.node):
         yield node.name
         yield from node.output
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                yield from _names_in(subgraph)
-    for value in (*graph.input, *graph.output, *graph.initializer):
-        yield value.name
+    for body in (graph, *every_body(graph.node)):
+        yield from (value.name for value in (*body.input, *body.output, *body.initializer))
 
 
 def _captured(node: Node) -> tuple[str, ...]:
@@ -647,9 +637,8 @@ def _captured(node: Node) -> tuple[str, ...]:
             for name in inner.input:
                 if name and name not in known:
                     names[name] = None
-            for attribute in inner.attribute:
-                for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                    visit(subgraph, known)
+            for body in bodies(inner.attribute):
+                visit(body, known)
             known.update(inner.output)
         for value in graph.output:
             if value.name not in known:
@@ -661,16 +650,14 @@ def _captured(node: Node) -> tuple[str, ...]:
 
 
 def _rename_in_subgraph(graph: onnx.GraphProto, mapping: dict[str, str]) -> None:
-    for node in graph.node:
+    for node in every_node(graph.node):
         for index, name in enumerate(node.input):
             if name in mapping:
                 node.input[index] = mapping[name]
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                _rename_in_subgraph(subgraph, mapping)
-    for value in graph.output:
-        if value.name in mapping:
-            value.name = mapping[value.name]
+    for body in (graph, *every_body(graph.node)):
+        for value in body.output:
+            if value.name in mapping:
+                value.name = mapping[value.name]
 
 
 def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:

@@ -17,6 +17,7 @@ from onnx import TensorProto, external_data_helper
 
 from qdq_translator.core.disk import FilePart, OpenFile
 from qdq_translator.core.errors import ModelError
+from qdq_translator.ir.bodies import every_body, every_node
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.validate import stored_bytes
 from qdq_translator.ir.weights import ELEMENTS, Initializer, Weight, stored_weight
@@ -151,59 +152,41 @@ def check_text(model: onnx.ModelProto) -> None:
 def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
     found: list[Union[str, bytes]] = []
 
-    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-        for node in nodes:
-            found.extend((node.name, node.op_type, node.domain, node.doc_string))
-            found.extend(node.input)
-            found.extend(node.output)
-            of_metadata(node)
-            for attribute in node.attribute:
-                found.append(attribute.name)
-                for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-                    of_graph(graph)
-
-    def of_graph(graph: onnx.GraphProto) -> None:
-        found.extend((graph.name, graph.doc_string))
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            found.extend((value.name, value.doc_string))
-            found.extend(dim.dim_param for dim in value.type.tensor_type.shape.dim)
-            of_metadata(value)
-        found.extend([tensor.name for tensor in graph.initializer])
-        of_nodes(graph.node)
-
     def of_metadata(owner: Any) -> None:
         for entry in getattr(owner, "metadata_props", ()):
             found.extend((entry.key, entry.value))
 
     of_metadata(model)
     found.extend(entry.domain for entry in model.opset_import)
-    of_graph(model.graph)
     for function in model.functions:
         found.extend((function.name, function.domain, *function.input, *function.output))
-        of_nodes(function.node)
+    for node in every_node(_nodes(model)):
+        found.extend((node.name, node.op_type, node.domain, node.doc_string))
+        found.extend(node.input)
+        found.extend(node.output)
+        of_metadata(node)
+        found.extend([attribute.name for attribute in node.attribute])
+    for graph in (model.graph, *every_body(_nodes(model))):
+        found.extend((graph.name, graph.doc_string))
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            found.extend((value.name, value.doc_string))
+            found.extend(dim.dim_param for dim in value.type.tensor_type.shape.dim)
+            of_metadata(value)
+        found.extend([tensor.name for tensor in graph.initializer])
     return found
+
+
+def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes of the graph and of the local functions, without those of bodies."""
+    return [*model.graph.node, *(node for function in model.functions for node in function.node)]
 
 
 def _external(model: onnx.ModelProto) -> list[TensorProto]:
-    """Every tensor whose data lie in another file."""
-    found: list[TensorProto] = []
-
-    def of_graph(graph: onnx.GraphProto) -> None:
-        found.extend([t for t in graph.initializer if t.data_location == TensorProto.EXTERNAL])
-        of_nodes(graph.node)
-
-    def of_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-        for node in nodes:
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_location == TensorProto.EXTERNAL:
-                    found.append(attribute.t)
-                for subgraph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-                    of_graph(subgraph)
-
-    of_graph(model.graph)
-    for function in model.functions:
-        of_nodes(function.node)
-    return found
+    """Every tensor whose data are in another file."""
+    nodes = _nodes(model)
+    tensors = [tensor for graph in (model.graph, *every_body(nodes)) for tensor in graph.initializer]
+    tensors += [a.t for node in every_node(nodes) for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
+    return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
 class _DataFiles:

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto
 
+from qdq_translator.ir.bodies import bodies
 from qdq_translator.ir.constants import element_name
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import Initializer, message_of, to_array
@@ -89,7 +90,7 @@ class _Done:
             for tensor in [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors:
                 if tensor.data_type in _OTHERS:
                     tensor.CopyFrom(message_of(self.converted(tensor), tensor.name))
-            for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+            for body in bodies([attribute]):
                 self._convert_body(body)
 
     def _convert_body(self, body: onnx.GraphProto) -> None:
@@ -161,7 +162,7 @@ def _in_attributes(attributes: Iterable[AttributeProto]) -> bool:
             return True
         if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in _OTHERS:
             return True
-        for body in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+        for body in bodies([attribute]):
             if any(tensor.data_type in _OTHERS for tensor in body.initializer):
                 return True
             if any(_in_attributes(node.attribute) for node in body.node):

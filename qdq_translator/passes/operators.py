@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Iterator
 
-import onnx
-
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.words import counted
+from qdq_translator.ir.bodies import every_node
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.scales.network import Network
 from qdq_translator.targets.parser import refusal
@@ -34,12 +33,4 @@ def _every_node(graph: Graph) -> Iterator[Node]:
     for node in graph.nodes:
         yield node
         for body in node.subgraphs():
-            yield from _in_body(body)
-
-
-def _in_body(body: onnx.GraphProto) -> Iterator[Node]:
-    for proto in body.node:
-        node = Node.from_proto(proto)
-        yield node
-        for inner in node.subgraphs():
-            yield from _in_body(inner)
+            yield from map(Node.from_proto, every_node(body.node))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from statistics import median
-from typing import Optional, Sequence
+from typing import Sequence
 
 from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
+from qdq_translator.ir.bodies import every_node
 from qdq_translator.ir.constants import QUANTIZER_DOMAINS
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.quantizers.activations import Approximated
@@ -72,22 +73,12 @@ def _is_refused(node: Node) -> bool:
 
 
 def quantizers_in_bodies(graph: Graph) -> list[Rejected]:
-    def inside(body: object) -> Optional[str]:
-        for node in body.node:  # type: ignore[attr-defined]
-            if node.op_type in operators.QUANTIZERS:
-                return str(node.name or node.output[0])
-            for attribute in node.attribute:
-                for inner in [attribute.g, *attribute.graphs]:
-                    deeper = inside(inner)
-                    if deeper is not None:
-                        return deeper
-        return None
-
     rejected = []
     for node in graph.with_bodies():
         for body in node.subgraphs():
-            name = inside(body)
-            if name is not None:
+            found = next((inner for inner in every_node(body.node) if inner.op_type in operators.QUANTIZERS), None)
+            if found is not None:
+                name = found.name or found.output[0]
                 rejected.append(
                     Rejected(
                         f"Quantizer '{name}' stands inside the body of {node.op_type} {node.label}.",

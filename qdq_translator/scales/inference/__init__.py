@@ -1,4 +1,4 @@
-"""Scale inference (docs/rules.md): one module a rule, in phases (`phases`), each run to a fixed point (rule S4)."""
+"""Scale inference (docs/rules.md): formulas, in phases (`phases`), each run to a fixed point (rule S4)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Callable, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.ir.graph import Node
-from qdq_translator.scales.inference import unary
 from qdq_translator.scales.inference.context import Context
+from qdq_translator.scales.inference.formulas import add_unary_scales
 from qdq_translator.scales.inference.phases import ScaleRule, all_rules, phases, rules_by_op
 from qdq_translator.scales.inference.policy import Policy
 from qdq_translator.scales.inference.report import report_inferred
@@ -36,7 +36,7 @@ def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[O
         if guess:
             rules = (*rules, *guess)
             _to_rest(rules, context)
-    unary_scales = unary.add_unary_scales(context) if "add_unary_ew_scales_for_dla" in context.policy.on else []
+    unary_scales = add_unary_scales(context) if "add_unary_ew_scales_for_dla" in context.policy.on else []
     report_inferred(context, unary_scales, diagnostics)
     return len(context.scales) - before
 

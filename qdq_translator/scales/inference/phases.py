@@ -17,17 +17,8 @@ import dataclasses
 from typing import Callable, Optional
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.scales.inference import (
-    average_pool,
-    bounds,
-    clip,
-    concat,
-    mul,
-    pass_through,
-    self_gated,
-    sigmoid,
-    sums,
-)
+from qdq_translator.ir.operators import SPATIAL_MEANS
+from qdq_translator.scales.inference import formulas, pass_through, self_gated
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.policy import Policy
 
@@ -46,19 +37,19 @@ class ScaleRule:
 
 
 HANDED_ON = ScaleRule("", pass_through.OPS, pass_through.forward, pass_through.backward)
-CLIP = ScaleRule("", clip.OPS, clip.forward, clip.backward)
-CONCAT = ScaleRule("infer_concat_scales", concat.OPS, concat.forward, concat.backward)
-CONCAT_PARTLY = ScaleRule("infer_concat_scales", concat.OPS, concat.partly_forward, concat.backward)
+CLIP = ScaleRule("", ("Clip",), formulas.clip_forward, formulas.clip_backward)
+CONCAT = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_forward, formulas.concat_backward)
+CONCAT_PARTLY = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_partly_forward, formulas.concat_backward)
 SELF_GATED = ScaleRule("infer_mul_scales", self_gated.OPS, self_gated.forward, self_gated.backward)
-BY_CONSTANT = ScaleRule("infer_mul_scales", mul.BY_CONSTANT_OPS, mul.constant_forward, mul.constant_backward)
-SIGMOID = ScaleRule("infer_mul_scales", sigmoid.OPS, sigmoid.forward)
-BOUNDS = ScaleRule("infer_bounds", bounds.OPS, bounds.forward)
-SUMS = ScaleRule("infer_add_scales", sums.OPS, sums.forward, sums.backward)
-PRODUCTS = ScaleRule("infer_mul_scales", mul.OPS, mul.product_forward)
-MEANS = ScaleRule("infer_average_pool_scales", average_pool.OPS, average_pool.forward)
-AVERAGED = ScaleRule("infer_average_pool_scales", average_pool.OPS, backward=average_pool.reference_backward)
-QUOTIENTS = ScaleRule("infer_mul_scales", mul.OPS, backward=mul.reference_backward)
-INVERSE_SIGMOID = ScaleRule("", sigmoid.OPS, backward=sigmoid.reference_backward)
+BY_CONSTANT = ScaleRule("infer_mul_scales", ("Mul", "Div"), formulas.constant_forward, formulas.constant_backward)
+SIGMOID = ScaleRule("infer_mul_scales", ("Sigmoid",), formulas.sigmoid_forward)
+BOUNDS = ScaleRule("infer_bounds", (*formulas.WITHIN_ONE, "Clip"), formulas.bound_forward)
+SUMS = ScaleRule("infer_add_scales", ("Add", "Sub", "Sum"), formulas.sum_forward, formulas.sum_backward)
+PRODUCTS = ScaleRule("infer_mul_scales", ("Mul",), formulas.product_forward)
+MEANS = ScaleRule("infer_average_pool_scales", SPATIAL_MEANS, formulas.mean_forward)
+AVERAGED = ScaleRule("infer_average_pool_scales", SPATIAL_MEANS, backward=formulas.mean_reference_backward)
+QUOTIENTS = ScaleRule("infer_mul_scales", ("Mul",), backward=formulas.product_reference_backward)
+INVERSE_SIGMOID = ScaleRule("", ("Sigmoid",), backward=formulas.sigmoid_reference_backward)
 
 PHASES: dict[str, tuple[tuple[ScaleRule, ...], ...]] = {
     "sound": (

@@ -27,9 +27,9 @@ from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.planning.placement import graph_tensors
-from qdq_translator.scales.inference import clip, pass_through
 from qdq_translator.scales.inference.context import Context
-from qdq_translator.scales.inference.normalization import inside_normalizations
+from qdq_translator.scales.inference.formulas import inside_normalizations
+from qdq_translator.scales.inference.phases import CLIP, HANDED_ON
 from qdq_translator.scales.inference.unify import differing_ranges
 from qdq_translator.scales.table import Origin
 from qdq_translator.simulate.calibration.audit import Audit, audit_scales
@@ -368,7 +368,8 @@ def _cover(context: Context, give: Callable[[str], bool]) -> None:
 def _handed_back(tensor: str, context: Context) -> bool:
     """True where an exact rule of a reader gave the tensor its scale."""
     for reader in context.graph.consumers(tensor):
-        for rule in (clip, pass_through):
-            if reader.is_op(*rule.OPS) and reader.inputs[0] == tensor and rule.backward(reader, context):
+        for rule in (CLIP, HANDED_ON):
+            reads = reader.is_op(*rule.ops) and reader.inputs[0] == tensor
+            if reads and rule.backward is not None and rule.backward(reader, context):
                 return True
     return False

@@ -1,0 +1,302 @@
+"""What each scale rule computes for one node: `forward` gives scales to its outputs, `backward` to its inputs.
+
+Every function returns True if it gave a scale; `phases.py` lists them as rows. `Context.give` keeps rules S1 and S2.
+Formulas with `reference` in their name are NVIDIA's and apply with `--inference reference` only: what they give is a lower
+bound of the range, so the values can clip. They cost a trained network with gates 3 points of Top-1
+(`e2e_workflow/inference_flags`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Optional, Sequence
+
+import numpy as np
+
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.scales.inference.context import LOWER_BOUND, Context
+
+WITHIN_ONE = ("Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf")
+"""Operators whose outputs have a magnitude of at most 1."""
+
+# ---------------------------------------------------------------- S3: Clip
+
+
+def clip_forward(node: Node, context: Context) -> bool:
+    """The output gets the input's range after the clamp."""
+    value = context.scale(node.inputs[0])
+    limits = None if value is None else _clip_limits(node, context)
+    if value is None or limits is None:
+        return False
+    ends = (-value * INT8_MAX, value * INT8_MAX)
+    clamped = max(abs(min(max(end, limits[0]), limits[1])) for end in ends)
+    if clamped != ends[1]:
+        value = clamped / INT8_MAX
+    return context.give(node.outputs[0], value, "S3", node, node.inputs[0])
+
+
+def clip_backward(node: Node, context: Context) -> bool:
+    """The input takes the output's scale, because int8 saturation and the clamp cut the same values."""
+    value = context.scale(node.outputs[0])
+    return value is not None and context.give(node.inputs[0], value, "S3", node, node.outputs[0])
+
+
+def _clip_limits(node: Node, context: Context) -> Optional[tuple[float, float]]:
+    """Constant bounds, infinite where there is none; None if they are not constant."""
+    low, high = operators.clip_bounds(node, context.graph.array)
+    return None if low is None or high is None else (low, high)
+
+
+# ---------------------------------------------------------------- B1: bounds by definition
+
+
+def bound(node: Node, context: Context) -> Optional[float]:
+    """The largest magnitude that the output of `node` can have, infinite where there is none; None if it is not constant."""
+    if node.is_op(*WITHIN_ONE):
+        return 1.0
+    limits = _clip_limits(node, context)
+    return None if limits is None else max(abs(limits[0]), abs(limits[1]))
+
+
+def bound_forward(node: Node, context: Context) -> bool:
+    amax = bound(node, context) if context.lacks(node.outputs[0]) else None
+    note = "the operator's own bound"
+    return amax is not None and context.give(node.outputs[0], amax / INT8_MAX, "B1", node, "", note)
+
+
+# ---------------------------------------------------------------- S5: Sigmoid
+
+
+def sigmoid_forward(node: Node, context: Context) -> bool:
+    """1/127 (amax 1: its bound, B1) if a Mul reads it."""
+    output = node.outputs[0]
+    if not context.lacks(output) or not any(reader.is_op("Mul") for reader in context.graph.consumers(output)):
+        return False
+    return context.give(output, 1 / INT8_MAX, "S5", node, "", "a sigmoid's range is [0, 1]")
+
+
+def sigmoid_reference_backward(node: Node, context: Context) -> bool:
+    """`amax_in = log(amax_out / (1 - amax_out))`, the inverse sigmoid, for `0.5 < amax_out < 1`."""
+    value = context.scale(node.outputs[0])
+    if value is None or not context.lacks(node.inputs[0]):
+        return False
+    amax = float(np.float32(value * INT8_MAX))  # the float32 nearest to 1/127 means 1
+    if not 0.5 < amax < 1:
+        return False
+    amax_in = math.log(amax / (1 - amax))
+    note = f"inputs below {-amax_in:.4g} saturate, which lifts small outputs to {1 - amax:.4g}"
+    return context.give(node.inputs[0], amax_in / INT8_MAX, "S5", node, node.outputs[0], note)
+
+
+# ---------------------------------------------------------------- S6: means
+
+
+def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
+    """Axes of a Reduce operator, non-negative and sorted; None if they or the rank are not known."""
+    rank = context.types.rank(node.inputs[0])
+    axes = operators.non_negative(operators.axes(node, context.graph.array), rank)
+    return None if axes is None or rank is None else sorted(axes)
+
+
+def _is_spatial_mean(node: Node, context: Context) -> bool:
+    """Averages over exactly the spatial axes of a 4-D or 5-D tensor; never the ReduceMean of a decomposed LayerNormalization."""
+    if not node.is_op("ReduceMean"):
+        return True
+    rank = context.types.rank(node.inputs[0])
+    spatial = rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
+    return spatial and not is_mean_of_normalization(node, context)
+
+
+def mean_forward(node: Node, context: Context) -> bool:
+    value = context.scale(node.inputs[0])
+    if value is None or not _is_spatial_mean(node, context):
+        return False
+    return context.give(node.outputs[0], value, "S6", node, node.inputs[0])
+
+
+def mean_reference_backward(node: Node, context: Context) -> bool:
+    value = context.scale(node.outputs[0])
+    if value is None or not _is_spatial_mean(node, context):
+        return False
+    return context.give(node.inputs[0], value, "S6", node, node.outputs[0], LOWER_BOUND)
+
+
+def is_mean_of_normalization(node: Node, context: Context) -> bool:
+    """True for the means of a decomposed normalization: of x, which is then subtracted from x, and of a square."""
+    source = node.inputs[0]
+    if any(reader.is_op("Sub") and source in reader.inputs for reader in context.graph.consumers(node.outputs[0])):
+        return True
+    producer = context.graph.producer.get(source)
+    if producer is None:
+        return False
+    squares = producer.is_op("Mul") and len(set(producer.inputs)) == 1
+    return squares or (producer.is_op("Pow") and context.graph.scalar(producer.input(1)) == 2)
+
+
+def inside_normalizations(context: Context) -> set[str]:
+    """Means, differences, squares, variances and their roots: all tensors between the input of a decomposed normalization
+    and the product or quotient that is normalized. They must not be INT8."""
+    graph = context.graph
+    inside: set[str] = set()
+    for node in graph.nodes:
+        if not node.is_op("ReduceMean") or not is_mean_of_normalization(node, context):
+            continue
+        inside.add(node.outputs[0])
+        producer = graph.producer.get(node.inputs[0])
+        if producer is not None and producer.is_op("Pow", "Mul"):  # the mean of the squares: what they are made of, too
+            inside.update((node.inputs[0], producer.inputs[0]))
+        pending = [node.outputs[0]]
+        while pending:
+            for reader in graph.consumers(pending.pop()):
+                shifted = reader.is_op("Add") and any(graph.is_constant(name) for name in reader.inputs)
+                if shifted or reader.is_op("Sqrt", "Reciprocal"):
+                    inside.add(reader.outputs[0])
+                    pending.append(reader.outputs[0])
+                elif reader.is_op("Sub"):
+                    inside.add(reader.outputs[0])
+    return inside
+
+
+# ---------------------------------------------------------------- S7: Concat
+
+
+def concat_forward(node: Node, context: Context) -> bool:
+    """The largest input scale, once all inputs have one (what the DLA makes of unequal ones: fact 5.9, `--unify_scales`)."""
+    ranges = [context.amax(name) for name in node.inputs]
+    known = [amax for amax in ranges if amax is not None]
+    if len(known) < len(ranges) or not context.lacks(node.outputs[0]):
+        return False
+    largest = max(known)
+    return context.give(node.outputs[0], largest / INT8_MAX, "S7", node, node.inputs[ranges.index(largest)])
+
+
+def concat_partly_forward(node: Node, context: Context) -> bool:
+    """The largest *known* scale, a lower bound if some inputs have none: given after every other rule had its turn."""
+    known = [(context.scale(name) or 0.0, name) for name in node.inputs if context.scale(name) is not None]
+    if not known or not context.lacks(node.outputs[0]):
+        return False
+    value, source = max(known, key=lambda pair: pair[0])
+    note = LOWER_BOUND if len(known) < len(node.inputs) else ""
+    return context.give(node.outputs[0], value, "S7", node, source, note)
+
+
+def concat_backward(node: Node, context: Context) -> bool:
+    value = context.scale(node.outputs[0])
+    if value is None:
+        return False
+    given = [context.give(name, value, "S7", node, node.outputs[0]) for name in node.inputs]
+    return any(given)
+
+
+# ---------------------------------------------------------------- S8: Mul and Div
+
+
+def _by_constant(node: Node, context: Context) -> Optional[tuple[str, str]]:
+    """(activation, constant) of a Mul of the two, or of a Div of the first by the second."""
+    graph = context.graph
+    for name, other in (node.inputs, node.inputs[::-1])[: 1 if node.is_op("Div") else 2]:
+        if graph.is_constant(other) and not graph.is_constant(name):
+            return name, other
+    return None
+
+
+def _factor(node: Node, constant: str, context: Context) -> Optional[float]:
+    """The factor between input and output if all values of the constant have one magnitude, so that each determines the
+    other's range; None otherwise, and for 0, which does not determine the input."""
+    magnitudes = context.magnitudes(constant)
+    if magnitudes is None or magnitudes[0] != magnitudes[1]:
+        return None
+    return 1 / magnitudes[1] if node.is_op("Div") else magnitudes[1]
+
+
+def constant_forward(node: Node, context: Context) -> bool:
+    parts = _by_constant(node, context) if context.lacks(node.outputs[0]) else None
+    value = None if parts is None else context.scale(parts[0])
+    factor = None if parts is None or value is None else _factor(node, parts[1], context)
+    if parts is None or value is None or factor is None:
+        return False
+    return context.give(node.outputs[0], value * factor, "S8", node, parts[0], "exact")
+
+
+def constant_backward(node: Node, context: Context) -> bool:
+    value = context.scale(node.outputs[0])
+    parts = None if value is None else _by_constant(node, context)
+    factor = _factor(node, parts[1], context) if parts is not None and context.lacks(parts[0]) else None
+    if parts is None or value is None or factor is None:
+        return False
+    return context.give(parts[0], value / factor, "S8", node, node.outputs[0], "exact")
+
+
+def product_forward(node: Node, context: Context) -> bool:
+    """The product of two ranges, an upper bound."""
+    if not context.lacks(node.outputs[0]):
+        return False
+    a, b = (context.amax(name) for name in node.inputs)
+    if a is None or b is None:
+        return False
+    return context.give(node.outputs[0], a * b / INT8_MAX, "S8", node, ", ".join(node.inputs))
+
+
+def product_reference_backward(node: Node, context: Context) -> bool:
+    """Two of the three ranges give the third."""
+    out = context.amax(node.outputs[0])
+    changed = False
+    for name, other in (node.inputs, node.inputs[::-1]):
+        known = context.amax(other)
+        if out is not None and known is not None and context.lacks(name):
+            source = f"{node.outputs[0]}, {other}"
+            changed |= context.give(name, out / known / INT8_MAX, "S8", node, source, LOWER_BOUND)
+    return changed
+
+
+# ---------------------------------------------------------------- S11: Add, Sub, Sum
+
+
+def sum_forward(node: Node, context: Context) -> bool:
+    """`amax_out` is the sum of the inputs' ranges, an upper bound; a constant counts with its own largest magnitude."""
+    return context.lacks(node.outputs[0]) and _give_sum(node.outputs[0], node.inputs, node, context)
+
+
+def sum_backward(node: Node, context: Context) -> bool:
+    """A missing input gets `amax_out` plus the ranges of the others, an upper bound."""
+    missing = [name for name in node.inputs if context.amax(name) is None]
+    if len(missing) != 1:
+        return False
+    others = [name for name in node.inputs if name != missing[0]]
+    return context.lacks(missing[0]) and _give_sum(missing[0], [node.outputs[0], *others], node, context)
+
+
+def _give_sum(tensor: str, known: Sequence[str], node: Node, context: Context) -> bool:
+    """`tensor` gets the sum of the ranges of `known` if all of them are known. No scale if the whole range of an activation
+    would be less than one step of it, as beside a mask of -10000: all of its quantized values would be 0."""
+    ranges = {name: context.amax(name) or 0.0 for name in known}
+    scale = sum(ranges[name] for name in known) / INT8_MAX
+    if not all(amax >= scale for name, amax in ranges.items() if not context.graph.is_constant(name)):
+        return False
+    return 0.0 not in ranges.values() and context.give(tensor, scale, "S11", node, ", ".join(known))
+
+
+# ---------------------------------------------------------------- S9: unary scales
+
+
+def add_unary_scales(context: Context) -> list[str]:
+    """Rule S9, with `--add_unary_ew_scales_for_dla`: scale 1.0 on a Conv output that only feeds a two-input Add whose other
+    input has a real scale. The DLA fuses the two and never applies it; without it TensorRT would raise both to FP16
+    (fact 5.8). It is given last, so that no other rule builds on it. Returns the tensors that got one, in graph order."""
+    given = []
+    for node in context.graph.nodes:
+        if not node.is_op("Add") or len(node.inputs) != 2:
+            continue
+        for name, other in (node.inputs, node.inputs[::-1]):
+            producer = context.graph.producer.get(name)
+            if producer is None or not producer.is_op("Conv") or not context.lacks(name):
+                continue
+            partner = context.scales.get(other)
+            if context.graph.only_consumer(name) is not node or partner is None or partner.origin.rule == "S9":
+                continue
+            note = "not applied where TensorRT fuses Conv and Add; otherwise values above 127 saturate"
+            if context.give(name, 1.0, "S9", node, other, note):
+                given.append(name)
+    return given
