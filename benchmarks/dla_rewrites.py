@@ -27,7 +27,7 @@ from benchmarks.full_networks import NETWORKS
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
-from qdq_translator.passes.dla import BY_LIMIT, NO_REWRITE, RULES
+from qdq_translator.passes.dla import NO_REWRITE, RULES
 from qdq_translator.passes.no_ops import NO_OPS
 from qdq_translator.planning.cost_summary import headline
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
@@ -83,7 +83,13 @@ def operators() -> str:
     rows = ["| operator | rules that take it or work around it; why none does |", "| --- | --- |"]
     for op in sorted({op for limit in LIMITS if limit.id.startswith("O") for op in limit.ops}):
         found = [rule for rule, names in named.items() if op in names and rule != "D1"] or ["D2"] * (op in NO_OPS)
-        why = [NO_REWRITE[op]] if op in NO_REWRITE else [] if found else [BY_LIMIT["O5"]]
+        why = (
+            [NO_REWRITE[op]]
+            if op in NO_REWRITE
+            else []
+            if found
+            else [next(limit.stays for limit in LIMITS if limit.id == "O5")]
+        )
         rows.append(f"| {op} | {'; '.join([', '.join(found)] * bool(found) + why)} |")
     return "\n".join(rows) + "\n"
 

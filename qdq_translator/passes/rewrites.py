@@ -50,10 +50,8 @@ class Rewrites:
         ]
 
     def _by_limit(self, layer: Verdict) -> str:
-        from qdq_translator.passes.dla import BY_LIMIT
-
-        kept = [f.limit.id for f in layer.findings if f.limit.effect == "gpu" and f.limit.id in BY_LIMIT]
-        return BY_LIMIT[kept[0]] if kept and self.tried else ""
+        kept = [f.limit.stays for f in layer.findings if f.limit.effect == "gpu" and f.limit.stays]
+        return kept[0] if kept and self.tried else ""
 
     def as_dict(self, dla: Optional[DlaPlan]) -> dict[str, Any]:
         return {

@@ -116,38 +116,6 @@ NO_REWRITE = {
     **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), "its size is not known; --shapes tells it"),
 }
 """Operator -> why no rule takes it."""
-BY_LIMIT = {
-    **dict.fromkeys(
-        ("O1", "O2", "O3", "O6"), "the rule that takes it does not apply here; --dla_rewrites list says where"
-    ),
-    "O5": "the DLA has it from TensorRT 8.6.12 on",
-    "O9": "no rule knows the operator",
-    "G1": "the batch is too large",
-    "G2": "a dimension is too long; 'qdq-translator split' cuts off what has it",
-    **dict.fromkeys(("C1", "T1", "P1"), "it has one or three spatial dimensions"),
-    **dict.fromkeys(
-        ("C2", "C6", "C7", "T2", "T3", "T4"), "a kernel, stride or dilation of its size is not taken apart"
-    ),
-    **dict.fromkeys(("C8", "C9", "T8"), "it has too many channels or groups"),
-    "C10": "its weights are computed",
-    **dict.fromkeys(("C11", "C12"), "its weights and rows do not fit the buffer, and it is not cut into parts"),
-    **dict.fromkeys(("C3", "P3", "P4", "P7"), "its padding, stride or dilation is not taken apart"),
-    "A3": "its tensors do not have four dimensions, and no linear layer that rules D5 and D18 lift is beside it",
-    "A4": "its slope is computed",
-    "E2": "its tensors have more than four dimensions",
-    **dict.fromkeys(("E3", "E4"), "what it compares has no scale, or what reads it is no Cast"),
-    "L2": "the DLA has windows of 3, 5, 7 and 9",
-    "K1": "it joins parts along another axis than channels, rows and columns of four dimensions",
-    **dict.fromkeys(("R1", "R2", "R3"), "the DLA interpolates by whole factors, linearly or by repeating"),
-    "S2": "its tensors do not have four dimensions",
-    "S3": "it cuts the batch",
-    "S4": "what it cuts is computed",
-    "X2": "Xavier's DLA has no Softmax",
-    "X3": "it is longer than the DLA's Softmax",
-    "H1": "it leads from or to the other dimensions of a layer that stays, or of a graph output (see --dla_output 4d)",
-    "H2": "it moves values into or out of the batch",
-}
-"""Limit -> why no rule takes a layer that does not keep it, where neither rule nor operator says more."""
 _SMALL = 2**16
 """Weights that nobody minds, whatever they were before."""
 

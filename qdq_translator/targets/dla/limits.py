@@ -62,10 +62,20 @@ _PAGE = "DLA layer restrictions page, TensorRT 11.4.1 (fact 6.3b)"
 _HEADER = "NvInfer.h of TensorRT 8.6 (fact 6.3)"
 _TABLE = "Deep-Learning-Accelerator-SW operators table (fact 6.5)"
 
+_NOT_HERE = "the rule that takes it does not apply here; --dla_rewrites list says where"
+_DIMENSIONS = "it has one or three spatial dimensions"
+_SIZE = "a kernel, stride or dilation of its size is not taken apart"
+_CHANNELS = "it has too many channels or groups"
+_TOO_LARGE = "its weights and rows do not fit the buffer, and it is not cut into parts"
+_PADDING = "its padding, stride or dilation is not taken apart"
+_COMPARED = "what it compares has no scale, or what reads it is no Cast"
+_INTERPOLATES = "the DLA interpolates by whole factors, linearly or by repeating"
+
 
 @dataclass(frozen=True)
 class Limit:
-    """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both)."""
+    """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both). stays: why no
+    rewrite applies to a layer that does not keep it, unless the rule or the operator gives a better reason; '' if one may apply."""
 
     id: str
     ops: tuple[str, ...]
@@ -75,6 +85,7 @@ class Limit:
     source: str = _GUIDE
     status: str = "documented"
     only: str = ""
+    stays: str = ""
 
 
 _SLICES = ("Slice", "Split")
@@ -114,8 +125,8 @@ _CONV, _DECONV = ("Conv",), ("ConvTranspose",)
 
 LIMITS: tuple[Limit, ...] = (
     # operators
-    Limit("O1", _NOT_NATIVE, "operator is not native through TensorRT", always, source=_TABLE),
-    Limit("O2", _REBUILD, "operator has to be rebuilt from native ones", always, source=_TABLE),
+    Limit("O1", _NOT_NATIVE, "operator is not native through TensorRT", always, source=_TABLE, stays=_NOT_HERE),
+    Limit("O2", _REBUILD, "operator has to be rebuilt from native ones", always, source=_TABLE, stays=_NOT_HERE),
     Limit(
         "O3",
         ("Pow",),
@@ -123,6 +134,7 @@ LIMITS: tuple[Limit, ...] = (
         always,
         source=_PAGE,
         status="inferred",
+        stays=_NOT_HERE,
     ),
     Limit("O4", ("Min",), "not native by the operators table (NvInfer.h lists MIN)", always, source=_TABLE),
     Limit(
@@ -131,21 +143,42 @@ LIMITS: tuple[Limit, ...] = (
         "native from TensorRT 8.6.12 on",
         since(8, 6, 12),
         source=_TABLE,
+        stays="the DLA has it from TensorRT 8.6.12 on",
     ),
-    Limit("O6", ("ReduceMax",), "reduction is native as GlobalMaxPool only", always, source=_TABLE, status="inferred"),
+    Limit(
+        "O6",
+        ("ReduceMax",),
+        "reduction is native as GlobalMaxPool only",
+        always,
+        source=_TABLE,
+        status="inferred",
+        stays=_NOT_HERE,
+    ),
     Limit(
         "O7", ("Dropout",), "becomes an identity layer, which is not native", always, source=_TABLE, status="inferred"
     ),
     Limit("O8", ("Cast",), "only the Cast behind a comparison is native", cast_of_comparison, status="inferred"),
     # every layer
-    Limit("G1", ("*",), "batch at most 4096", sizes_up_to("batch", 4096, slice(0, 1)), source="fact 6.2, " + _PAGE),
     Limit(
-        "G2", ("*",), "dimensions at most 8192", sizes_up_to("size", 8192, slice(1, None)), source="fact 6.2, " + _PAGE
+        "G1",
+        ("*",),
+        "batch at most 4096",
+        sizes_up_to("batch", 4096, slice(0, 1)),
+        source="fact 6.2, " + _PAGE,
+        stays="the batch is too large",
+    ),
+    Limit(
+        "G2",
+        ("*",),
+        "dimensions at most 8192",
+        sizes_up_to("size", 8192, slice(1, None)),
+        source="fact 6.2, " + _PAGE,
+        stays="a dimension is too long; 'qdq-translator split' cuts off what has it",
     ),
     # convolution
-    Limit("C1", _CONV, "two spatial dimensions", two_spatial),
-    Limit("C2", _CONV, "kernel 1 to 32", within("kernel", 1, 32, kernel_of)),
-    Limit("C3", _CONV, "padding 0 to 31", within("padding", 0, 31, explicit_pads)),
+    Limit("C1", _CONV, "two spatial dimensions", two_spatial, stays=_DIMENSIONS),
+    Limit("C2", _CONV, "kernel 1 to 32", within("kernel", 1, 32, kernel_of), stays=_SIZE),
+    Limit("C3", _CONV, "padding 0 to 31", within("padding", 0, 31, explicit_pads), stays=_PADDING),
     Limit("C4", _CONV, "padding smaller than the kernel", pad_below_kernel),
     Limit(
         "C5",
@@ -155,17 +188,26 @@ LIMITS: tuple[Limit, ...] = (
         source="the guide names one padding an axis (fact 6.3)",
         status="inferred",
     ),
-    Limit("C6", _CONV, "stride 1 to 8", within("stride", 1, 8, strides)),
-    Limit("C7", _CONV, "dilation 1 to 32", within("dilation", 1, 32, dilations)),
-    Limit("C8", _CONV, "channels 1 to 8192", within("channels", 1, 8192, channels)),
-    Limit("C9", _CONV, "groups 1 to 8192", within("groups", 1, 8192, groups)),
-    Limit("C10", (*_CONV, *_DECONV), "constant weights", constant_weight, source="fact 4.7", status="inferred"),
+    Limit("C6", _CONV, "stride 1 to 8", within("stride", 1, 8, strides), stays=_SIZE),
+    Limit("C7", _CONV, "dilation 1 to 32", within("dilation", 1, 32, dilations), stays=_SIZE),
+    Limit("C8", _CONV, "channels 1 to 8192", within("channels", 1, 8192, channels), stays=_CHANNELS),
+    Limit("C9", _CONV, "groups 1 to 8192", within("groups", 1, 8192, groups), stays=_CHANNELS),
+    Limit(
+        "C10",
+        (*_CONV, *_DECONV),
+        "constant weights",
+        constant_weight,
+        source="fact 4.7",
+        status="inferred",
+        stays="its weights are computed",
+    ),
     Limit(
         "C11",
         _CONV,
         _BUFFER,
         fits_buffer(documented=True),
         source="TensorRT 8.4 and 8.5 Developer Guides, 12.2 (fact 6.3)",
+        stays=_TOO_LARGE,
     ),
     Limit(
         "C12",
@@ -174,16 +216,17 @@ LIMITS: tuple[Limit, ...] = (
         fits_buffer(documented=False),
         source="that formula, for later versions (fact 6.3, 6.7)",
         status="inferred",
+        stays=_TOO_LARGE,
     ),
     # deconvolution
-    Limit("T1", _DECONV, "two spatial dimensions", two_spatial),
-    Limit("T2", _DECONV, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", deconv_kernel),
-    Limit("T3", _DECONV, "no square kernel or stride of 23 to 32", deconv_square),
-    Limit("T4", _DECONV, "stride 1 to 32", within("stride", 1, 32, strides), status="inferred"),
+    Limit("T1", _DECONV, "two spatial dimensions", two_spatial, stays=_DIMENSIONS),
+    Limit("T2", _DECONV, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", deconv_kernel, stays=_SIZE),
+    Limit("T3", _DECONV, "no square kernel or stride of 23 to 32", deconv_square, stays=_SIZE),
+    Limit("T4", _DECONV, "stride 1 to 32", within("stride", 1, 32, strides), status="inferred", stays=_SIZE),
     Limit("T5", _DECONV, "no padding", within("padding", 0, 0, explicit_pads)),
     Limit("T6", _DECONV, "one group", within("groups", 1, 1, groups)),
     Limit("T7", _DECONV, "no dilation", within("dilation", 1, 1, dilations)),
-    Limit("T8", _DECONV, "channels at most 8192", within("channels", 1, 8192, channels)),
+    Limit("T8", _DECONV, "channels at most 8192", within("channels", 1, 8192, channels), stays=_CHANNELS),
     Limit(
         "T9",
         _DECONV,
@@ -192,49 +235,101 @@ LIMITS: tuple[Limit, ...] = (
         status="inferred",
     ),
     # pooling
-    Limit("P1", POOLING, "two spatial dimensions", two_spatial),
+    Limit("P1", POOLING, "two spatial dimensions", two_spatial, stays=_DIMENSIONS),
     Limit("P2", POOLING, "window 1 to 8", within("window", 1, 8, kernel_of)),
-    Limit("P3", POOLING, "padding 0 to 7", within("padding", 0, 7, explicit_pads)),
-    Limit("P4", POOLING, "stride 1 to 16", within("stride", 1, 16, strides)),
+    Limit("P3", POOLING, "padding 0 to 7", within("padding", 0, 7, explicit_pads), stays=_PADDING),
+    Limit("P4", POOLING, "stride 1 to 16", within("stride", 1, 16, strides), stays=_PADDING),
     Limit("P5", POOLING, "INT8 requires one scale for input and output", equal_ranges, effect=DLA_FP16, source=_HEADER),
     Limit("P6", ("AveragePool",), "padding must be counted", exclusive_padding, source=_HEADER, only="xavier"),
-    Limit("P7", POOLING, "no dilation", within("dilation", 1, 1, dilations), status="inferred"),
+    Limit("P7", POOLING, "no dilation", within("dilation", 1, 1, dilations), status="inferred", stays=_PADDING),
     Limit("P8", ("MaxPool",), "no output of indices", more_outputs, status="inferred"),
     # activation
     Limit("A1", ("Sigmoid", "Tanh"), "runs in FP16, INT8 is upgraded", always, effect=DLA_FP16),
     Limit("A2", ("Clip",), "a clipped Relu: from 0 to a constant in [1, 127]", clipped_relu),
-    Limit("A3", ACTIVATIONS, "two spatial dimensions", four_dimensions, source=_PAGE),
-    Limit("A4", ("PRelu",), "constant slope", constant_second),
+    Limit(
+        "A3",
+        ACTIVATIONS,
+        "two spatial dimensions",
+        four_dimensions,
+        source=_PAGE,
+        stays="its tensors do not have four dimensions, and no linear layer that rules D5 and D18 lift is beside it",
+    ),
+    Limit("A4", ("PRelu",), "constant slope", constant_second, stays="its slope is computed"),
     # element-wise
     Limit("E1", ELEMENTWISE, "INT8 requires one scale for both inputs", equal_ranges, effect=DLA_FP16, source=_HEADER),
-    Limit("E2", ELEMENTWISE, "at most four dimensions", at_most_four, status="inferred"),
-    Limit("E3", COMPARISONS, "INT8 only", int8_inputs),
-    Limit("E4", COMPARISONS, "a Cast is its only reader", followed_by_cast),
+    Limit(
+        "E2",
+        ELEMENTWISE,
+        "at most four dimensions",
+        at_most_four,
+        status="inferred",
+        stays="its tensors have more than four dimensions",
+    ),
+    Limit("E3", COMPARISONS, "INT8 only", int8_inputs, stays=_COMPARED),
+    Limit("E4", COMPARISONS, "a Cast is its only reader", followed_by_cast, stays=_COMPARED),
     # scale, normalization
     Limit("L1", ("LRN",), "runs in FP16, INT8 is upgraded", always, effect=DLA_FP16),
-    Limit("L2", ("LRN",), "window 3, 5, 7 or 9", lrn_window),
+    Limit("L2", ("LRN",), "window 3, 5, 7 or 9", lrn_window, stays="the DLA has windows of 3, 5, 7 and 9"),
     # concatenation
-    Limit("K1", ("Concat",), "channel axis only", channel_axis),
+    Limit(
+        "K1",
+        ("Concat",),
+        "channel axis only",
+        channel_axis,
+        stays="it joins parts along another axis than channels, rows and columns of four dimensions",
+    ),
     Limit("K2", ("Concat",), "two inputs or more", several_inputs),
     Limit("K3", ("Concat",), "INT8 requires one scale for all inputs and the output", equal_ranges, effect=DLA_FP16),
     # resize
-    Limit("R1", RESIZES, "scale factors, not sizes", no_sizes, source=_HEADER),
-    Limit("R2", RESIZES, "four constant integer factors: 1, 1, then 1 to 32 (nearest) or 4 (linear)", integer_scales),
-    Limit("R3", RESIZES, "nearest with asymmetric and floor or half_pixel, linear with half_pixel", resize_mode),
+    Limit("R1", RESIZES, "scale factors, not sizes", no_sizes, source=_HEADER, stays=_INTERPOLATES),
+    Limit(
+        "R2",
+        RESIZES,
+        "four constant integer factors: 1, 1, then 1 to 32 (nearest) or 4 (linear)",
+        integer_scales,
+        stays=_INTERPOLATES,
+    ),
+    Limit(
+        "R3",
+        RESIZES,
+        "nearest with asymmetric and floor or half_pixel, linear with half_pixel",
+        resize_mode,
+        stays=_INTERPOLATES,
+    ),
     # slice, softmax, shuffle, matrix product
     Limit("S1", _SLICES, "runs in FP16 only", always, effect=DLA_FP16),
-    Limit("S2", _SLICES, "four dimensions", four_dimensions),
-    Limit("S3", _SLICES, "axes C, H and W only", no_batch_axis),
-    Limit("S4", _SLICES, "static parameters", static_parameters),
+    Limit("S2", _SLICES, "four dimensions", four_dimensions, stays="its tensors do not have four dimensions"),
+    Limit("S3", _SLICES, "axes C, H and W only", no_batch_axis, stays="it cuts the batch"),
+    Limit("S4", _SLICES, "static parameters", static_parameters, stays="what it cuts is computed"),
     Limit("X1", ("Softmax",), "runs in FP16 only", always, effect=DLA_FP16),
-    Limit("X2", ("Softmax",), "Orin only", always, only="xavier"),
-    Limit("X3", ("Softmax",), "at most 1024 along the axis, 8192 where all other dimensions are 1", softmax_axis),
-    Limit("H1", _SHUFFLES, "four dimensions before and after", four_dimensions),
-    Limit("H2", _SHUFFLES, "batch dimension untouched", batch_untouched),
+    Limit("X2", ("Softmax",), "Orin only", always, only="xavier", stays="Xavier's DLA has no Softmax"),
+    Limit(
+        "X3",
+        ("Softmax",),
+        "at most 1024 along the axis, 8192 where all other dimensions are 1",
+        softmax_axis,
+        stays="it is longer than the DLA's Softmax",
+    ),
+    Limit(
+        "H1",
+        _SHUFFLES,
+        "four dimensions before and after",
+        four_dimensions,
+        stays="it leads from or to the other dimensions of a layer that stays, or of a graph output (see --dla_output 4d)",
+    ),
+    Limit(
+        "H2", _SHUFFLES, "batch dimension untouched", batch_untouched, stays="it moves values into or out of the batch"
+    ),
     Limit("M1", DENSE, "constant second input", constant_second, source=_TABLE),
 )
 UNKNOWN_OPERATOR = Limit(
-    "O9", ("*",), "operator is in no list of what the DLA runs", always, source=_TABLE, status="inferred"
+    "O9",
+    ("*",),
+    "operator is in no list of what the DLA runs",
+    always,
+    source=_TABLE,
+    status="inferred",
+    stays="no rule knows the operator",
 )
 NO_SCALE = Limit(
     "V1",
