@@ -89,7 +89,7 @@ def test_eleven_is_refused_with_what_to_do_instead(eleven: dict[str, Any]) -> No
     assert "INT8" not in gate["builder_flags"] and not gate["has_calibrator"]
     assert gate["status"] == 1
     assert "TensorRT 11.4.0 has no implicit INT8" in gate["err"]
-    assert "restore --complete" in gate["err"] and "strongly typed" in gate["err"]
+    assert "qdq-translator explicit" in gate["err"] and "strongly typed" in gate["err"]
     assert "Traceback" not in gate["err"]
     assert not [name for name in gate["files"] if name.endswith(".engine")]
 

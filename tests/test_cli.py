@@ -248,9 +248,9 @@ def test_installed_tensorrt_counts_before_the_default(
 @pytest.mark.parametrize(
     ("flags", "status", "words"),
     [
-        (["--platform", "jetpack-7.2.2"], 1, "restore --complete"),
-        (["--platform", "tensorrt-11.0"], 1, "restore --complete"),
-        (["--trt_calib_version", "110000"], 1, "restore --complete"),
+        (["--platform", "jetpack-7.2.2"], 1, "qdq-translator explicit"),
+        (["--platform", "tensorrt-11.0"], 1, "qdq-translator explicit"),
+        (["--trt_calib_version", "110000"], 1, "qdq-translator explicit"),
         (["--platform", "toaster-3"], 2, "jetpack-6.0"),
         (["--trt_calib_version", "8.6.2"], 2, "8602"),
         (["--shapes", "x"], 2, "NAME:DIMxDIM"),

@@ -20,16 +20,14 @@ from qdq_translator.core.errors import UnsupportedQuantizer, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.rules import STATED
 from qdq_translator.ir.graph import Graph
+from qdq_translator.passes.given_scales import is_unary_marker
+from qdq_translator.qdq.pairs import weight_scales
 from qdq_translator.qdq.restore import (
     GIVEN,
-    INFERRED,
     STAYS_FLOAT,
     UNARY,
-    WITHOUT_SCALE,
     Restored,
-    is_unary_marker,
     restore,
-    weight_scales,
 )
 from tests.conftest import need_shared
 from tests.small_models import model, pair, parse
@@ -53,7 +51,7 @@ def copy(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def pairs(restored: Restored) -> list[str]:
-    return restored.all(GIVEN, INFERRED)
+    return restored.all(GIVEN)
 
 
 def weights_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -178,39 +176,16 @@ def test_an_old_opset_is_raised() -> None:
     onnx.checker.check_model(result.model, full_check=True)
 
 
-def test_complete_fills_in_what_can_be_inferred() -> None:
-    model = conv_net()
-    assert restore(copy(model), {"x": 0.5, "b": 0.25}).all(INFERRED) == []
-    result = restore(model, {"x": 0.5, "b": 0.25}, complete=True)
-    assert result.all(INFERRED) == ["a"] and pairs(result) == ["x", "a", "b"] and result.all(WITHOUT_SCALE) == []
-
-
-def test_layers_that_stay_bare_are_an_error_unless_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = conv_net()
-    model.graph.node[1].op_type = "Erf"
-    del model.graph.node[1].attribute[:]
-    model.graph.node.insert(2, helper.make_node("Exp", ["b"], ["e"], "exp"))
-    model.graph.node[3].input[0] = "e"
-    onnx.save(model, tmp_path / "m.onnx")
-    cache = "TRT-8602-EntropyCalibration2\nx: 3c010204\n"
-    (tmp_path / "c.cache").write_text(cache)
+def test_complete_is_explicit_with_a_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(conv_net(), tmp_path / "m.onnx")
+    (tmp_path / "c.cache").write_text("TRT-8602-EntropyCalibration2\nx: 3c010204\nb: 3c010204\n")
     output = tmp_path / "q.onnx"
     args = ["restore", "-i", str(tmp_path / "m.onnx"), "-c", str(tmp_path / "c.cache"), "-o", str(output)]
-    assert main(args) == 0 and output.is_file()  # only --complete promises that none is left
-    output.unlink()
-    assert main([*args, "--complete"]) == 1 and not output.exists()
-    err = capsys.readouterr().err
-    assert "2 layers would still read" in err and "'relu' ('a'), 'second' ('e')" in err and "--allow_incomplete" in err
-    assert main([*args, "--complete", "--layer_arg", "relu:fp16"]) == 1
-    assert "1 layer would still read" in capsys.readouterr().err
-    assert main([*args, "--complete", "--layer_arg", "relu:fp16,second:fp16"]) == 0
-    capsys.readouterr()
-    assert main([*args, "--complete", "--allow_incomplete", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["layers_without_pairs"] == ["relu", "second"]
-    restored = restore(copy(model), {"x": 1 / 127}, complete=True)
-    assert restored.bare == {"relu": "a", "second": "e"} and "b" in restored.all(
-        INFERRED
-    )  # Erf lies within 1 (rule B1)
+    assert main([*args, "--complete"]) == 0
+    said = capsys.readouterr()
+    assert "'qdq-translator explicit -c'" in said.err and "Q/DQ on" in said.out
+    assert "DequantizeLinear" in {node.op_type for node in onnx.load(output).graph.node}
+    assert (tmp_path / "q_report.json").is_file()
 
 
 def test_the_unary_marker_is_no_range() -> None:
@@ -399,9 +374,9 @@ def test_every_zoo_cache_of_the_other_translator_is_taken(zoo: Path) -> None:
     cache = next(folder.rglob("*.cache"))
     stripped = translate(zoo / "mini" / "yolov5n__nvpq13.onnx", OPTIONS).model
     scales = CalibrationCache.from_text(cache.read_text()).scales
-    result = restore(stripped, scales, complete=True)
+    result = restore(stripped, scales)
     onnx.checker.check_model(result.model, full_check=True)
-    assert len(pairs(result)) > 50 and len(result.weights) > 50
+    assert len(pairs(result)) >= 50 and len(result.weights) > 50
 
 
 def test_restore_needs_no_onnxruntime() -> None:

@@ -11,6 +11,7 @@ COMMANDS = {
     "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
     "build": ("build", "build the TensorRT engine or DLA loadable"),
     "check-engine": ("check_engine", "hold TensorRT's layer information JSON against the plan"),
+    "explicit": ("explicit", "any model -> Q/DQ network for strong typing (TensorRT 11)"),
     "restore": ("restore", "float ONNX + calibration cache -> explicit Q/DQ ONNX"),
     "split": ("split", "the DLA's part of a network, and what runs before and after it"),
     "explain": ("explain", "a build log, a message, a rule, a limit or a platform"),

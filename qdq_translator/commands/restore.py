@@ -1,7 +1,7 @@
 """`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from qdq_translator.core.options import REQUIRED, setting
 
@@ -19,10 +19,7 @@ class Options:
         None,
         metavar="FILE",
     )
-    complete: bool = setting("infer missing scales, so that a DLA region carries Q/DQ throughout")
-    allow_incomplete: bool = setting(
-        "write the model although --complete leaves layers that read a tensor without Q/DQ (they run above INT8)"
-    )
+    complete: bool = setting("infer missing scales: what 'qdq-translator explicit -c' does, with more options")
     json: bool = setting("the summary as one JSON object on stdout")
     verbose: bool = setting("name every entry that was left out; tracebacks of errors")
 
@@ -32,17 +29,13 @@ def run(options: Options) -> int:
     import json
     import sys
     from pathlib import Path
-    from typing import List
 
     from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
-    from qdq_translator.core.errors import UserError
     from qdq_translator.core.formats.calibration_cache import CalibrationCache
     from qdq_translator.core.formats.files import read_layer_argument, stated_beside
-    from qdq_translator.core.words import counted
     from qdq_translator.ir.io import load_model, write_model
     from qdq_translator.qdq.restore import (
         GIVEN,
-        INFERRED,
         NOT_FLOAT,
         STAYS_FLOAT,
         UNARY,
@@ -55,18 +48,9 @@ def run(options: Options) -> int:
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
     precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
-    stated = stated_beside(Path(options.cache))
-    restored = restore(model, cache.scales, precisions, options.complete, stated)
-    if options.complete and restored.bare and not options.allow_incomplete:
-        some = list(restored.bare.items())
-        named = ", ".join(f"'{layer}' ('{tensor}')" for layer, tensor in some[: len(some) if options.verbose else 5])
-        more = "" if options.verbose or len(some) <= 5 else f" and {len(some) - 5} more (--verbose names all)"
-        raise UserError(
-            f"{counted(len(some), 'layer')} would still read a tensor without Q/DQ, because no rule gives it a scale: {named}"
-            f"{more}.",
-            "Add their scales to the cache, keep these layers above INT8 with --layer_arg, or allow it with "
-            "--allow_incomplete.",
-        )
+    if options.complete:
+        return _complete(options, cache.scales, [name for name, kind in precisions.items() if kind != "int8"])
+    restored = restore(model, cache.scales, precisions, stated_beside(Path(options.cache)))
     output = Path(options.output)
     read = [Path(p) for p in (options.input_model, options.cache, options.layer_arg) if p]
     refuse_overwriting([output, output.with_name(f"{output.name}.data")], read)
@@ -75,24 +59,21 @@ def run(options: Options) -> int:
     kinds = (UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY, STAYS_FLOAT)
     left_out = {kind: restored.all(kind) for kind in kinds}
     left_out["unreadable"] = [line for _, line in cache.unreadable]
-    pairs, inferred, without = restored.all(GIVEN, INFERRED), restored.all(INFERRED), restored.all(WITHOUT_SCALE)
+    pairs, without = restored.all(GIVEN), restored.all(WITHOUT_SCALE)
     shared = [name for name, grouped in restored.weights.items() if grouped]
     if options.json:
         summary = {
             "output": str(output),
             "tensors": len(pairs),
             "weights": len(restored.weights),
-            "inferred": inferred,
             "left_out": left_out,
             "without_scale": without,
-            "layers_without_pairs": list(restored.bare),
             "unknown_layers": restored.unknown_layers,
             "shared_scales": shared,
         }
         print(json.dumps(summary, indent=2))
     else:
-        more = f" ({len(inferred)} inferred)" if inferred else ""
-        print(f"{output}: Q/DQ on {len(pairs)} tensors{more} and {len(restored.weights)} weights")
+        print(f"{output}: Q/DQ on {len(pairs)} tensors and {len(restored.weights)} weights")
 
     def note(what: str, items: List[str]) -> None:
         if items:
@@ -110,6 +91,30 @@ def run(options: Options) -> int:
     note("tensors stay float because only layers of the layer argument read them", left_out[STAYS_FLOAT])
     note("layers of the layer argument are not in the model", restored.unknown_layers)
     note("grouped ConvTranspose weights share scales between their groups", shared)
-    if options.complete:
-        note("float tensors still have no scale", without)
+    return 0
+
+
+def _complete(options: Options, scales: Mapping[str, float], kept: List[str]) -> int:
+    """All scale rules that need no data, and pairs where implicit quantization would have fused, in float32."""
+    import sys
+    from pathlib import Path
+
+    from qdq_translator.core.disk import refuse_overwriting
+    from qdq_translator.core.options import TranslateOptions
+    from qdq_translator.core.rules import inference_options
+    from qdq_translator.workflows.explicit import ExplicitOptions, explicit
+
+    print(
+        "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; this is "
+        "its float32 form for a GPU.",
+        file=sys.stderr,
+    )
+    output = Path(options.output)
+    refuse_overwriting([output, output.with_name(f"{output.name}.data")], [Path(options.input_model)])
+    rules: Dict[str, Any] = dict.fromkeys(inference_options(markers=False), True)
+    made = explicit(
+        options.input_model, TranslateOptions(keep_fp16=kept, **rules), ExplicitOptions(float_type="fp32"), scales
+    )
+    path = made.save(output.parent, output.name)
+    print(f"{path}: Q/DQ on {len(made.report['pairs'])} tensors and {len(made.report['weights'])} weights")
     return 0

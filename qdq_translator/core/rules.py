@@ -1,6 +1,6 @@
 """The rules, one row each: what every room that names a rule reads instead of keeping words or flags of its own.
 
-Inference, root causes, shared ranges, `restore --complete`, the terminal, the page, docs/rules.md and the tests all read
+Inference, root causes, shared ranges, `explicit -c`, the terminal, the page, docs/rules.md and the tests all read
 this table. What a rule *does* stands in its module; the limits of the DLA have a table of their own (`targets`).
 `python -m qdq_translator.core.rules PAGE` writes the tables of docs/rules.md anew.
 """

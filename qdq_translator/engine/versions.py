@@ -90,8 +90,8 @@ class Api:
             raise UserError(
                 f"TensorRT {self.dotted} has no implicit INT8: version 11 removed calibration, ranges and layer "
                 "precisions.",
-                "Write the scales back as Q/DQ ('qdq-translator restore --complete -i NAME_noqdq.onnx -c CACHE "
-                "-o model_qdq.onnx') and build that model strongly typed: trtexec --onnx=model_qdq.onnx. "
+                "Write a Q/DQ network with 'qdq-translator explicit' and build it strongly typed: "
+                "build --explicit -t NAME_explicit.onnx. "
                 "Or build with TensorRT 8.6 to 10.x.",
             )
         if self.version[:2] < OLDEST:

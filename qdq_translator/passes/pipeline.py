@@ -19,6 +19,7 @@ from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.dialects import convert_dialects
 from qdq_translator.passes.fold_batchnorm import fold_batchnorm
 from qdq_translator.passes.fold_pad import fold_pads
+from qdq_translator.passes.given_scales import observe_scales
 from qdq_translator.passes.half_precision import to_float32
 from qdq_translator.passes.kernel_shape import complete_convolutions
 from qdq_translator.passes.matmul_2d import matmul_as_matrices
@@ -169,6 +170,9 @@ def _rename_node_outputs(network: Network, settings: Settings) -> None:
 def _strip(network: Network, settings: Settings) -> None:
     network.users = frozenset((*network.graph.inputs, *network.graph.producer))
     strip(network, settings.quantizers)
+    if settings.given is not None:
+        network.changed()
+        observe_scales(network, settings.given)
 
 
 def _settle(network: Network, settings: Settings) -> None:

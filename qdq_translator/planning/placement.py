@@ -86,10 +86,12 @@ def place(
     explicit: bool = False,
     unary: frozenset[str] = frozenset(),
     planned: Mapping[str, str] = {},
+    by_inputs: bool = False,
 ) -> Placement:
     """`scales` may name tensors that the graph does not have; unusable values count as missing. `unary`: tensors whose
     scale is a unary marker. `planned`: layer -> precision that its device gives it if scales and layer argument allow INT8
-    (see `by_device`). See the module for `fuse` and `explicit`."""
+    (see `by_device`). by_inputs: a layer that multiplies is INT8 where its inputs have scales, whatever its output has, as under
+    strong typing; the Add or clamp that it fuses with needs no scale on that input. See the module for `fuse` and `explicit`."""
     known = {
         name: scales[name]
         for name in graph_tensors(graph)
@@ -106,7 +108,12 @@ def place(
             inputs = float_activations(node.reads(), graph, types)
         if not inputs:
             continue
-        lacking = not all(name in known for name in (inputs if explicit else (*inputs, *outputs)))
+        ends = inputs if explicit or (by_inputs and node.is_op(*WEIGHTED)) else (*inputs, *outputs)
+        lacking = [name for name in ends if name not in known]
+        if by_inputs and len(lacking) == 1 and node.is_op("Add", *CLAMPS):
+            maker = graph.producer.get(lacking[0])
+            fuses = maker is not None and maker.is_op(*WEIGHTED) and maker.name in int8
+            lacking = [] if fuses and graph.only_consumer(lacking[0]) is node else lacking
         if lacking or limit == FP16 or is_named_higher(node, precisions):
             higher.add(node.name)
             if not lacking:
@@ -185,7 +192,7 @@ def _fusions(
                 break
             taken.add(reader.name)
             out = reader.outputs[0]
-            fused[name] = not is_bias and not (is_clamp and known[name] == known.get(out) and out not in free)
+            fused[name] = not is_bias and not (is_clamp and known.get(name) == known.get(out) and out not in free)
             if is_clamp:
                 break
             name = out

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Mapping, Optional
 
 import onnx
 
@@ -18,6 +18,7 @@ from qdq_translator.passes.rewrites import Rewrites
 from qdq_translator.planning.root_causes import RootCauses
 from qdq_translator.planning.weight_check import WeightCheck
 from qdq_translator.scales.inference.unify import SharedRange
+from qdq_translator.scales.network import TrainedWeight
 from qdq_translator.scales.table import ASSUMED, ScaleTable
 from qdq_translator.targets.platforms import Hardware
 from qdq_translator.targets.precision import LayerPlan, fp16_nodes
@@ -49,6 +50,8 @@ class Translated:
     rewrites: Rewrites
     users_nodes: dict[str, tuple[str, str]]
     """`Network.users_nodes`."""
+    trained: Mapping[str, TrainedWeight] = field(default_factory=dict)
+    """`Network.trained`."""
 
     @cached_property
     def model(self) -> onnx.ModelProto:

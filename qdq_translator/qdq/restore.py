@@ -13,9 +13,7 @@
 3. Layers in the layer argument stay float: their weights get no pair, nor do tensors that only they read.
 4. The scale 1.0 between a Conv and the Add that reads nothing else of it is NVIDIA's unary marker (rule S9), no range: no
    pair. `translate --add_unary_ew_scales_for_dla` puts it back.
-5. `complete`: scales that are missing are inferred first, by all rules that need no data (S3 to S8, S11, B1).
-
-6. A scale that the translated model stated is there again, before a bias too, where rule 1 puts no pair. A network on which no
+5. A scale that the translated model stated is there again, before a bias too, where rule 1 puts no pair. A network on which no
    pair would be left is an error.
 
 Float16 tensors take float16 scales (opset 19); where a scale is no normal float16 number, the pair works in float32
@@ -32,28 +30,25 @@ import onnx
 from onnx import TensorProto
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.errors import ModelError, UserError
+from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.core.rules import inference_options
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import OutputChannels, output_channels
-from qdq_translator.ir.qparams import INT8_MAX, row_blocks
+from qdq_translator.ir.operators import output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import cleanup, names
-from qdq_translator.planning.placement import Placement, graph_tensors, is_before_bias, is_named_higher, place
-from qdq_translator.scales.inference import Context, Policy, infer_scales
+from qdq_translator.passes.given_scales import is_unary_marker
+from qdq_translator.planning.placement import Placement, graph_tensors, place
+from qdq_translator.qdq.pairs import SMALLEST_FLOAT16, before_output, insert_behind, pair, weight_scales, with_opset
 from qdq_translator.scales.table import Origin, ScaleTable
-from qdq_translator.targets.precision import float_ends
 
 PER_CHANNEL_OPSET = 13
 FLOAT16_OPSET = 19
-_SMALLEST_FLOAT16 = 2.0**-14
 
 # What became of an entry of the cache ...
 USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_float", "unary"
 # ... and of a float tensor of the model
-GIVEN, INFERRED, STAYS_FLOAT, WITHOUT_SCALE = "given", "inferred", "stay_float", "without_scale"
+GIVEN, STAYS_FLOAT, WITHOUT_SCALE = "given", "stay_float", "without_scale"
 
 
 @dataclass
@@ -62,10 +57,9 @@ class Restored:
 
     entries: every entry of the cache -> `USED`, `UNKNOWN` (names no tensor), `UNUSABLE` (zero, infinite, NaN or negative),
     `NOT_FLOAT` (integers and constants) or `UNARY` (rule 4). tensors: every float tensor that a layer reads or that has a
-    scale -> `GIVEN` or `INFERRED` (it has a pair), `STAYS_FLOAT` (only float layers read it) or `WITHOUT_SCALE`. weights:
+    scale -> `GIVEN` (it has a pair), `STAYS_FLOAT` (only float layers read it) or `WITHOUT_SCALE`. weights:
     name -> whether the groups of a ConvTranspose share its scales. unknown_layers: names in the layer argument that no
-    node has. bare: layers that the layer argument does not name -> the first tensor `WITHOUT_SCALE` that they read (Casts
-    aside): they run above INT8.
+    node has.
     """
 
     model: onnx.ModelProto
@@ -73,7 +67,6 @@ class Restored:
     tensors: dict[str, str]
     weights: dict[str, bool]
     unknown_layers: list[str]
-    bare: dict[str, str]
 
     def all(self, *kinds: str) -> list[str]:
         """Names of that kind, in the order of the cache or of the graph."""
@@ -84,16 +77,15 @@ def restore(
     model: onnx.ModelProto,
     scales: Mapping[str, float],
     precisions: Optional[Mapping[str, str]] = None,
-    complete: bool = False,
     stated: AbstractSet[str] = frozenset(),
 ) -> Restored:
     """`scales`: tensor -> scale as a calibration cache has them; `precisions`: layer -> precision. The model is used up.
-    stated: tensors that the translated model itself quantized; they get a pair wherever they are (rule 6).
+    stated: tensors that the translated model itself quantized; they get a pair wherever they are (rule 5).
 
     Raises UserError where the model has Q/DQ already, where no scale fits it, and where its opset cannot be raised.
     """
     precisions = precisions or {}
-    graph = Graph.from_model(_with_opset(model))
+    graph = _with_opset(Graph.from_model(model))
     for node in graph.nodes:
         if is_quantize(node) or is_dequantize(node):
             raise UserError(
@@ -115,9 +107,6 @@ def restore(
         if entries.get(name) == USED:
             table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
     table.settle("max", Diagnostics())
-    if complete:
-        policy = Policy(frozenset(inference_options(markers=False)))
-        infer_scales(Context(graph, types, table, policy), Diagnostics())
     placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions, explicit=True)
     held = {
         name: table[name].value
@@ -132,31 +121,17 @@ def restore(
     tensors: dict[str, str] = {}
     for name in graph_tensors(graph):
         if name in held:
-            tensors[name] = GIVEN if entries.get(name) == USED else INFERRED
+            tensors[name] = GIVEN
         elif name in table and name not in placement.fused:
             tensors[name] = STAYS_FLOAT
         elif name not in table and types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
             tensors[name] = WITHOUT_SCALE
-    bare = _bare(graph, types, tensors, precisions)
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
     quantizers = _Quantizers(graph, types)
     weights = quantizers.weights(placement)
     for name, scale in held.items():
         quantizers.tensor(name, scale)
-    return Restored(graph.to_model(), entries, tensors, weights, unknown_layers, bare)
-
-
-def _bare(
-    graph: Graph, types: TensorTypes, tensors: Mapping[str, str], precisions: Mapping[str, str]
-) -> dict[str, str]:
-    """See `Restored.bare`."""
-    bare: dict[str, str] = {}
-    for node in graph.nodes:
-        lacking = [n for n in float_ends(node, graph, types)[0] if tensors.get(n) == WITHOUT_SCALE]
-        lacking = [n for n in lacking if not is_before_bias(graph, n)]
-        if lacking and not node.is_op("Cast") and not is_named_higher(node, precisions):
-            bare[node.name] = lacking[0]
-    return bare
+    return Restored(graph.to_model(), entries, tensors, weights, unknown_layers)
 
 
 def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
@@ -170,39 +145,15 @@ def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
     return USED if types.is_float(name) and not graph.is_constant(name) else NOT_FLOAT
 
 
-def is_unary_marker(graph: Graph, name: str, scale: float) -> bool:
-    """Rule S9 read off a graph: exactly 1.0 on a Conv output that only a two-input Add reads."""
-    producer, reader = graph.producer.get(name), graph.only_consumer(name)
-    return (
-        scale == 1.0
-        and producer is not None
-        and producer.is_op("Conv")
-        and reader is not None
-        and reader.is_op("Add")
-        and len(set(reader.inputs)) == 2
-    )
-
-
-def _with_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in an opset that can say what is needed. Raises UserError where the conversion fails."""
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+def _with_opset(graph: Graph) -> Graph:
     half = TensorProto.FLOAT16
-    uses_half = any(t.data_type == half for t in model.graph.initializer) or any(
-        v.type.tensor_type.elem_type == half for v in (*model.graph.input, *model.graph.output)
+    uses_half = any(tensor.data_type == half for tensor in graph.initializers.values()) or any(
+        v.type.tensor_type.elem_type == half for v in (*graph.inputs.values(), *graph.outputs.values())
     )
     wanted = FLOAT16_OPSET if uses_half else PER_CHANNEL_OPSET
-    if opset >= wanted:
-        return model
-    from onnx import version_converter
-
-    try:
-        return version_converter.convert_version(model, wanted)
-    except Exception as error:  # the converter raises whatever its adapters raise
-        raise ModelError(
-            f"Q/DQ {'in float16' if uses_half else 'per channel'} needs opset {wanted}; the model has {opset} and "
-            f"could not be converted ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",
-            f"Export it with opset {wanted} or later.",
-        ) from error
+    if graph.opset() >= wanted:
+        return graph
+    return with_opset(graph, wanted, f"Q/DQ {'in float16' if uses_half else 'per channel'}")
 
 
 class _Quantizers:
@@ -218,20 +169,16 @@ class _Quantizers:
         graph = self.graph
         half = self.types.elem_type(name) == TensorProto.FLOAT16
         if name in graph.outputs:
-            producer = graph.producer[name]
-            source, target = graph.unique_name(f"{name}_float"), name
-            graph.rename_output(producer, name, source)
+            source, target = before_output(graph, name), name
         else:
             source, target = name, graph.unique_name(f"{name}_dequantized")
         readers = graph.consumers(source)
         value = np.asarray(scale, np.float32)
-        direct_half = half and float(np.float16(scale)) == scale and scale >= _SMALLEST_FLOAT16
+        direct_half = half and float(np.float16(scale)) == scale and scale >= SMALLEST_FLOAT16
         if direct_half:
             value = value.astype(np.float16)
         nodes = self._pair(source, target, name, value, None, casts=half and not direct_half)
-        anchor = graph.producer.get(source)
-        for node in nodes:
-            anchor = graph.insert_after(node, anchor)
+        insert_behind(graph, source, nodes)
         for reader in readers:
             for index, read in enumerate(reader.inputs):
                 if read == source:
@@ -268,9 +215,7 @@ class _Quantizers:
             source, target = graph.unique_name(f"{name}_float16"), name
             graph.drop_initializer(name)
             graph.add_initializer(source, values)
-        anchor: Optional[Node] = None
-        for node in self._pair(source, target, name, scale, axis, casts):
-            anchor = graph.insert_after(node, anchor)
+        insert_behind(graph, source, self._pair(source, target, name, scale, axis, casts))
         return target
 
     def _pair(
@@ -283,49 +228,13 @@ class _Quantizers:
             zero = self._zero
         else:
             zero = graph.add_initializer(graph.unique_name(f"{base}_zero_point"), np.zeros(scale.shape, np.int8))
-        nodes = []
-        if casts:
-            wide = graph.unique_name(f"{base}_float32")
-            nodes.append(Node("Cast", [source], [wide], graph.unique_name(f"{base}_Cast"), to=TensorProto.FLOAT))
-            source = wide
-        codes = graph.unique_name(f"{base}_quantized")
-        real = graph.unique_name(f"{base}_dequantized32") if casts else target
-        for op, inputs, output in (("QuantizeLinear", source, codes), ("DequantizeLinear", codes, real)):
-            name = graph.unique_name(f"{base}_{op}")
-            node = Node(op, [inputs, scale_name, zero], [output], name)
-            if axis is not None:
-                node.set("axis", axis)
-            nodes.append(node)
-        if casts:
-            nodes.append(Node("Cast", [real], [target], graph.unique_name(f"{base}_Cast"), to=TensorProto.FLOAT16))
-        return nodes
-
-
-def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
-    """Scales (C,) along `axis`: `max|w| / 127`, or the neighbouring number that gives the channel's weights back bit for
-    bit (rule 2 of the module); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all normal
-    float16 numbers."""
-    rows = OutputChannels(axis).rows(values)
-    amax = np.maximum(rows.max(axis=1, initial=0), -rows.min(axis=1, initial=0)).astype(np.float32)
-    dtype: np.dtype = np.dtype(np.float32)
-    if values.dtype == np.float16 and np.all((amax == 0) | (amax / INT8_MAX >= _SMALLEST_FLOAT16)):
-        dtype = np.dtype(np.float16)
-    first = (amax / np.float32(INT8_MAX)).astype(dtype)
-    first[(amax == 0) | (first < np.finfo(dtype).tiny)] = 1
-    tried = (first, np.nextafter(first, dtype.type(0)), np.nextafter(first, dtype.type(np.inf)))
-    best = first.copy()
-    for block in row_blocks(rows.shape):
-        open_ = np.arange(len(rows))[block]
-        for scale in tried:
-            if not len(open_):
-                break
-            given = rows[open_] if len(open_) < len(rows[block]) else rows[block]
-            step = scale[open_, None].astype(np.float32)
-            codes = given.astype(np.float32)
-            codes /= step
-            np.clip(np.rint(codes, codes), -INT8_MAX, INT8_MAX, codes)
-            codes *= step
-            same = (codes.astype(values.dtype, copy=False) == given).all(axis=1)
-            best[open_[same]] = scale[open_[same]]
-            open_ = open_[~same]
-    return best
+        parameters = {"scale": scale_name, "zero_point": zero}
+        if not casts:
+            return pair(graph, source, target, base, parameters, axis)
+        wide, real = graph.unique_name(f"{base}_float32"), graph.unique_name(f"{base}_dequantized32")
+        names = (graph.unique_name(f"{base}_Cast"), graph.unique_name(f"{base}_Cast"))
+        return [
+            Node("Cast", [source], [wide], names[0], to=TensorProto.FLOAT),
+            *pair(graph, wide, real, base, parameters, axis),
+            Node("Cast", [real], [target], names[1], to=TensorProto.FLOAT16),
+        ]

@@ -37,9 +37,10 @@ from qdq_translator.ir.operators import OutputChannels, has_one_scale, output_ch
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.cleanup import remove_unused_initializers
+from qdq_translator.passes.given_scales import is_unary_marker
 from qdq_translator.planning.placement import Placement, by_device, place
 from qdq_translator.planning.translation import Translated
-from qdq_translator.qdq.restore import is_unary_marker, weight_scales
+from qdq_translator.qdq.pairs import weight_scales
 from qdq_translator.targets.precision import ON_DLA, LayerPlan
 
 NOISE_PERIOD = 65_537

@@ -128,8 +128,8 @@ _BY_NAME = {p.name: p for p in PLATFORMS}
 _TENSORRT = re.compile(r"tensorrt-(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)?$")
 
 
-def find_platform(name: str) -> Platform:
-    """A row of the table, or `tensorrt-8.6.1` for any other machine.
+def find_platform(name: str, explicit: bool = False) -> Platform:
+    """A row of the table, or `tensorrt-8.6.1` for any other machine. explicit: implicit quantization is not needed.
 
     Raises UsageError for unknown names, UserError for a TensorRT that has no implicit quantization.
     """
@@ -146,11 +146,10 @@ def find_platform(name: str) -> Platform:
             f"Platform '{name}' is not known.",
             "Known are " + ", ".join(p.name for p in PLATFORMS) + ", and tensorrt-MAJOR.MINOR.PATCH for any other.",
         )
-    if not platform.has_implicit_int8:
+    if not platform.has_implicit_int8 and not explicit:
         raise UserError(
             f"{platform.name} has TensorRT {'.'.join(map(str, platform.tensorrt))}, which has no implicit quantization.",
-            "Build the Q/DQ model itself there, strongly typed; 'qdq-translator restore --complete' writes one "
-            "with Q/DQ on every tensor of a DLA region.",
+            "Use 'qdq-translator explicit' there: it writes a Q/DQ network for strong typing.",
         )
     return platform
 

@@ -17,6 +17,7 @@ from qdq_translator.targets.macs import layer_macs, layer_weights
 
 INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
 ON_DLA, ON_GPU, NOWHERE = "dla", "gpu", "none"
+KEPT = "kept in FP16 (--keep_fp16)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +165,7 @@ def make_plan(
 
 
 def _keep(row: LayerPlan) -> LayerPlan:
-    return dataclasses.replace(row, precision=FP16, reason="kept in FP16 (--keep_fp16)", listed=True, by_design=True)
+    return dataclasses.replace(row, precision=FP16, reason=KEPT, listed=True, by_design=True)
 
 
 def _tails(graph: Graph, activations: _Activations) -> dict[str, str]:

@@ -68,7 +68,8 @@ class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
     stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
     if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. keep_model: no pass edits the
-    network. refuted: rule that rewrites -> node (or EVERYWHERE) to which it may not be applied -> why: what `prove` or rule R1 found."""
+    network. refuted: rule that rewrites -> node (or EVERYWHERE) to which it may not be applied -> why: what `prove` or rule R1 found.
+    given: scales of a calibration cache, which the model, a float one, gets first."""
 
     hardware: Hardware
     input_shapes: dict[str, list[int]]
@@ -85,10 +86,18 @@ class Settings:
     prove: bool
     keep_model: bool
     refuted: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    given: Optional[Mapping[str, float]] = None
 
 
-def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: bool = False) -> Settings:
-    """Raises UsageError for what no option can mean, UserError for TensorRT 11 and later."""
+def resolve(
+    options: TranslateOptions,
+    diagnostics: Diagnostics,
+    assume_scales: bool = False,
+    explicit: bool = False,
+    given: Optional[Mapping[str, float]] = None,
+) -> Settings:
+    """explicit: for a network with Q/DQ, of TensorRT 10 and later. Raises UsageError for what no option can mean, UserError for
+    TensorRT 11 and later where `explicit` is not set."""
     _check_preset(options)
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
@@ -104,7 +113,7 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: 
             "Leave --cache_algorithm out.",
         )
     calibration = _calibration(options)
-    hardware = resolve_hardware(options, diagnostics)
+    hardware = explicit_hardware(options) if explicit else resolve_hardware(options, diagnostics)
     if hardware.generation and hardware.platform is not None:
         _warn_of_platform(options, hardware.platform, diagnostics)
     return Settings(
@@ -119,7 +128,7 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: 
             options.on_conflict,
             options.weights,
             options.calibration_type == "max",
-            calibration is not None or assume_scales,
+            calibration is not None or assume_scales or given is not None,
             options.keep_model,
         ),
         calibration,
@@ -131,6 +140,7 @@ def resolve(options: TranslateOptions, diagnostics: Diagnostics, assume_scales: 
         assume_scales,
         options.prove,
         options.keep_model,
+        given=given,
     )
 
 
@@ -222,6 +232,19 @@ def _cost_model(options: TranslateOptions, hardware: Hardware) -> tuple[Optional
     return chosen
 
 
+def explicit_hardware(options: TranslateOptions) -> Hardware:
+    """Of a network with Q/DQ. Without `--platform`: TensorRT 11.4.1, the first 11.x with a DLA. Raises UserError for platforms
+    that have no strong typing, and for a DLA that no TensorRT 11 has."""
+    name = options.platform or ("tensorrt-11.4.1" if options.target == "gpu" else "jetpack-7.2.2")
+    platform = find_platform(name, explicit=True)
+    if platform.tensorrt < (10, 0, 0) or options.target == "xavier-dla":
+        what = (
+            "TensorRT 8 is not strongly typed" if options.target != "xavier-dla" else "Xavier's DLA has no TensorRT 11"
+        )
+        raise UserError(f"{what}.", "Use 'qdq-translator translate' there: implicit quantization.")
+    return Hardware(options.target, platform.cache_version, "platform", platform)
+
+
 def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Hardware:
     """`--trt_calib_version`, else `--platform`, else the installed TensorRT, else 8600 with a note."""
     target = options.target
@@ -236,7 +259,7 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Har
         if tensorrt_major(number) >= 11:
             raise UserError(
                 f"--trt_calib_version {number} means TensorRT {tensorrt_major(number)}, which has no implicit quantization.",
-                "Build the Q/DQ model itself there, strongly typed ('qdq-translator restore --complete').",
+                "Use 'qdq-translator explicit' there.",
             )
         return Hardware(target, number, "option", platform)
     if platform is not None:

@@ -61,6 +61,8 @@ def translate(
     assume_scales: bool = False,
     where: Optional[Evaluation] = None,
     try_more: bool = True,
+    explicit: bool = False,
+    given: Optional[Mapping[str, float]] = None,
 ) -> Translation:
     """Translates one model.
 
@@ -68,23 +70,24 @@ def translate(
     needed, so those files must stay as they are until the translation is saved. name: what the files are called (default: the file's stem,
     else the graph's name). progress: told how far the calibration is (`--calibrate`). assume_scales: plan as if every tensor
     had one and the same scale (`qdq-translator plan`). where: who observes data (default: this process). try_more: say
-    what further options would do. Raises UserError, always with a way to mend it.
+    what further options would do. explicit: for `explicit`, which puts Q/DQ back (TensorRT 10 and later). given: tensor -> scale, for a
+    float model. Raises UserError, always with a way to mend it.
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
-    settings = resolve(options, diagnostics, assume_scales)
+    settings = resolve(options, diagnostics, assume_scales, explicit, given)
     network, source, own_name = _earned(model, settings, diagnostics)
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
         scales.assume(name for name in graph.tensors() if types.is_float(name))
-    given = scales.fork()
+    unchanged = scales.fork()
 
     context = context_of(network, scales, settings)
     data = _data_scales(graph, settings, diagnostics, progress, where)
     if data is not None:
         data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
-    tried = _Tried(model, network, given, options, settings, decision)
+    tried = _Tried(model, network, unchanged, options, settings, decision)
     return _conclude(
         network, decision, options, settings, diagnostics, source, name or own_name, tried, try_more and data is None
     )
@@ -162,6 +165,7 @@ def _conclude(
         costs,
         rewrites,
         network.users_nodes(),
+        network.trained,
     )
     if options.strict and diagnostics.warnings:
         first = diagnostics.warnings[0]

@@ -132,7 +132,7 @@ def parse_version(text: str) -> Version:
     if version[0] >= 11:
         raise UserError(
             f"TensorRT {version[0]} has no implicit quantization: its trtexec lost --int8, --calib and --layerPrecisions.",
-            "Build a strongly typed Q/DQ model there; 'qdq-translator restore --complete' writes one.",
+            "Build a strongly typed Q/DQ model there; 'qdq-translator explicit' writes one.",
         )
     if version[0] < 8:
         raise UserError(f"TensorRT {version[0]} is too old for these files.", "Name a version from 8.5 to 10.x.")

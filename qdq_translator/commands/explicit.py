@@ -1,0 +1,97 @@
+"""`qdq-translator explicit`: a Q/DQ network for strong typing, with pairs where implicit quantization would have fused."""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+from qdq_translator.core.options import TranslateOptions, setting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class Options(TranslateOptions):
+    """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin): of a model with Q/DQ, of a float model and data
+    (--calibrate), or of a float model and its calibration cache (-c). NAME_explicit.onnx and its report come out."""
+
+    input_model: str = setting("ONNX model, with Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
+    example: bool = setting("take the model that ships with the package", group="Essential")
+    cache: Optional[str] = setting(
+        "calibration cache of the float model", None, group="Essential", metavar="FILE", short="-c"
+    )
+    output_dir: str = setting("folder for the two files", "./translated", group="Essential", metavar="DIR", short="-o")
+    float_type: str = setting("type of everything that is not INT8", "fp16", group="Target", choices=("fp16", "fp32"))
+    scale_type: str = setting(
+        "type of the scales where the network is fp16: fp16 is opset 20, fp32 is opset 23; auto: fp16 where all scales are normal "
+        "float16 numbers",
+        "auto",
+        group="Target",
+        choices=("auto", "fp16", "fp32"),
+    )
+    io_types: str = setting(
+        "types of graph inputs and outputs: TensorRT 11 has no typed I/O formats",
+        "same",
+        group="Target",
+        choices=("same", "fp32", "fp16", "int8"),
+    )
+    allow_fp16: bool = setting("on a DLA: layers without a scale may be FP16", group="Target")
+    json: bool = setting("the report on stdout, nothing else there", group="Output")
+    verbose: bool = setting("tracebacks of errors, and every layer that is above INT8", group="Output")
+
+
+def run(options: Options) -> int:
+    """Writes network and report. Exit status 0; UserError for what cannot be written."""
+    import json
+    from pathlib import Path
+
+    from qdq_translator.commands.located import EXAMPLE_MODEL
+    from qdq_translator.core.disk import read_text, refuse_overwriting
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.core.formats.calibration_cache import CalibrationCache
+    from qdq_translator.core.formats.files import model_name
+    from qdq_translator.workflows.explicit import SUFFIX, ExplicitOptions, explicit
+
+    source = str(EXAMPLE_MODEL) if options.example else options.input_model
+    if not source:
+        raise UsageError("No model was named.", "Give one with -i, or --example for the one that ships.")
+    if options.cache and options.calibrate:
+        raise UsageError("--cache and --calibrate both give scales.", "Use one of them.")
+    scales = None
+    if options.cache:
+        scales = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache).scales
+    folder, name = Path(options.output_dir), model_name(source)
+    target = folder / f"{name}{SUFFIX}"
+    refuse_overwriting([target, target.with_name(f"{target.name}.data")], [Path(source), Path(options.cache or "")])
+    how = ExplicitOptions(options.float_type, options.scale_type, options.io_types, options.allow_fp16)
+    made = explicit(source, options, how, scales)
+    path = made.save(folder)
+    if options.json:
+        print(json.dumps(made.report, indent=2))
+        return 0
+    _print(path, made.report, options.verbose)
+    return 0
+
+
+def _print(path: "Path", report: "Dict[str, Any]", verbose: bool) -> None:
+    """What was written, then what stays float and why."""
+    from qdq_translator.core.words import counted
+
+    layers, floats = report["layers"], report["stays_float"]
+    print(
+        f"{path}: {report['form']}, opset {report['opset']['to']}, for {report['target']} ({report['platform']}): "
+        f"{counted(len(report['pairs']), 'Q/DQ pair')}, {counted(len(report['weights']), 'INT8 weight')}, "
+        f"{counted(layers['int8'], 'layer')} in INT8"
+    )
+    for note in report["notes"]:
+        print(f"note: {note}", file=sys.stderr)
+    shown = floats if verbose else floats[:5]
+    if floats:
+        print(f"{counted(len(floats), 'layer')} above INT8:")
+    for row in shown:
+        print(f"  {row['op']} '{row['layer']}': {row['why']}")
+    if len(shown) < len(floats):
+        print(f"  and {len(floats) - len(shown)} more (--verbose lists them; the report has all)")
+    wide = report["float32"]
+    for node, why in list(wide.items())[: None if verbose else 5]:
+        print(f"'{node}' computes in FP32: {why}")

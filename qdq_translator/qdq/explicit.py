@@ -1,0 +1,271 @@
+"""Q/DQ pairs at the places where implicit quantization would have fused: a network for strong typing (TensorRT 11).
+
+`translate` reads, folds and gives scales; here the pairs come back, at other places than the exporter had them:
+
+1. Inputs of layers that multiply (Conv, ConvTranspose, Gemm, MatMul), of pooling and element-wise layers, and both branches of
+   Add and Concat: one pair behind the tensor, for all that read it (TensorRT guide, "Q/DQ layer-placement recommendations":
+   quantize all inputs of weighted operations and the residual input of skip connections). On a DLA the branches of a Concat
+   have the scale of its output (fact 5.9), and those of a sum the larger of their scales (fact 5.11): a branch that nothing
+   else reads has its pair with that scale, another one has a second pair.
+2. No pair inside a fusion: between a product and its bias, the Add that it fuses with, or a Relu or Clip (the same guide: do
+   not simulate BatchNormalization and ReLU fusions), and on a GPU between the two halves of SiLU and HardSwish.
+3. Data movement reads float; the pair is behind it, beside the layer that computes: a DQ in front of Reshape, Slice or
+   Transpose did not build on Orin (TensorRT#4832, user report). Rounding before or after data movement is the same.
+4. A layer that multiplies is INT8 where all its inputs have scales, and so is the Add that it fuses with where the other input
+   has one. What it makes for a graph output stays float.
+5. Weights are INT8 initializers behind one DQ per output channel, with the values that they were trained with (rule W1). A
+   constant operand of a MatMul that is no matrix has one scale. Biases stay float.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping, Optional, Sequence
+
+import numpy as np
+
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, PARTS, VIEWS, WEIGHT_INPUTS, output_channels
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.planning.placement import Placement, place
+from qdq_translator.planning.translation import Translated
+from qdq_translator.qdq.pairs import before_output, insert_behind, pair, weight_scales
+from qdq_translator.scales.network import TrainedWeight
+from qdq_translator.targets.precision import FP16, KEPT
+
+MOVES = frozenset(
+    (*VIEWS, *PARTS, "Transpose", "Identity", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Dropout")
+)
+"""Data movement in front of which no DQ is placed."""
+_GATES = ("Sigmoid", "HardSigmoid")
+_SUMS = ("Add", "Sub", "Sum", "Max", "Min")
+_ONE_SCALE = ("E1", "K3")
+_CLOSE = 1e-5
+
+
+@dataclass
+class Placed:
+    """The network with its pairs, all in float32. scales: initializer -> the float32 scales of a pair or weight. pairs: tensor
+    -> its scale. weights: weight -> nodes that read it in INT8. fused: tensor with a scale and without a pair -> why. int8: nodes
+    that compute in INT8."""
+
+    graph: Graph
+    scales: dict[str, np.ndarray]
+    pairs: dict[str, float]
+    weights: dict[str, list[str]]
+    fused: dict[str, str]
+    int8: frozenset[str]
+
+
+def place_pairs(translated: Translated, graph: Graph) -> Placed:
+    """graph: a copy of the translation's; it is changed. See the module for the places."""
+    scales = translated.tensor_scales
+    # where only a scale is missing, `place` decides by what reads the layer (rule 4)
+    above = (row for row in translated.plan if row.precision == FP16)
+    shared = _with_one_scale(translated)
+    precisions = {row.name: FP16 for row in above if (not row.missing or row.reason == KEPT) and row.name not in shared}
+    unary = frozenset(n for n, s in translated.scales.items() if s.origin.rule == "S9")
+    known = {name: value for name, value in scales.items() if name not in unary}
+    placement = place(graph, translated.types, known, precisions, fuse=True, by_inputs=True)
+    work = _Work(translated, graph, placement, known)
+    work.weights()
+    work.activations()
+    return work.placed
+
+
+def _with_one_scale(translated: Translated) -> frozenset[str]:
+    """Layers that the DLA would run in FP16 only because their branches have different scales, which rule 1 gives one."""
+    verdicts = translated.dla.layers if translated.dla is not None else ()
+    return frozenset(
+        v.name
+        for v in verdicts
+        if v.op in ("Concat", *_SUMS) and v.findings and all(f.limit.id in _ONE_SCALE for f in v.findings)
+    )
+
+
+class _Work:
+    def __init__(self, translated: Translated, graph: Graph, placement: Placement, known: Mapping[str, float]) -> None:
+        self.translated, self.graph, self.placement = translated, graph, placement
+        self.for_dla = bool(translated.hardware.generation)
+        self.known = known
+        fused = dict.fromkeys(placement.fused, "inside the fusion of a product with what follows")
+        self.placed = Placed(graph, {}, {}, {}, fused, placement.int8)
+        self._zeros: dict[int, str] = {}
+        self._written: dict[tuple[str, float], str] = {}
+
+    # ---------------------------------------------------------------- activations
+
+    def activations(self) -> None:
+        """Pairs behind tensors, in graph order (rules 1 to 3)."""
+        held, graph = self.placement.held, self.graph
+        before: dict[str, list[float]] = {}  # ranges that a tensor must pass because what it was moved from had them
+        for name in list(held):
+            scale, fusion = held[name], self._fusion(name)
+            if fusion:
+                self.placed.fused[name] = fusion
+                continue
+            steps = [value for value in before.get(name, ()) if value != scale]
+            readers = []
+            for reader in graph.consumers(name):
+                moved = (
+                    [out for out in reader.outputs if out] if reader.is_op(*MOVES) and reader.inputs[0] == name else []
+                )
+                if not moved:
+                    readers.append(reader)
+                for out in moved:
+                    before[out] = [*steps, scale]
+            if readers or name in graph.outputs:
+                self._tensor(name, scale, steps, readers)
+            else:
+                self.placed.fused[name] = "the pair is behind the data movement that reads it (rule 3)"
+
+    def _fusion(self, name: str) -> str:
+        """Why there is no pair behind `name`, '' where there is one (rule 2; products are `Placement.fused`)."""
+        graph = self.graph
+        producer, reader = graph.producer.get(name), graph.only_consumer(name)
+        if producer is None or reader is None or name in graph.outputs or reader.name not in self.placement.int8:
+            return ""
+        if producer.is_op(*ELEMENTWISE) and reader.is_op(*CLAMPS) and reader.outputs[0] in self.placement.held:
+            return f"{reader.op_type} '{reader.name}' alone reads it and fuses with {producer.op_type}"
+        explicit = self.translated.scales[name].explicit
+        if self.for_dla or explicit or not (producer.is_op(*_GATES) and reader.is_op("Mul")):
+            return ""
+        return (
+            f"{producer.op_type} and Mul '{reader.name}' are one layer" if producer.inputs[0] in reader.inputs else ""
+        )
+
+    def _tensor(self, name: str, scale: float, steps: Sequence[float], readers: Sequence[Node]) -> None:
+        """A pair for all `readers`. steps: further ranges that the values must pass first."""
+        graph = self.graph
+        is_output = name in graph.outputs
+        apart = {} if is_output else self._shared(scale, readers)
+        if apart and len(apart) == len(readers) and len(set(apart.values())) == 1:
+            scale, apart = next(iter(apart.values())), {}
+        source = before_output(graph, name) if is_output else name
+        for value in steps:
+            source = self._pair(name, source, value)
+        source = self._pair(name, source, scale, name if is_output else "")
+        self.placed.pairs[name] = scale
+        for reader in readers:
+            own = self._pair(name, source, apart[reader.name]) if reader.name in apart else source
+            graph.replace_use(reader, name, own)
+
+    def _pair(self, name: str, source: str, scale: float, target: str = "") -> str:
+        graph = self.graph
+        target = target or graph.unique_name(f"{name}_dequantized")
+        insert_behind(graph, source, pair(graph, source, target, name, self._parameters(name, scale)))
+        return target
+
+    def _shared(self, scale: float, readers: Sequence[Node]) -> dict[str, float]:
+        """On a DLA: reader that needs another scale than the tensor's own, because its inputs share one -> that scale."""
+        found = {}
+        for reader in readers if self.for_dla else ():
+            wanted: Optional[float] = scale
+            if reader.is_op("Concat"):
+                wanted = self.known.get(reader.outputs[0])
+            elif reader.is_op(*_SUMS):
+                wanted = max(self.known[n] for n in reader.inputs if n in self.known and n not in self.placed.fused)
+            if wanted is not None and wanted != scale and reader.name in self.placement.int8:
+                found[reader.name] = wanted
+        return found
+
+    def _parameters(self, base: str, scale: float) -> dict[str, str]:
+        key = (base, scale)
+        if key not in self._written:
+            self._written[key] = self._scale(base, np.asarray(scale, np.float32))
+        return {"scale": self._written[key], "zero_point": self._zero(0)}
+
+    def _scale(self, base: str, values: np.ndarray) -> str:
+        name = self.graph.add_initializer(self.graph.unique_name(f"{base}_scale"), values)
+        self.placed.scales[name] = values
+        return name
+
+    def _zero(self, count: int) -> str:
+        """The zero point of `count` channels; 0: per tensor."""
+        if count not in self._zeros:
+            zeros = np.zeros((count,) if count else (), np.int8)
+            wanted = f"zero_points_{count}" if count else "zero_point"
+            self._zeros[count] = self.graph.add_initializer(self.graph.unique_name(wanted), zeros)
+        return self._zeros[count]
+
+    # ---------------------------------------------------------------- weights
+
+    def weights(self) -> None:
+        """INT8 initializers behind one DQ (rule 5). Layers that share a weight along the same axis share both."""
+        graph = self.graph
+        done: dict[tuple[str, Optional[int]], str] = {}
+        for node in list(graph.nodes):
+            if node.name not in self.placement.int8 or not node.is_standard:
+                continue
+            for index in WEIGHT_INPUTS.get(node.op_type, ()):
+                name = node.input(index)
+                tensor = graph.initializers.get(name)
+                if tensor is None:
+                    continue
+                channels = output_channels(node, index, len(tensor.dims))
+                axis = None if channels is None else channels.axis
+                if (name, axis) not in done:
+                    done[name, axis] = self._weight(name, axis)
+                self.placed.weights.setdefault(name, []).append(node.name)
+                graph.set_input(node, index, done[name, axis])
+        for (name, _), made in done.items():
+            if name in graph.initializers and not graph.is_used(name):
+                graph.drop_initializer(name)
+                graph.rename_output(graph.producer[made], made, name)
+
+    def _weight(self, name: str, axis: Optional[int]) -> str:
+        graph = self.graph
+        values = graph.array(name)
+        assert values is not None
+        codes, scale = quantized_weight(values, axis, self.translated.trained.get(name))
+        stored = graph.add_initializer(graph.unique_name(f"{name}_quantized"), codes)
+        parameters = [self._scale(name, scale), self._zero(scale.size if axis is not None else 0)]
+        target = graph.unique_name(f"{name}_dequantized")
+        node = Node("DequantizeLinear", [stored, *parameters], [target], graph.node_name(f"{name}_DequantizeLinear"))
+        if axis is not None:
+            node.set("axis", axis)
+        graph.insert_after(node, None)
+        return target
+
+
+def quantized_weight(
+    values: np.ndarray, axis: Optional[int], trained: Optional[TrainedWeight] = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(int8 values of the shape of `values`, float32 scales (C,) along `axis`, or () without one).
+
+    The values that the weight was trained with where they are known and one scale a channel gives the weight back (relative
+    error 1e-5 of the channel's largest); else TensorRT's rule `max|w| / 127` (fact 5.2). Channels of zeros have scale 1."""
+    rows = (
+        values.reshape(1, -1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    ).astype(np.float32)
+    codes = None
+    if trained is not None and trained.codes is not None and tuple(trained.codes.dims) == values.shape:
+        known = trained.codes.array()
+        codes = known.reshape(1, -1) if axis is None else np.moveaxis(known, axis, 0).reshape(rows.shape)
+    scale = None if codes is None else _trained_scales(rows, codes)
+    if scale is None or codes is None:
+        scale = weight_scales(rows, 0)
+        codes = np.clip(np.rint(rows / scale[:, None]), -INT8_MAX, INT8_MAX)
+    else:
+        codes = codes * np.sign(scale)[:, None]
+        scale = np.abs(scale)
+    codes = codes.astype(np.int8)
+    if axis is None:
+        return codes.reshape(values.shape), scale.reshape(())
+    moved = tuple(np.delete(values.shape, axis))
+    return np.ascontiguousarray(np.moveaxis(codes.reshape(values.shape[axis], *moved), 0, axis)), scale
+
+
+def _trained_scales(rows: np.ndarray, codes: np.ndarray) -> Optional[np.ndarray]:
+    """Signed float32 scales with which `codes` are `rows`; None where there are none."""
+    place = np.abs(codes.astype(np.int16)).argmax(axis=1)[:, None]
+    largest = np.take_along_axis(codes, place, 1)[:, 0].astype(np.float32)
+    value = np.take_along_axis(rows, place, 1)[:, 0]
+    scale = np.where(largest != 0, value / np.where(largest != 0, largest, 1), 1).astype(np.float32)
+    scale[scale == 0] = 1
+    amax = np.abs(rows).max(axis=1, initial=0)
+    for one in (scale, np.nextafter(scale, np.float32(0)), np.nextafter(scale, np.copysign(np.float32(np.inf), scale))):
+        same = (codes * one[:, None] == rows).all(axis=1)
+        scale = np.where(same, one, scale)
+    error = np.abs(codes * scale[:, None] - rows).max(axis=1, initial=0)
+    return scale if bool(np.all(error <= _CLOSE * amax)) else None

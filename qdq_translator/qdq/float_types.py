@@ -1,0 +1,256 @@
+"""The types of a Q/DQ network for strong typing: three forms that TensorRT 11 reads, and everything that is not INT8 in float16.
+
+| form | opset | scales | zero points | tried |
+| --- | --- | --- | --- | --- |
+| fp16 | 19 to 22 | float16 | int8 | ONNX Runtime 1.32, TensorRT-RTX 1.7 (GPU, no DLA) |
+| fp16-fp32scales | 23 | float32 | none; `output_dtype` | TensorRT-RTX 1.7; ONNX Runtime without its optimizations |
+| fp32 | 13 and later | float32 | int8 | ONNX Runtime 1.32, TensorRT-RTX 1.7 |
+
+Each node computes in float16, or in float32 where it must: where ONNX has no float16 for it, where a constant or a scaled
+tensor of its own leaves the range of float16, or where the caller says so. Casts are where the two meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping, Optional, Sequence
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from qdq_translator.core.errors import ModelError
+from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.weights import Initializer, to_array
+from qdq_translator.qdq.explicit import Placed
+from qdq_translator.qdq.pairs import SMALLEST_FLOAT16
+
+FLOAT, HALF, INT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8
+LARGEST_FLOAT16 = 65504.0
+_NO_BOUND = 1e30
+"""Constants beyond it mean 'no bound' or 'never' (limits of Clip, masks): the largest number of float16 means the same."""
+_MUCH = 8
+_WIDE = "tensor(float)"
+_NARROW = "tensor(float16)"
+
+
+@dataclass(frozen=True)
+class Form:
+    """opset: the least. half: float16 where it is not INT8. half_scales: scales in float16 too."""
+
+    name: str
+    opset: int
+    half: bool
+    half_scales: bool
+
+
+FP32 = Form("fp32", 13, False, False)
+FP16 = Form("fp16", 20, True, True)
+FP16_FP32_SCALES = Form("fp16-fp32scales", 23, True, False)
+
+
+def below_float16(placed: Placed) -> list[str]:
+    """Initializers with a scale that is no normal float16 number."""
+    found = placed.scales.items()
+    return [name for name, values in found if values.min() < SMALLEST_FLOAT16 or values.max() > LARGEST_FLOAT16]
+
+
+def needs_float32(placed: Placed) -> list[str]:
+    """Those of them that a floor would spoil: of an activation, and of a weight whose largest channel is small too. Else a channel
+    gets errors of 3.1e-05 at most, as much as float16 has for a weight of 0.06."""
+    rows = ((name, placed.scales[name]) for name in below_float16(placed))
+    return [name for name, values in rows if values.max() > LARGEST_FLOAT16 or values.max() < _MUCH * SMALLEST_FLOAT16]
+
+
+def floor_scales(placed: Placed) -> int:
+    """Scales below the smallest normal float16 number become that number, and weights get the values that belong to it; returns
+    how many."""
+    graph, count = placed.graph, 0
+    for name in below_float16(placed):
+        old = placed.scales[name]
+        new = np.clip(old, SMALLEST_FLOAT16, LARGEST_FLOAT16).astype(np.float32)
+        count += int((new != old).sum())
+        graph.add_initializer(name, new)
+        for node in graph.consumers(name):
+            values = graph.array(node.inputs[0])
+            if values is not None:
+                shape = [1] * values.ndim
+                if old.ndim:
+                    shape[int(node.get("axis", 0))] = -1
+                changed = np.rint(values * (old / new).reshape(shape))
+                graph.add_initializer(node.inputs[0], np.clip(changed, -127, 127).astype(np.int8))
+        placed.scales[name] = new
+    return count
+
+
+def beyond_float16(graph: Graph, scales: Mapping[str, float]) -> dict[str, str]:
+    """Node -> why it cannot compute in float16: a constant that overflows or becomes 0, or a tensor whose range (127 times its
+    scale) is beyond 65504."""
+    found: dict[str, str] = {}
+    reach = {name: 127 * scale for name, scale in scales.items()}
+    for node in graph.nodes:  # behind a pair the range is that in front of it
+        if (is_quantize(node) or is_dequantize(node)) and node.inputs[0] in reach:
+            reach.setdefault(node.outputs[0], reach[node.inputs[0]])
+    bad = {name: why for name, why in ((name, _unfit(tensor)) for name, tensor in graph.initializers.items()) if why}
+    for node in graph.nodes:
+        if is_quantize(node) or is_dequantize(node):
+            continue
+        for name in (*node.inputs, *node.outputs):
+            if reach.get(name, 0) > LARGEST_FLOAT16:
+                found.setdefault(node.name, f"'{name}' reaches {reach[name]:.4g}, and float16 ends at 65504")
+            elif name in bad:
+                found.setdefault(node.name, f"the constant '{name}' {bad[name]} in float16")
+    return found
+
+
+def _unfit(tensor: Initializer) -> str:
+    if tensor.data_type != FLOAT:
+        return ""
+    size = np.abs(to_array(tensor))
+    size = size[size < _NO_BOUND]
+    if size.max(initial=0) > LARGEST_FLOAT16:
+        return "is infinite"
+    return "becomes 0" if size.any() and not size.astype(np.float16).any() else ""
+
+
+class Typing:
+    """Gives every float tensor of a float32 network with pairs its type, in graph order.
+
+    single: nodes that compute in float32. casts: Casts that were put in, tensor -> how it was cast."""
+
+    def __init__(self, graph: Graph, form: Form, single: frozenset[str]) -> None:
+        self.graph, self.form, self.single = graph, form, single
+        self.types = TensorTypes(graph)
+        self.kind: dict[str, int] = {name: v.type.tensor_type.elem_type for name, v in graph.inputs.items()}
+        self.casts: dict[tuple[str, int], str] = {}
+        self._constants: dict[tuple[str, int], str] = {}
+
+    def run(self) -> None:
+        """Raises ModelError for control flow, whose bodies are float32."""
+        graph = self.graph
+        bodies = graph.with_bodies()
+        if bodies:
+            raise ModelError(
+                f"{bodies[0].op_type} {bodies[0].label} has a body, which cannot be written in float16.",
+                "Write the network in float32: --float_type fp32.",
+            )
+        graph.value_info.clear()
+        for node in list(graph.nodes):
+            self._node(node)
+        for name, value in graph.outputs.items():
+            self._output(name, value.type.tensor_type.elem_type)
+        unused = [name for name in graph.initializers if not graph.is_used(name) and name not in graph.outputs]
+        graph.drop_initializer(*unused)
+
+    def _node(self, node: Node) -> None:
+        if is_quantize(node) or is_dequantize(node):
+            self._quantizer(node)
+            return
+        schema = _schema(node, self.graph.opset())
+        wide = node.name in self.single or schema is None or not _has_half(schema)
+        for index, name in enumerate(node.inputs):
+            if name and self._is_float(name):
+                wanted = FLOAT if wide or (schema is not None and _only_wide(schema.inputs, index)) else HALF
+                self.graph.set_input(node, index, self._as(name, wanted))
+        for index, name in enumerate(node.outputs):
+            if name and self.types.elem_type(name) == FLOAT:
+                narrow = not wide and not (schema is not None and _only_wide(schema.outputs, index))
+                self.kind[name] = HALF if narrow else FLOAT
+        if not wide:
+            _narrow_attributes(node)
+
+    def _quantizer(self, node: Node) -> None:
+        """A pair has the type of those that read it, so that no Cast is between it and them."""
+        graph, name = self.graph, node.inputs[0]
+        read = {
+            r
+            for stored in graph.consumers(node.outputs[0])
+            for r in (graph.consumers(stored.outputs[0]) if is_dequantize(stored) else [stored])
+        }
+        kind: int = FLOAT if read and all(reader.name in self.single for reader in read) else HALF
+        if is_dequantize(node) and name in graph.producer:
+            kind = self.kind[name]
+        elif is_quantize(node):
+            graph.set_input(node, 0, self._as(name, kind))
+        self.kind[node.outputs[0]] = kind
+        if self.form.half_scales:
+            graph.set_input(node, 1, self._constant(node.inputs[1], kind))
+            return
+        graph.set_inputs(node, node.inputs[:2])
+        node.set("output_dtype", INT8 if is_quantize(node) else kind)
+
+    def _is_float(self, name: str) -> bool:
+        tensor = self.graph.initializers.get(name)
+        return tensor.data_type == FLOAT if tensor is not None else self.kind.get(name) in (FLOAT, HALF)
+
+    def _as(self, name: str, wanted: int) -> str:
+        """The tensor of that type which holds the values of `name`."""
+        if name in self.graph.initializers:
+            return self._constant(name, wanted)
+        if self.kind[name] == wanted:
+            return name
+        key = (name, wanted)
+        if key not in self.casts:
+            graph = self.graph
+            made = graph.unique_name(f"{name}_{_WORD[wanted]}")
+            cast = Node("Cast", [name], [made], graph.node_name(f"{made}_Cast"), to=wanted)
+            graph.insert_after(cast, graph.producer.get(name))
+            self.casts[key] = made
+        return self.casts[key]
+
+    def _constant(self, name: str, wanted: int) -> str:
+        if wanted == FLOAT:
+            return name
+        if (name, wanted) not in self._constants:
+            values = to_array(self.graph.initializers[name]).astype(np.float32)
+            with np.errstate(over="ignore"):
+                values = np.clip(values, -LARGEST_FLOAT16, LARGEST_FLOAT16)
+            made = self.graph.unique_name(f"{name}_{_WORD[wanted]}")
+            self._constants[name, wanted] = self.graph.add_initializer(made, values.astype(np.float16))
+        return self._constants[name, wanted]
+
+    def _output(self, name: str, wanted: int) -> None:
+        graph = self.graph
+        if wanted not in (FLOAT, HALF) or self.kind.get(name, wanted) == wanted:
+            return
+        have = self.kind[name]
+        source = graph.unique_name(f"{name}_{_WORD[have]}")
+        producer = graph.producer[name]
+        graph.rename_output(producer, name, source)
+        graph.insert_after(Node("Cast", [source], [name], graph.node_name(f"{name}_Cast"), to=wanted), producer)
+        self.casts[source, wanted] = name
+
+
+_WORD: dict[int, str] = {FLOAT: "float32", HALF: "float16"}
+
+
+def _schema(node: Node, opset: int) -> Optional[onnx.defs.OpSchema]:
+    try:
+        return onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _has_half(schema: onnx.defs.OpSchema) -> bool:
+    """Every type of its own that may be float32 may be float16."""
+    rows = [set(row.allowed_type_strs) for row in schema.type_constraints]
+    return all(_NARROW in row or _WIDE not in row for row in rows)
+
+
+def _only_wide(formals: Sequence[onnx.defs.OpSchema.FormalParameter], index: int) -> bool:
+    """That input or output has no float16 (scales of Resize, scores of NonMaxSuppression)."""
+    types = formals[min(index, len(formals) - 1)].types
+    return _WIDE in types and _NARROW not in types
+
+
+def _narrow_attributes(node: Node) -> None:
+    """Types that a node names, and constants that it holds."""
+    for key in ("to", "dtype"):
+        if node.get(key) == FLOAT and key in node.attributes:
+            node.set(key, HALF)
+    for key, attribute in node.attributes.items():
+        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type == FLOAT:
+            values = np.clip(to_array(attribute.t), -LARGEST_FLOAT16, LARGEST_FLOAT16)
+            node.set(key, onnx.numpy_helper.from_array(values.astype(np.float16)))

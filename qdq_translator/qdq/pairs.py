@@ -1,0 +1,102 @@
+"""Q/DQ pairs and the scales of weights: what `restore` and `explicit` write."""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional
+
+import numpy as np
+
+from qdq_translator.core.errors import ModelError
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import OutputChannels
+from qdq_translator.ir.qparams import INT8_MAX, row_blocks
+
+SMALLEST_FLOAT16 = 2.0**-14
+"""The smallest normal float16 number."""
+
+
+def pair(
+    graph: Graph, source: str, target: str, base: str, parameters: Mapping[str, str], axis: Optional[int] = None
+) -> list[Node]:
+    """QuantizeLinear from `source` and DequantizeLinear to `target`, not yet in the graph. base: their names begin with it.
+    parameters: names of the initializers `scale` and, where it is given, `zero_point`. axis: of the channels, None per tensor."""
+    stored = graph.unique_name(f"{base}_quantized")
+    nodes = []
+    for op, read, made in (("QuantizeLinear", source, stored), ("DequantizeLinear", stored, target)):
+        node = Node(op, [read, *parameters.values()], [made], graph.node_name(f"{base}_{op}"))
+        if axis is not None:
+            node.set("axis", axis)
+        nodes.append(node)
+    return nodes
+
+
+def insert_behind(graph: Graph, source: str, nodes: list[Node]) -> None:
+    """Puts `nodes` behind the producer of `source`, in front of all others where it is a graph input or a constant."""
+    anchor = graph.producer.get(source)
+    for node in nodes:
+        anchor = graph.insert_after(node, anchor)
+
+
+def before_output(graph: Graph, name: str) -> str:
+    """The producer of graph output `name` makes another tensor, whose name is returned; all readers of `name` still read it."""
+    source = graph.unique_name(f"{name}_float")
+    graph.rename_output(graph.producer[name], name, source)
+    return source
+
+
+def with_opset(graph: Graph, wanted: int, why: str) -> Graph:
+    """A copy of the graph in an opset that is not below `wanted`, the weights shared. Raises ModelError, which begins with
+    `why`, where ONNX has no conversion."""
+    from onnx import helper, version_converter
+
+    large = {name for name, tensor in graph.initializers.items() if tensor.ByteSize() > 4096}
+    model = graph.to_model(initializers=[tensor for name, tensor in graph.initializers.items() if name not in large])
+    for name in large:
+        tensor = graph.initializers[name]
+        model.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
+    if graph.opset() < wanted:
+        try:
+            model = version_converter.convert_version(model, wanted)
+        except Exception as error:  # the converter raises whatever its adapters raise
+            raise ModelError(
+                f"{why} needs opset {wanted}; the model has {graph.opset()} and "
+                f"could not be converted ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",
+                f"Export it with opset {wanted} or later.",
+            ) from error
+    model.ir_version = max(graph.ir_version, helper.find_min_ir_version_for(model.opset_import))
+    made = Graph.from_model(model)
+    for name in list(made.inputs):
+        if name in large:
+            del made.inputs[name]
+    made.initializers = {**{n: made.initializers.get(n, t) for n, t in graph.initializers.items()}, **made.initializers}
+    return made
+
+
+def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
+    """Scales (C,) along `axis`: `max|w| / 127`, or the neighbouring number that gives the channel's weights back bit for
+    bit (rule 2 of `restore`); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all normal
+    float16 numbers."""
+    rows = OutputChannels(axis).rows(values)
+    amax = np.maximum(rows.max(axis=1, initial=0), -rows.min(axis=1, initial=0)).astype(np.float32)
+    dtype: np.dtype = np.dtype(np.float32)
+    if values.dtype == np.float16 and np.all((amax == 0) | (amax / INT8_MAX >= SMALLEST_FLOAT16)):
+        dtype = np.dtype(np.float16)
+    first = (amax / np.float32(INT8_MAX)).astype(dtype)
+    first[(amax == 0) | (first < np.finfo(dtype).tiny)] = 1
+    tried = (first, np.nextafter(first, dtype.type(0)), np.nextafter(first, dtype.type(np.inf)))
+    best = first.copy()
+    for block in row_blocks(rows.shape):
+        open_ = np.arange(len(rows))[block]
+        for scale in tried:
+            if not len(open_):
+                break
+            given = rows[open_] if len(open_) < len(rows[block]) else rows[block]
+            step = scale[open_, None].astype(np.float32)
+            codes = given.astype(np.float32)
+            codes /= step
+            np.clip(np.rint(codes, codes), -INT8_MAX, INT8_MAX, codes)
+            codes *= step
+            same = (codes.astype(values.dtype, copy=False) == given).all(axis=1)
+            best[open_[same]] = scale[open_[same]]
+            open_ = open_[~same]
+    return best

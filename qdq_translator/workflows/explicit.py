@@ -1,0 +1,262 @@
+"""`explicit` from a model to files: translated, with Q/DQ at new places, checked for completeness, typed, written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping, Optional, Sequence, Union
+
+import onnx
+from onnx import TensorProto
+
+from qdq_translator._version import __version__
+from qdq_translator.core.disk import appear_together
+from qdq_translator.core.errors import ModelError, UserError
+from qdq_translator.core.options import TranslateOptions
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.words import counted, others
+from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.io import write_graph
+from qdq_translator.planning.translation import Translated
+from qdq_translator.qdq.explicit import Placed, place_pairs
+from qdq_translator.qdq.float_types import (
+    FP16,
+    FP16_FP32_SCALES,
+    FP32,
+    Form,
+    Typing,
+    beyond_float16,
+    floor_scales,
+    needs_float32,
+)
+from qdq_translator.qdq.pairs import with_opset
+from qdq_translator.simulate.evaluation import Evaluation
+from qdq_translator.targets.precision import FP16 as HIGHER
+from qdq_translator.targets.precision import INT8, ON_DLA, LayerPlan
+from qdq_translator.workflows.translator import translate
+
+SCHEMA_VERSION = 1
+SUFFIX = "_explicit.onnx"
+IO_TYPES = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
+
+
+@dataclass(frozen=True)
+class ExplicitOptions:
+    """How the network is written. float_type: 'fp16' or 'fp32', of everything that is not INT8. scale_type: 'auto', 'fp16' or
+    'fp32'. io_types: 'same', 'fp32', 'fp16' or 'int8', of graph inputs and outputs. allow_fp16: a network for a DLA may have
+    layers above INT8 because a scale is missing."""
+
+    float_type: str = "fp16"
+    scale_type: str = "auto"
+    io_types: str = "same"
+    allow_fp16: bool = False
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """An explicit network. graph: what is written; report: what `NAME_explicit_report.json` holds."""
+
+    name: str
+    graph: Graph
+    translated: Translated
+    report: dict[str, Any]
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        return self.graph.to_model()
+
+    def save(self, folder: Union[str, Path], file: str = "") -> Path:
+        """Writes network and report, both or none; returns the network's path. file: its name (default: NAME_explicit.onnx)."""
+        path = Path(folder) / (file or f"{self.name}{SUFFIX}")
+        with appear_together(path.parent) as scratch:
+            external = self.translated.source.external_data
+            write_graph(self.graph, scratch / path.name, f"{path.name}.data", external)
+            text = json.dumps(self.report, indent=2, ensure_ascii=False)
+            (scratch / f"{path.stem}_report.json").write_text(f"{text}\n", encoding="utf-8", errors="surrogateescape")
+        return path
+
+
+def explicit(
+    model: Union[str, Path, onnx.ModelProto],
+    options: Optional[TranslateOptions] = None,
+    how: Optional[ExplicitOptions] = None,
+    scales: Optional[Mapping[str, float]] = None,
+    name: Optional[str] = None,
+    progress: Progress = silent,
+    where: Optional[Evaluation] = None,
+) -> Explicit:
+    """A Q/DQ network for strong typing. model, options, name, progress, where: as of `translate`. scales: tensor -> scale, for a
+    float model (a calibration cache). Raises UserError."""
+    options, how = options or TranslateOptions(), how or ExplicitOptions()
+    translated = translate(model, options, name, progress, where=where, try_more=False, explicit=True, given=scales)
+    for_dla = bool(translated.hardware.generation)
+    _check_network(translated.graph, for_dla)
+    bare = [row for row in translated.plan if row.avoidable and (not for_dla or row.device == ON_DLA)]
+    if for_dla and bare and not how.allow_fp16:
+        raise _incomplete(bare)
+    notes: list[str] = []
+    placed, form = _written(translated, how, notes)
+    graph = placed.graph
+    if for_dla:
+        _fix_shapes(graph, translated)
+    _set_io_types(graph, how.io_types)
+    single: dict[str, str] = {}
+    casts = 0
+    if form.half:
+        single = beyond_float16(graph, translated.tensor_scales)
+        if single and for_dla:
+            node, why = next(iter(single.items()))
+            raise UserError(
+                f"'{node}' cannot compute in FP16, which is all that the DLA has besides INT8: {why}{others(single)}.",
+                "Scale the network's values down, or cut the layer off with 'split'.",
+            )
+        typing = Typing(graph, form, frozenset(single))
+        typing.run()
+        casts = len(typing.casts)
+    report = _report(translated, placed, form, how, single, casts, notes)
+    return Explicit(translated.name, graph, translated, report)
+
+
+def _check_network(graph: Graph, for_dla: bool) -> None:
+    """Raises UserError for what no form can hold."""
+    foreign = next((node for node in graph.nodes if not node.is_standard), None)
+    if foreign is not None:
+        raise ModelError(
+            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is no operator of ONNX, so the types around it are "
+            "not known.",
+            "Cut it off ('qdq-translator split -i'), and add it again with a TensorRT plugin.",
+        )
+
+
+def _fix_shapes(graph: Graph, translated: Translated) -> None:
+    """A DLA has static shapes. Raises UserError for an input whose size is not known."""
+    sizes = translated.options.sizes
+    for name, value in graph.inputs.items():
+        dims = value.type.tensor_type.shape.dim
+        for dim, size in zip(dims, sizes.get(name, ())):
+            dim.dim_value = size
+        if not value.type.tensor_type.HasField("shape") or any(
+            not d.HasField("dim_value") or d.dim_value < 1 for d in dims
+        ):
+            raise UserError(
+                f"The graph input '{name}' has dynamic sizes, and a DLA needs static ones.",
+                f"Give them with --shapes, e.g. --shapes {name}:{'x'.join(str(d.dim_value or 1) for d in dims)}.",
+            )
+
+
+def _incomplete(rows: Sequence[LayerPlan]) -> UserError:
+    """Names each layer, the tensor without scale, and what would give it one."""
+    named = [f"'{row.name}' ('{(row.missing or ('?',))[0]}')" for row in rows[:5]]
+    more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+    cures = list(dict.fromkeys(row.cure.replace("translate with ", "") for row in rows if row.cure))[:3]
+    return UserError(
+        f"{counted(len(rows), 'layer')} for the DLA without a scale on every tensor: {', '.join(named)}{more}.",
+        f"What gives the scales: {'; '.join(cures) or '--calibrate DATA'}. --allow_fp16 lets these layers be FP16.",
+    )
+
+
+def _written(translated: Translated, how: ExplicitOptions, notes: list[str]) -> tuple[Placed, Form]:
+    """The network with its pairs, in an opset of its form."""
+    if how.float_type == "fp32":
+        return place_pairs(translated, with_opset(translated.graph, FP32.opset, "Q/DQ per channel")), FP32
+    form = FP16_FP32_SCALES if how.scale_type == "fp32" else FP16
+    placed = place_pairs(translated, with_opset(translated.graph, form.opset, "Q/DQ in float16"))
+    small = needs_float32(placed) if form.half_scales and how.scale_type == "auto" else []
+    if small:
+        notes.append(
+            f"Scales stay float32 (opset {FP16_FP32_SCALES.opset}), because '{small[0]}'{others(small)} would be no normal float16 "
+            "number; --scale_type fp16 writes the nearest one instead."
+        )
+        form = FP16_FP32_SCALES
+        placed = place_pairs(translated, with_opset(translated.graph, form.opset, "Q/DQ with float32 scales"))
+    count = floor_scales(placed) if form.half_scales else 0
+    if count:
+        notes.append(f"{count} scales below 6.1e-05, the smallest normal float16 number, became 6.1e-05.")
+    return placed, form
+
+
+def _set_io_types(graph: Graph, wanted: str) -> None:
+    """Types of graph inputs and outputs. Raises UserError where INT8 is asked for and a tensor has no pair of its own."""
+    if wanted == "same":
+        return
+    for name, value in [*graph.inputs.items(), *graph.outputs.items()]:
+        kind = value.type.tensor_type
+        if kind.elem_type not in IO_TYPES.values():
+            continue
+        if wanted == "int8" and name in graph.inputs:
+            _int8_input(graph, name)
+        elif wanted == "int8":
+            _int8_output(graph, name)
+        kind.elem_type = IO_TYPES[wanted]
+
+
+def _int8_input(graph: Graph, name: str) -> None:
+    readers = graph.consumers(name)
+    if not readers or not all(map(is_quantize, readers)):
+        who = next((r.label for r in readers if not is_quantize(r)), "nothing")
+        raise UserError(
+            f"The graph input '{name}' cannot be INT8: {who} reads it without a Q/DQ pair.",
+            "Give it a scale (--calibrate), or use --io_types fp16.",
+        )
+    for quantizer in readers:
+        graph.replace_uses(quantizer.outputs[0], name)
+        graph.remove(quantizer)
+
+
+def _int8_output(graph: Graph, name: str) -> None:
+    maker = graph.producer.get(name)
+    if maker is None or not is_dequantize(maker) or maker.inputs[0] not in graph.producer:
+        raise UserError(
+            f"The graph output '{name}' cannot be INT8, because it has no scale.",
+            "Give it one with --calibrate --calibrate_outputs, or use --io_types fp16.",
+        )
+    stored = maker.inputs[0]
+    for reader in graph.consumers(name):
+        graph.replace_use(reader, name, stored)
+    quantizer = graph.producer[stored]
+    graph.remove(maker)
+    graph.rename_output(quantizer, stored, name)
+
+
+def _report(
+    translated: Translated,
+    placed: Placed,
+    form: Form,
+    how: ExplicitOptions,
+    single: Mapping[str, str],
+    casts: int,
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    hardware = translated.hardware
+    plan = translated.plan
+    planned = [row.name for row in plan if row.precision == INT8]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "qdq-translator explicit network",
+        "generator": f"qdq-translator {__version__}",
+        "source": {"file": translated.source.file, "sha256": translated.source.sha256},
+        "target": hardware.target,
+        "platform": hardware.platform.name if hardware.platform else "",
+        "form": form.name,
+        "opset": {"from": translated.graph.opset(), "to": placed.graph.opset()},
+        "io_types": how.io_types,
+        "pairs": placed.pairs,
+        "weights": placed.weights,
+        "without_pair": placed.fused,
+        "layers": {
+            "int8": len(placed.int8),
+            "planned_int8": len(planned),
+            "not_int8_though_planned": [name for name in planned if name not in placed.int8],
+        },
+        "stays_float": [
+            {"layer": row.name, "op": row.op, "why": row.reason, "cure": row.cure}
+            for row in plan
+            if row.precision == HIGHER and row.name not in placed.int8
+        ],
+        "float32": dict(single) if form.half else {},
+        "casts": casts,
+        "notes": list(notes),
+        "diagnostics": [d.as_dict() for d in translated.diagnostics],
+    }

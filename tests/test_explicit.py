@@ -1,0 +1,358 @@
+"""`explicit`: where the pairs are, the three forms, completeness, function, round trip, and what TensorRT-RTX makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.core.errors import UserError
+from qdq_translator.ir.graph import Graph
+from qdq_translator.qdq.explicit import quantized_weight
+from qdq_translator.workflows.explicit import Explicit, ExplicitOptions, explicit
+from tests import rtx
+from tests.conftest import OWN_MODELS, need_shared
+from tests.explicit_reference import random_inputs
+from tests.small_models import model, pair
+
+ort = pytest.importorskip("onnxruntime")
+
+RESIDUAL = model(
+    f"""
+g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
+<float s = {{0.03}}, float t = {{0.05}}, float u = {{0.02}}, float sw = {{0.01}}, int8 z = {{0}}>
+{{
+  {pair("x", "xd")}
+  {pair("w1", "w1d", "sw")}
+  c1 = Conv(xd, w1d, b)
+  r1 = Relu(c1)
+  {pair("r1", "r1d", "u")}
+  {pair("w2", "w2d", "sw")}
+  c2 = Conv(r1d, w2d)
+  {pair("c2", "c2d", "t")}
+  a = Add(c2d, xd)
+  r2 = Relu(a)
+  {pair("r2", "r2d", "t")}
+  m = Transpose <perm = [0, 1, 3, 2]>(r2d)
+  {pair("m", "md", "t")}
+  {pair("w3", "w3d", "sw")}
+  y = Conv(md, w3d)
+}}""",
+    opset=13,
+    **{
+        f"w{i}": np.random.default_rng(i).integers(-127, 128, (4, 4, 1, 1)).astype(np.float32) * 0.01 for i in (1, 2, 3)
+    },
+    b=np.float32([0.1, -0.2, 0.3, 0]),
+)
+
+
+def source_of(graph: Graph, tensor: str) -> str:
+    """What a tensor is a pair of (`Q/DQ(name)`), else its name."""
+    node = graph.producer.get(tensor)
+    if node is None or not node.is_op("DequantizeLinear"):
+        return tensor
+    maker = graph.producer.get(node.inputs[0])
+    return f"Q/DQ({maker.inputs[0]})" if maker is not None else f"DQ({node.inputs[0]})"
+
+
+def inputs_of(made: Explicit) -> dict[str, list[str]]:
+    """Node -> where its float inputs come from."""
+    graph = made.graph
+    skipped = ("QuantizeLinear", "DequantizeLinear")
+    return {
+        node.outputs[0]: [source_of(graph, name) for name in node.inputs]
+        for node in graph.nodes
+        if not node.is_op(*skipped)
+    }
+
+
+def run(network: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """In ONNX Runtime, without its fusions of Q/DQ: they do not know float16 scales."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    session = ort.InferenceSession(network.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+def sqnr(wanted: np.ndarray, got: np.ndarray) -> float:
+    """In dB."""
+    error = float(np.square(wanted.astype(np.float64) - got.astype(np.float64)).sum())
+    return 10 * np.log10(float(np.square(wanted.astype(np.float64)).sum()) / max(error, 1e-30))
+
+
+FP32 = ExplicitOptions(float_type="fp32")
+
+
+def test_pairs_are_where_implicit_quantization_fuses() -> None:
+    made = explicit(RESIDUAL, how=FP32)
+    found = inputs_of(made)
+    assert found["c1"] == ["Q/DQ(x)", "DQ(w1_quantized)", "b"]
+    assert found["r1"] == ["c1"]  # Conv and Relu fuse
+    assert found["c2"][0] == "Q/DQ(r1)"
+    assert found["a"] == ["c2", "Q/DQ(x)"]  # the Conv fuses with the Add; the other branch is quantized
+    assert found["r2"] == ["a"]
+    assert found["m"] == ["r2"]  # no DQ in front of data movement
+    assert found["y"][0] == "Q/DQ(m)"  # a layer that multiplies is INT8 though its output has no scale
+    assert made.report["layers"]["not_int8_though_planned"] == []
+    assert list(made.report["pairs"]) == ["x", "r1", "m"]
+
+
+def test_weights_are_stored_as_trained() -> None:
+    made = explicit(RESIDUAL, how=FP32)
+    given = {t.name: numpy_helper.to_array(t) for t in RESIDUAL.graph.initializer}
+    for name in ("w1", "w2", "w3"):
+        stored, scale = made.graph.array(f"{name}_quantized"), made.graph.array(f"{name}_scale")
+        assert stored is not None and scale is not None and stored.dtype == np.int8
+        np.testing.assert_array_equal(stored, np.rint(given[name] / np.float32(0.01)))
+        np.testing.assert_array_equal(scale, np.full(4, np.float32(0.01)))
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_a_weight_without_trained_values_gets_tensorrts_own(axis: Any) -> None:
+    values = np.random.default_rng(3).normal(size=(6, 5)).astype(np.float32)
+    values[2] = 0
+    stored, scale = quantized_weight(values, axis)
+    others = None if axis is None else 1 - axis
+    wanted = np.abs(values).max(axis=others) / 127
+    np.testing.assert_allclose(scale, np.where(wanted > 0, wanted, 1), rtol=2e-7)
+    spread = scale if axis is None else np.expand_dims(scale, others)
+    assert np.abs(stored * spread - values).max() <= 0.5001 * scale[wanted > 0].max() if axis is not None else True
+    assert stored.shape == values.shape and np.abs(stored.astype(int)).max() == 127
+
+
+def test_the_function_is_that_of_the_input_model() -> None:
+    """Where pairs were left out (behind c2) the rounding of one tensor is gone; else the same values."""
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    wanted = run(RESIDUAL, feeds)[0]
+    for how in (FP32, ExplicitOptions(), ExplicitOptions(scale_type="fp32")):
+        made = explicit(RESIDUAL, how=how).model
+        onnx.checker.check_model(made, full_check=True)
+        if how.scale_type != "fp32":  # ONNX Runtime's optimizer gives a Conv behind such a DQ a bias in float32
+            assert sqnr(wanted, run(made, feeds)[0]) > 30
+
+
+@pytest.mark.parametrize(
+    "how, opset, kinds",
+    [
+        (ExplicitOptions(), 20, {TensorProto.FLOAT16}),
+        (ExplicitOptions(scale_type="fp32"), 23, {TensorProto.FLOAT}),
+        (FP32, 13, {TensorProto.FLOAT}),
+    ],
+)
+def test_three_forms(how: ExplicitOptions, opset: int, kinds: set[int]) -> None:
+    made = explicit(RESIDUAL, how=how)
+    quantizers = [n for n in made.graph.nodes if n.is_op("QuantizeLinear", "DequantizeLinear")]
+    assert made.graph.opset() == opset
+    assert {made.graph.initializers[n.inputs[1]].data_type for n in quantizers} == kinds
+    assert {len(n.inputs) for n in quantizers} == ({2} if opset == 23 else {3})
+    assert made.graph.initializers["b" if how is FP32 else "b_float16"].data_type == (
+        TensorProto.FLOAT if how is FP32 else TensorProto.FLOAT16
+    )
+
+
+def small_scales(scale: float) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(RESIDUAL)
+    for tensor in copy.graph.initializer:
+        if tensor.name == "u":
+            tensor.CopyFrom(numpy_helper.from_array(np.float32(scale), "u"))
+    return copy
+
+
+def test_a_scale_that_float16_does_not_have() -> None:
+    """2e-8 becomes 0 in float16, which TensorRT refuses."""
+    made = explicit(small_scales(2e-8))
+    assert made.report["form"] == "fp16-fp32scales" and made.graph.opset() == 23
+    assert "--scale_type fp16" in made.report["notes"][0]
+    floored = explicit(small_scales(2e-8), how=ExplicitOptions(scale_type="fp16"))
+    assert floored.graph.array("r1_scale_float16") == np.float16(2**-14)
+    assert "became 6.1e-05" in floored.report["notes"][0]
+
+
+def test_values_beyond_float16_compute_in_float32() -> None:
+    made = explicit(small_scales(1000.0), how=ExplicitOptions(scale_type="fp16"))
+    assert "'c1' reaches 1.27e+05" in made.report["float32"]["Relu_r1"]
+    types = {n.outputs[0]: n.op_type for n in made.graph.nodes}
+    assert types["c1_float32"] == "Cast" if "c1_float32" in types else made.report["casts"] > 2
+    onnx.checker.check_model(made.model, full_check=True)
+    with pytest.raises(UserError, match=r"cannot compute in FP16.*reaches 1.27e\+05"):
+        explicit(small_scales(1000.0), TranslateOptions(preset="dla"))
+
+
+def test_a_constant_that_float16_makes_zero_stays_float32() -> None:
+    text = f"""
+g (float[1, 4] x) => (float[1, 4] y) <float s = {{0.05}}, int8 z = {{0}}, float e = {{1e-9}}, float big = {{3.0e38}}>
+{{
+  {pair("x", "xd")}
+  a = Add(xd, e)
+  y = Min(a, big)
+}}"""
+    made = explicit(model(text, opset=13))
+    assert made.report["float32"] == {"Add_a": "the constant 'e' becomes 0 in float16"} or "becomes 0" in str(
+        made.report["float32"]
+    )
+
+
+def test_a_network_for_a_dla_is_complete_or_refused() -> None:
+    bare = onnx.ModelProto()
+    bare.CopyFrom(RESIDUAL)
+    next(n for n in bare.graph.node if n.op_type == "Add").input[0] = "c2"  # without the pair behind c2 ...
+    for name in ("c2d_q", "c2d"):
+        bare.graph.node.remove(next(n for n in bare.graph.node if n.output[0] == name))
+    with pytest.raises(UserError, match=r"for the DLA without a scale .*\('c2'\).*--infer_add_scales|--add_unary"):
+        explicit(bare, TranslateOptions(target="orin-dla"))
+    made = explicit(bare, TranslateOptions(target="orin-dla"), ExplicitOptions(allow_fp16=True))
+    assert inputs_of(made)["a"] == ["c2", "Q/DQ(x_float16)"]
+    made = explicit(bare, TranslateOptions(preset="dla"))  # ... rule S11 gives its scale
+    assert made.report["stays_float"] == [] or all(row["op"] == "Transpose" for row in made.report["stays_float"])
+
+
+def test_concat_on_a_dla_has_one_scale() -> None:
+    text = f"""
+g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
+<float s = {{0.03}}, float t = {{0.05}}, float u = {{0.02}}, float sw = {{0.01}}, int8 z = {{0}}>
+{{
+  {pair("x", "xd")}
+  {pair("w", "wd", "sw")}
+  c = Conv(xd, wd)
+  {pair("c", "cd", "u")}
+  d = Conv(cd, wd)
+  {pair("d", "dd", "s")}
+  k = Concat <axis = 1>(cd, dd)
+  {pair("k", "kd", "t")}
+  {pair("v", "vd", "sw")}
+  y = Conv(kd, vd)
+}}"""
+    rng = np.random.default_rng(1)
+    arrays = {"w": rng.normal(size=(4, 4, 1, 1)), "v": rng.normal(size=(4, 8, 1, 1))}
+    concat = model(text, opset=13, **{k: v.astype(np.float32) for k, v in arrays.items()})
+
+    def branches(target: str) -> list[float]:
+        graph = explicit(concat, TranslateOptions(target=target), ExplicitOptions("fp32", allow_fp16=True)).graph
+        node = graph.of("Concat")[0]
+        return [float(graph.array(graph.producer[name].inputs[1])) for name in node.inputs]
+
+    np.testing.assert_allclose(branches("gpu"), [0.02, 0.03], rtol=1e-6)
+    np.testing.assert_allclose(branches("orin-dla"), [0.05, 0.05], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["fp16", "int8"])
+def test_io_types(kind: str) -> None:
+    if kind == "int8":
+        with pytest.raises(UserError, match="output 'y' cannot be INT8, because it has no scale"):
+            explicit(RESIDUAL, how=ExplicitOptions(io_types=kind))
+        return
+    made = explicit(RESIDUAL, how=ExplicitOptions(io_types=kind))
+    assert made.report["casts"] == 0
+    types = {v.name: v.type.tensor_type.elem_type for v in (*made.graph.inputs.values(), *made.graph.outputs.values())}
+    assert set(types.values()) == {TensorProto.FLOAT16}
+
+
+def test_int8_inputs_and_outputs_compute_the_same() -> None:
+    text = f"""
+g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
+<float s = {{0.03}}, float u = {{0.02}}, float sw = {{0.01}}, int8 z = {{0}}>
+{{
+  {pair("x", "xd")}
+  {pair("w", "wd", "sw")}
+  c = Conv(xd, wd)
+  {pair("c", "y", "u")}
+}}"""
+    given = model(text, opset=13, w=np.random.default_rng(1).uniform(-1, 1, (4, 4, 1, 1)).astype(np.float32))
+    made = explicit(given, how=ExplicitOptions("fp32", io_types="int8")).model
+    assert {v.type.tensor_type.elem_type for v in (*made.graph.input, *made.graph.output)} == {TensorProto.INT8}
+    stored = np.random.default_rng(2).integers(-128, 128, (1, 4, 6, 6)).astype(np.int8)
+    wanted = run(given, {"x": stored * np.float32(0.03)})[0]
+    np.testing.assert_allclose(run(made, {"x": stored})[0] * np.float32(0.02), wanted, atol=1e-6)
+
+
+def test_a_cache_and_a_float_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(RESIDUAL, tmp_path / "m.onnx")
+    translation = translate(tmp_path / "m.onnx", TranslateOptions(platform="jetpack-6.2"))
+    files = translation.save(tmp_path)
+    words = ["explicit", "-i", str(files.model), "-c", str(files.cache), "-o", str(tmp_path / "o"), "--json"]
+    assert main(words) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["pairs"] == explicit(RESIDUAL).report["pairs"]
+    files.cache.write_text("TRT-100300-EntropyCalibration2\nother: 3c010204\nnames: 3c010204\n")
+    assert main(words) == 1
+    assert "0 of the 2 names in the calibration cache" in capsys.readouterr().err
+    files.cache.write_text("TRT-100300-EntropyCalibration2\nx: 7f800000\nr1: 3c010204\n")
+    assert main(words) == 1
+    assert "has the scale inf for tensor 'x'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--platform", "jetpack-6.0"], "TensorRT 8 is not strongly typed"),
+        (["--target", "xavier-dla"], "Xavier's DLA has no TensorRT 11"),
+        (["--io_types", "int8"], "output 'y' cannot be INT8"),
+    ],
+)
+def test_what_cannot_be_written_is_a_sentence(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(RESIDUAL, tmp_path / "m.onnx")
+    assert main(["explicit", "-i", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o"), *words]) == 1
+    assert said in capsys.readouterr().err and not (tmp_path / "o").exists()
+
+
+def test_dynamic_sizes_and_foreign_operators(tmp_path: Path) -> None:
+    free = onnx.ModelProto()
+    free.CopyFrom(RESIDUAL)
+    free.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    free.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    dla = TranslateOptions(preset="dla")
+    with pytest.raises(UserError, match=r"'x' has dynamic sizes, and a DLA needs static ones.*--shapes x:"):
+        explicit(free, dla)
+    made = explicit(free, TranslateOptions(preset="dla", shapes=["x:2x4x6x6"]))
+    assert [d.dim_value for d in made.model.graph.input[0].type.tensor_type.shape.dim] == [2, 4, 6, 6]
+    foreign = onnx.ModelProto()
+    foreign.CopyFrom(RESIDUAL)
+    foreign.graph.node[-1].output[0] = "before"
+    foreign.graph.node.append(helper.make_node("Special", ["before"], ["y"], "special", domain="my.ops"))
+    foreign.opset_import.append(helper.make_opsetid("my.ops", 1))
+    with pytest.raises(UserError, match=r"Special .*of domain 'my.ops' is no operator of ONNX"):
+        explicit(foreign)
+
+
+NETWORKS = ["resnet18__ort_s8", "unet__mo_dla_fp32", "vit__ort_u8", "mlp__nvpq13", "brevnet_int8__brevitas"]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("kind", ["fp32", "fp16", "dla"])
+def test_networks_are_built_by_tensorrt_rtx(name: str, kind: str) -> None:
+    """Parsed and built strongly typed by TensorRT-RTX 1.7 (GPU, no DLA); `benchmarks/explicit.py` builds the whole zoo."""
+    path = need_shared(OWN_MODELS / f"{name}.onnx")
+    options = TranslateOptions(
+        asymmetric="widen", preset="dla" if kind == "dla" else "gpu", infer_average_pool_scales=True
+    )
+    made = explicit(path, options, ExplicitOptions("fp32" if kind == "fp32" else "fp16"))
+    assert made.report["layers"]["not_int8_though_planned"] == []
+    assert rtx.build(made.model) == ()
+    feeds = random_inputs(made.model, 1)
+    wanted, got = run(onnx.load(path), feeds)[0], run(made.model, feeds)[0]
+    assert sqnr(wanted, got) > 15
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_round_trip_gives_the_same_scales(name: str) -> None:
+    """Of every tensor that has a pair; those inside a fusion have none."""
+    path = need_shared(OWN_MODELS / f"{name}.onnx")
+    made = explicit(path, TranslateOptions(asymmetric="widen"), FP32)
+    again = translate(made.model, TranslateOptions(platform="jetpack-6.2"))
+    pairs = made.report["pairs"]
+    assert pairs and {n: again.tensor_scales[n] for n in pairs} == pairs
+    added = {n: o["rule"] for n, o in again.scale_origins.items() if n not in pairs}
+    assert set(added.values()) <= {"S3", "F8"} and again.graph.outputs.keys() == made.translated.graph.outputs.keys()
+    second = explicit(made.model, how=FP32)
+    assert second.report["pairs"] == pairs and second.report["weights"].keys() == made.report["weights"].keys()
