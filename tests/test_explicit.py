@@ -341,7 +341,7 @@ def test_networks_are_built_by_tensorrt_rtx(name: str, kind: str) -> None:
     assert rtx.build(made.model) == ()
     feeds = random_inputs(made.model, 1)
     wanted, got = run(onnx.load(path), feeds)[0], run(made.model, feeds)[0]
-    assert sqnr(wanted, got) > 15
+    assert sqnr(wanted, got) > (10 if kind == "dla" else 15)  # on a DLA sums and means share ranges
 
 
 @pytest.mark.parametrize("name", NETWORKS)
