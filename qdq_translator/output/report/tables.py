@@ -1,15 +1,18 @@
-"""The style of every table and list on a terminal of 80 columns."""
+"""The style of every table and list on a terminal, and how many lines of them are printed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import io
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 SHOWN = 8
-"""Rows of a list that are shown where not all were asked for."""
+"""Rows of a table without --all."""
+LINES = 38
+"""Lines that a command prints without --all; with the prompt and what the shell adds they fit 40."""
 
 
 def title(out: Console, text: str) -> None:
@@ -51,6 +54,36 @@ def table_of(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] 
 
 
 def cut(table: Table, length: int, everything: bool) -> None:
-    """A last row that says how many of `length` rows are not shown."""
+    """A last row with the number of rows that are not shown."""
     if length > SHOWN and not everything:
         table.add_row(f"... {length - SHOWN} more", *[""] * (len(table.columns) - 1), style="dim")
+
+
+def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], lines: int = LINES) -> None:
+    """Prints the sections in order, in at most `lines` lines: while there are more, the longest section loses its last line.
+
+    A section that was shortened ends in the number of its lines that `--all` adds.
+    """
+    full = [text for text in (_lines(out, section) for section in sections) if text]
+    kept = [len(text) for text in full]
+
+    def height(index: int) -> int:
+        return kept[index] + (kept[index] < len(full[index]))
+
+    while sum(map(height, range(len(full)))) > lines and max(kept) > 1:
+        kept[max(range(len(full)), key=height)] -= 1
+    for text, shown in zip(full, kept):
+        more = [f"  ... {len(text) - shown} more lines: --all"] if shown < len(text) else []
+        out.file.write("".join(f"{line}\n" for line in (*text[:shown], *more)))
+
+
+def _lines(out: Console, section: Callable[[Console], None]) -> list[str]:
+    """The lines that `section` prints on a terminal like `out`, without blank ones at its end."""
+    from rich.console import Console
+
+    own = Console(
+        file=io.StringIO(), width=out.width, force_terminal=out.is_terminal, highlight=False, legacy_windows=False
+    )
+    section(own)
+    assert isinstance(own.file, io.StringIO)
+    return own.file.getvalue().rstrip("\n").split("\n") if own.file.getvalue().strip() else []

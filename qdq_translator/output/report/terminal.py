@@ -2,58 +2,154 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Iterable, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 from qdq_translator.core.rules import words
 from qdq_translator.core.words import amount, counted, milliseconds, percent
 from qdq_translator.output.report.data import inferred_by_rule, is_dynamic
 from qdq_translator.output.report.dla import by_limit
-from qdq_translator.output.report.tables import SHOWN, cut, indented, pairs, table_of, title
-from qdq_translator.output.report.terminal_summary import outputs_of, print_diagnostics, verdict
+from qdq_translator.output.report.tables import indented, pairs, print_fitted, table_of, title
+from qdq_translator.output.report.terminal_summary import (
+    best_line,
+    group_line,
+    outputs_of,
+    print_diagnostics,
+    verdict,
+)
 from qdq_translator.targets.precision import LayerPlan
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+_FEW = 3
+"""Lines of one kind in the short form."""
+
+
 def print_report(report: dict[str, Any], everything: bool = False) -> None:
-    """All of a report; lists are cut after a few rows unless `everything`."""
+    """A report on the terminal: at most `LINES` lines, or all of it with `everything`."""
     from rich.console import Console
-    from rich.markup import escape
 
     console = Console(highlight=False)
+    if not everything:
+        print_fitted(
+            console, [functools.partial(part, report=report) for part in (_print_head, _print_short, _print_messages)]
+        )
+        return
+    for section in (
+        _print_head,
+        _print_causes,
+        _print_what_if,
+        _print_layers,
+        _print_dla,
+        _print_rewrites,
+        _print_shared,
+        _print_scales,
+        _print_ends,
+    ):
+        section(console, report)
+    if report["diagnostics"]:
+        title(console, "Diagnostics")
+        print_diagnostics(console, report["diagnostics"], "")
+
+
+def _print_short(console: Console, report: dict[str, Any]) -> None:
+    """One line a cause, with a count and one example; layers, limits, rewrites and scales in a line or a few each."""
+    from rich.text import Text
+
+    rows = pairs()
+    for label, text in (*_cause_lines(report), *_layer_lines(report), *_scale_lines(report)):
+        rows.add_row(label, Text(text))
+    console.print(rows)
+
+
+def _cause_lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    causes = report["root_causes"]
+    for group in causes["groups"][:_FEW]:
+        line = group_line(group, report["coverage"]["macs"]["total"])
+        yield "cause", f"{line} (for example '{group['tensors'][0]}')"
+    if len(causes["groups"]) > _FEW:
+        yield "", f"and {counted(len(causes['groups']) - _FEW, 'cause')} more"
+    if causes["what_if"]:
+        yield "try", best_line(causes["what_if"], report["coverage"]["macs"]["total"])
+
+
+def _layer_lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    plan = [LayerPlan.from_dict(row) for row in report["plan"]]
+    longest = sorted((row for row in plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
+    for number, row in enumerate(longest[:_FEW]):
+        bound = _cost_of(row)[1]
+        yield (
+            "" if number else "slowest",
+            f"{milliseconds(row.milliseconds)}  {row.op} '{row.name}', {row.runs}, bound by {bound}",
+        )
+    limits = by_limit(report["dla"]["layers"]) if report["dla"] else {}
+    for limit, rows in list(limits.items())[:_FEW]:
+        then = "GPU" if rows[0][1]["effect"] == "gpu" else "FP16"
+        found = (
+            f"{_ops(row['op'] for row, _ in rows)} in {then}"
+            if then == "FP16"
+            else f"{_ops(row['op'] for row, _ in rows)} on the GPU"
+        )
+        yield "limit", f"{limit}, {rows[0][1]['text']}: {found} (for example '{rows[0][0]['name']}')"
+    if len(limits) > _FEW:
+        yield "", f"and {counted(len(limits) - _FEW, 'limit')} more"
+    rules = Counter(row["rule"] for row in report["dla_rewrites"]["applied"])
+    if rules:
+        would = "would be rewritten" if report["assumption"] else "rewritten"
+        yield would, ", ".join(f"{rule} {number}x" for rule, number in rules.items())
+    left: dict[tuple[str, str], list[str]] = {}
+    for row in report["dla_rewrites"]["left"]:
+        if row["why"]:
+            left.setdefault((row["op"], row["why"]), []).append(row["node"])
+    for (op, why), nodes in list(left.items())[:_FEW]:
+        yield "not rewritten", f"{len(nodes)} {op}: {why} (for example '{nodes[0]}')"
+    if len(left) > _FEW:
+        yield "", f"and {counted(len(left) - _FEW, 'reason')} more"
+
+
+def _scale_lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if report["assumption"]:
+        return
+    inferred = inferred_by_rule(report["scales"])
+    by_rule = ", ".join(f"{rule} {number}" for rule, number in inferred.items())
+    explicit = sum(row["explicit"] for row in report["scales"])
+    yield "scales", f"{explicit} from the model, {sum(inferred.values())} inferred{f' ({by_rule})' if by_rule else ''}"
+    odd = [row["weight"] for row in report["weights"] if not row["exact"]]
+    if odd:
+        total = len(report["weights"])
+        yield "weights", f"{len(odd)} of {total} are requantized by TensorRT (for example '{odd[0]}')"
+    for kind in ("inputs", "outputs"):
+        for row in report[kind][:2]:
+            yield kind[:-1], " ".join(_end(row))
+        if len(report[kind]) > 2:
+            yield "", f"and {counted(len(report[kind]) - 2, kind[:-1])} more"
+
+
+def _print_head(console: Console, report: dict[str, Any]) -> None:
+    from rich.markup import escape
+
     plan = f"plan only, assuming that {report['assumption']}" if report["assumption"] else ""
     made_for = plan or f"cache TRT {report['cache_version']['number']}"
     console.print(f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, {made_for}")
-    if report["dla"]:
-        rows = pairs()
-        for label, text in verdict(report["dla"], report["cost"]):
-            rows.add_row(label, text)
-        if report["assumption"] and report["cost"]["fp16_milliseconds"] is not None:
-            rows.add_row("in FP16", f"{milliseconds(report['cost']['fp16_milliseconds'])}, the same layers of the DLA")
-        console.print(rows)
-    else:
+    if not report["dla"]:
         _print_coverage(console, report)
-    _print_causes(console, report, everything)
-    _print_what_if(console, report)
-    _print_layers(console, report, everything)
-    if report["dla"]:
-        _print_dla(console, report, everything)
-    _print_rewrites(console, report["dla_rewrites"], everything, bool(report["assumption"]))
-    if report["shared_ranges"]:
-        _print_shared(console, report["shared_ranges"], everything)
-    if not report["assumption"]:
-        _print_scales(console, report, everything)
-        _print_ends(console, report)
-    chosen = [d for d in report["diagnostics"] if everything or d["severity"] != "info"]
-    notes = len(report["diagnostics"]) - len(chosen)
-    if chosen:
-        title(console, "Diagnostics")
-        print_diagnostics(console, chosen, "" if everything else "--all")
-    if not everything:
-        more = f" and {counted(notes, 'note')}" if notes else ""
-        console.print(f"\n[dim]--all shows every layer{more}.[/dim]")
+        return
+    rows = pairs()
+    for label, text in verdict(report["dla"], report["cost"]):
+        rows.add_row(label, text)
+    if report["assumption"] and report["cost"]["fp16_milliseconds"] is not None:
+        rows.add_row("in FP16", f"{milliseconds(report['cost']['fp16_milliseconds'])}, the same layers of the DLA")
+    console.print(rows)
+
+
+def _print_messages(console: Console, report: dict[str, Any]) -> None:
+    notes = sum(item["severity"] == "info" for item in report["diagnostics"])
+    print_diagnostics(console, [d for d in report["diagnostics"] if d["severity"] != "info"], "--all")
+    more = f" and {counted(notes, 'note')}" if notes else ""
+    console.print(f"[dim]--all shows every layer{more}.[/dim]")
 
 
 def _print_coverage(console: Console, report: dict[str, Any]) -> None:
@@ -90,7 +186,7 @@ def _bar(console: Console, parts: list[int], total: int) -> str:
     return f" MACs {bar}\n      {cells[0]} INT8  {cells[1]} by design  {cells[2]} avoidable"
 
 
-def _print_causes(console: Console, report: dict[str, Any], everything: bool) -> None:
+def _print_causes(console: Console, report: dict[str, Any]) -> None:
     from rich.markup import escape
 
     causes, groups = report["root_causes"]["causes"], report["root_causes"]["groups"]
@@ -112,7 +208,7 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
         "cure",
         right=(1, 2, 3, 4)[: 4 if timed else 3],
     )
-    for group in groups if everything else groups[:SHOWN]:
+    for group in groups:
         table.add_row(
             outputs_of(group["op"], len(group["tensors"])),
             str(group["layers"]),
@@ -121,18 +217,11 @@ def _print_causes(console: Console, report: dict[str, Any], everything: bool) ->
             _gain(group["total_macs"], total),
             "\n".join(group["options"]) or "quantize in the model",
         )
-    cut(table, len(groups), everything)
     console.print(table)
     if timed:
         console.print(f"  ms: {report['cost']['what']}", style="dim")
-    # without --all one example a group: the tensor that gains most
-    by_tensor = {cause["tensor"]: cause for cause in causes}
-    firsts = [tensor for group in groups[:4] for tensor in group["tensors"][:1] if tensor in by_tensor]
-    shown = causes if everything else [by_tensor[tensor] for tensor in firsts]
-    for cause in shown:
+    for cause in causes:
         console.print(indented(f"{escape(cause['sentence'])} [dim]Cure: {escape(cause['cure'])}.[/dim]"))
-    if len(causes) > len(shown):
-        console.print(f"  ... and {counted(len(causes) - len(shown), 'tensor')} more", style="dim")
 
 
 def _gain(macs: Optional[int], total: Optional[int]) -> str:
@@ -180,53 +269,24 @@ def _part(macs: Optional[int], total: Optional[int]) -> str:
     return percent(macs, total) if macs is not None and total else amount(macs)
 
 
-def _print_layers(console: Console, report: dict[str, Any], everything: bool) -> None:
+def _print_layers(console: Console, report: dict[str, Any]) -> None:
     from rich.markup import escape
 
     plan = [LayerPlan.from_dict(row) for row in report["plan"]]
-    if everything:
-        title(console, "Plan")
-        timed = report["cost"] is not None
-        more = ("ms", "bound by") if timed else ()
-        ratios = (4, 0, 0, 0, *(0 for _ in more), 5)
-        table = table_of(
-            "layer", "op", "runs in", "MACs", *more, "reason", right=(3, 4) if timed else (3,), ratios=ratios
-        )
-        for row in plan:
-            table.add_row(
-                escape(row.name),
-                escape(row.op),
-                row.runs,
-                _part_of(row),
-                *(_cost_of(row) if timed else ()),
-                escape(row.reason),
-            )
-        console.print(table)
-        return
-    avoidable = [row for row in plan if row.avoidable]
-    avoidable.sort(key=lambda row: (-(row.milliseconds or 0), -(row.macs or 0)))
-    if avoidable:
-        title(console, "FP16 avoidable: layers in FP16 that need not be")
-        _print_rows(console, report, avoidable, "because")
-    longest = sorted((row for row in plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
-    if longest:
-        title(console, "What takes the time")
-        _print_rows(console, report, longest, "in")
-
-
-def _print_rows(console: Console, report: dict[str, Any], rows: list[LayerPlan], last: str) -> None:
-    """The first few of `rows`: with why each is in FP16 ('because'), or what each runs in ('in')."""
-    from rich.markup import escape
-
+    title(console, "Plan")
     timed = report["cost"] is not None
     more = ("ms", "bound by") if timed else ()
-    ratios = (4, 0, 0, *(0 for _ in more), 5 if last == "because" else 0)
-    table = table_of("layer", "op", "MACs", *more, last, right=(2, 3) if timed else (2,), ratios=ratios)
-    for row in rows[:SHOWN]:
-        text = row.runs if last == "in" else f"'{row.cause}' has no scale" if row.cause else row.reason
-        cells = _cost_of(row) if timed else ()
-        table.add_row(escape(row.name), escape(row.op), _part_of(row), *cells, escape(text))
-    cut(table, len(rows), False)
+    ratios = (4, 0, 0, 0, *(0 for _ in more), 5)
+    table = table_of("layer", "op", "runs in", "MACs", *more, "reason", right=(3, 4) if timed else (3,), ratios=ratios)
+    for row in plan:
+        table.add_row(
+            escape(row.name),
+            escape(row.op),
+            row.runs,
+            _part_of(row),
+            *(_cost_of(row) if timed else ()),
+            escape(row.reason),
+        )
     console.print(table)
 
 
@@ -250,16 +310,19 @@ def _part_of(row: LayerPlan) -> str:
     return amount(row.macs) if row.macs_share is None else percent(row.macs_share, 1)
 
 
-def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> None:
+def _print_dla(console: Console, report: dict[str, Any]) -> None:
     from rich.markup import escape
 
     dla = report["dla"]
+    limits = by_limit(dla["layers"]) if dla else {}
+    if not dla:
+        return
     title(console, f"DLA ({dla['generation']}), predicted")
     if dla["counts"]["gpu"]:
-        console.print("  Layers on the GPU are a build error where fallback is not allowed.", style="dim")
-    console.print(f"  At most {dla['max_loadables']} subgraphs are loaded on a core.", style="dim")
+        console.print("  GPU layers are a build error without GPU fallback.", style="dim")
+    console.print(f"  A core loads at most {dla['max_loadables']} subgraphs.", style="dim")
     table = table_of("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
-    for limit, rows in by_limit(dla["layers"]).items():
+    for limit, rows in limits.items():
         finding = rows[0][1]
         name, found = rows[0][0]["name"], finding["found"]
         example = f"{_ops(row['op'] for row, _ in rows)}: '{name}'" + (
@@ -271,35 +334,31 @@ def _print_dla(console: Console, report: dict[str, Any], everything: bool) -> No
     if table.row_count:
         console.print(table)
     fallbacks = [row for row in dla["layers"] if row["verdict"] == "gpu"]
-    for row in fallbacks if everything else fallbacks[:SHOWN]:
+    for row in fallbacks:
         findings = [finding for finding in row["findings"] if finding["effect"] == "gpu"]
         reasons = "; ".join(f["text"] + (f": {f['found']}" if f["found"] != row["op"] else "") for f in findings)
         console.print(indented(f"GPU  {escape(row['op'])} '{escape(row['name'])}': {escape(reasons)}"))
-    if len(fallbacks) > SHOWN and not everything:
-        console.print(f"  ... and {len(fallbacks) - SHOWN} more on the GPU", style="dim")
     for note in dla["notes"]:
         console.print(indented(escape(note)))
 
 
-def _print_rewrites(console: Console, rewrites: dict[str, Any], everything: bool, assumed: bool) -> None:
+def _print_rewrites(console: Console, report: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    applied = rewrites["applied"]
+    applied = report["dla_rewrites"]["applied"]
     if not applied:
         return
-    would = "With --dla_rewrites, as this plan assumes" if assumed else "Rewritten for the DLA"
+    would = "With --dla_rewrites, as this plan assumes" if report["assumption"] else "Rewritten for the DLA"
     title(console, f"{would}: {counted(len(applied), 'place')}")
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in applied:
         was, now = (_ops(node["op"] for node in row[side]) for side in ("before", "after"))
         groups.setdefault((row["rule"], was, now), []).append(row)
     table = table_of("rule", "was", "is", "places", "the first", right=(3,), ratios=(0, 4, 4, 0, 3))
-    for number, ((rule, was, now), rows) in enumerate(groups.items()):
-        if number < SHOWN or everything:
-            table.add_row(rule, was, now or "a constant, or gone", str(len(rows)), escape(rows[0]["before"][0]["node"]))
-    cut(table, len(groups), everything)
+    for (rule, was, now), rows in groups.items():
+        table.add_row(rule, was, now or "a constant, or gone", str(len(rows)), escape(rows[0]["before"][0]["node"]))
     console.print(table)
-    for row in [row for row in rewrites["left"] if row["why"]]:
+    for row in [row for row in report["dla_rewrites"]["left"] if row["why"]]:
         console.print(indented(f"left: {escape(row['op'])} '{escape(row['node'])}': {escape(row['why'])}"))
 
 
@@ -307,7 +366,8 @@ def _ops(ops: Iterable[str]) -> str:
     return ", ".join(f"{number} {op}" for op, number in Counter(ops).items())
 
 
-def _print_shared(console: Console, ranges: list[dict[str, Any]], everything: bool) -> None:
+def _print_shared(console: Console, report: dict[str, Any]) -> None:
+    ranges = report["shared_ranges"]
     kinds: dict[str, list[dict[str, Any]]] = {
         "raised": [shared for shared in ranges if shared["raised"]],
         "not raised (--unify_scales max)": [s for s in ranges if not s["raised"] and not s.get("refused")],
@@ -316,16 +376,16 @@ def _print_shared(console: Console, ranges: list[dict[str, Any]], everything: bo
     for kind, group in kinds.items():
         if group:
             title(console, f"Ranges that the DLA requires to be equal: {kind}")
-            _print_ranges(console, group, everything)
+            _print_ranges(console, group)
 
 
-def _print_ranges(console: Console, ranges: list[dict[str, Any]], everything: bool) -> None:
+def _print_ranges(console: Console, ranges: list[dict[str, Any]]) -> None:
     from rich.markup import escape
 
     table = table_of("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
     rows = [(tensor, shared) for shared in ranges for tensor in shared["tensors"] if tensor["scale"] != shared["scale"]]
     rows.sort(key=lambda pair: -pair[0]["bits_lost"])
-    for tensor, shared in rows if everything else rows[:SHOWN]:
+    for tensor, shared in rows:
         table.add_row(
             escape(tensor["tensor"]),
             f"{tensor['scale']:.4g}",
@@ -333,13 +393,14 @@ def _print_ranges(console: Console, ranges: list[dict[str, Any]], everything: bo
             f"{tensor['bits_lost']:.1f}",
             escape(shared["from"]),
         )
-    cut(table, len(rows), everything)
     console.print(table)
 
 
-def _print_scales(console: Console, report: dict[str, Any], everything: bool) -> None:
+def _print_scales(console: Console, report: dict[str, Any]) -> None:
     from rich.markup import escape
 
+    if report["assumption"]:
+        return
     title(console, "Scales and weights")
     counts = pairs()
     explicit = sum(row["explicit"] for row in report["scales"])
@@ -356,20 +417,27 @@ def _print_scales(console: Console, report: dict[str, Any], everything: bool) ->
     odd = [row for row in report["weights"] if not row["exact"]]
     if odd:
         table = table_of("weight", "codes reproduced", "largest error", right=(1, 2), ratios=(1, 0, 0))
-        for row in odd if everything else sorted(odd, key=lambda row: row["share"])[:SHOWN]:
+        for row in sorted(odd, key=lambda row: row["share"]):
             table.add_row(escape(row["weight"]), f"{100 * row['share']:.4g}%", f"{100 * row['largest_error']:.2g}%")
-        cut(table, len(odd), everything)
-        console.print(table)
+            console.print(table)
 
 
 def _print_ends(console: Console, report: dict[str, Any]) -> None:
     from rich.markup import escape
 
+    if report["assumption"]:
+        return
     title(console, "Graph inputs and outputs")
     table = table_of("tensor", "shape", "scale", "hex", right=(2,), ratios=(1, 0, 0, 0))
     for kind in ("inputs", "outputs"):
         for row in report[kind]:
-            shape = "unknown" if row["shape"] is None else "x".join("?" if d is None else str(d) for d in row["shape"])
-            scale = f"{row['scale']:.9g}" if row["scale"] is not None else "float" if row["float"] else "integer"
-            table.add_row(f"{kind[:-1]} {escape(row['name'])}", escape(shape), scale, row["hex"] or "")
+            name, *cells = _end(row)
+            table.add_row(f"{kind[:-1]} {escape(name)}", *map(escape, cells))
     console.print(table)
+
+
+def _end(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Name, shape, scale and the scale's hex of a graph input or output."""
+    shape = "unknown" if row["shape"] is None else "x".join("?" if d is None else str(d) for d in row["shape"])
+    scale = f"{row['scale']:.9g}" if row["scale"] is not None else "float" if row["float"] else "integer"
+    return row["name"], shape, scale, row["hex"] or ""

@@ -1,4 +1,4 @@
-"""What `translate` says at its end, for a terminal of 80 columns; a report has some of the same lines."""
+"""The summary that `translate` prints; the report has some of the same lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LABELS = {
 
 
 def print_short(summary: dict[str, Any], verbose: bool) -> None:
-    """What `translate` says at its end."""
+    """The summary of one translation."""
     from rich.console import Console
     from rich.markup import escape
     from rich.text import Text
@@ -46,40 +46,25 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     rows.append(
         (
             "FP16" if not summary["dla"] else "no scale",
-            f"{counted(layers['avoidable'], 'layer')} for want of a scale, {layers['by_design']} "
-            f"{'by design (graph outputs, GPU)' if summary['dla'] else 'before graph outputs'}; "
+            f"{counted(layers['avoidable'], 'layer')} could run in INT8, {layers['by_design']} stay on purpose "
+            f"({'graph outputs, GPU' if summary['dla'] else 'graph outputs'}); "
             f"{summary['fp16_nodes']} in the layer argument",
         )
     )
     groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
     for group in groups[:3]:
-        rows.append(("", _group_line(group, macs["total"])))
+        rows.append(("", group_line(group, macs["total"])))
     if len(groups) > 3:
-        rows.append(("", f"and {counted(len(groups) - 3, 'kind')} of tensors more"))
+        rows.append(("", f"and {counted(len(groups) - 3, 'cause')} more"))
     if summary["root_causes"]["what_if"]:
-        tried = summary["root_causes"]["what_if"]
-        best = (
-            tried[-1] if len(tried[-1]["options"]) > 1 else tried[0]
-        )  # all together, where that is more, else the best
-        share = (
-            ""
-            if not macs["total"] or best["int8_macs"] is None
-            else f", {percent(best['int8_macs'], macs['total'])} of MACs"
-        )
-        time = f", {milliseconds(best['milliseconds'])}" if best["milliseconds"] is not None else ""
-        lost = f", {best['bits_lost']:.1f} bits lost at most" if best["bits_lost"] else ""
-        rows.append(
-            ("try", f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}")
-        )
+        rows.append(("try", best_line(summary["root_causes"]["what_if"], macs["total"])))
     if summary["preset"]:
         rows.append(("preset", " ".join(summary["preset"])))
     for note in summary["dla"]["notes"] if summary["dla"] else ():
         rows.append(("", note))
     if summary["dla_rewrites"]:
         rows.append(("rewritten", summary["dla_rewrites"]))
-    rows.append(
-        ("weights", f"{summary['weights']['exact']} of {summary['weights']['total']} reproduce every trained code")
-    )
+    rows.append(("weights", f"{summary['weights']['exact']} of {summary['weights']['total']} keep every trained value"))
     if summary.get("metric"):
         found = summary["metric"]
         rows.append(("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated"))
@@ -88,7 +73,7 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
     rows.append(("header", summary["cache_header"] + default))
     if macs["total"] is None and summary["dynamic_inputs"]:
-        rows.append(("shapes", f"--shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} tells the MACs"))
+        rows.append(("shapes", f"set --shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} to count MACs"))
     table = pairs()
     for label, text in rows:
         table.add_row(label, Text(text))
@@ -98,7 +83,7 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     notes = sum(item["severity"] == "info" for item in summary["diagnostics"])
     if not verbose:
         hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
-        out.print(indented(f"[dim]{hint}Causes and cures of every layer: qdq-translator report[/dim]"))
+        out.print(indented(f"[dim]{hint}qdq-translator report has causes and remedies.[/dim]"))
 
 
 def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -109,7 +94,7 @@ def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "not cut", summary["not_cut"]
         return
     part = next(row for row in split["parts"] if row["role"] == "dla")
-    own = counted(part["gpu_layers"], "layer") + " for the GPU" if part["gpu_layers"] else "no layer for the GPU"
+    own = counted(part["gpu_layers"], "GPU layer") if part["gpu_layers"] else "no GPU layer"
     time = f", {milliseconds(part['milliseconds'])}" if part["milliseconds"] is not None else ""
     yield (
         "cut",
@@ -197,14 +182,23 @@ def _macs_share(macs: dict[str, Any]) -> str:
     return f"{percent(macs['int8'], macs['total'])} of MACs"
 
 
-def _group_line(group: dict[str, Any], total: Optional[int]) -> str:
+def group_line(group: dict[str, Any], total: Optional[int]) -> str:
     gain = f" and {percent(group['macs'], total)} of MACs" if total and group["macs"] else ""
     if group["milliseconds"]:
         gain = f" and {milliseconds(group['milliseconds'])}"
-    cure = " ".join(group["options"]) or "quantize in the model"
-    hold = "hold" if len(group["tensors"]) > 1 else "holds"
+    cure = f"use {' '.join(group['options'])}" if group["options"] else "quantize them in the model"
     what = outputs_of(group["op"], len(group["tensors"]))
-    return f"{what} without scale {hold} back {counted(group['layers'], 'layer')}{gain}: {cure}"
+    return f"{what} without scale: {counted(group['layers'], 'layer')}{gain} in FP16; {cure}"
+
+
+def best_line(tried: list[dict[str, Any]], total: Optional[int]) -> str:
+    """All options together if that gives more than one alone, else the best one, with their effect."""
+    best = tried[-1] if len(tried[-1]["options"]) > 1 else tried[0]
+    share = "" if not total or best["int8_macs"] is None else f", {percent(best['int8_macs'], total)} of MACs"
+    gained = best.get("milliseconds")
+    time = f", {milliseconds(gained)}" if gained is not None else ""
+    lost = f", at most {best['bits_lost']:.1f} bits lost" if best.get("bits_lost") else ""
+    return f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}"
 
 
 def outputs_of(op: str, number: int) -> str:
