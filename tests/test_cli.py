@@ -149,6 +149,7 @@ def test_help_fits_a_terminal(
         "restore": "-i MODEL -c FILE -o FILE [options]",
         "translate": "[options] [MODEL ...]",
         "explain": "[options] [NAME ...]",
+        "deploy": "--board NAME [options] MODEL",
         "completion": "[options] {bash,zsh,fish}",
         None: "COMMAND [options]",
     }.get(command, "[options]")

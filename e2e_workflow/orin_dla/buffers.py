@@ -6,120 +6,20 @@
 
 `pack` takes the first sample (or --sample N) of an .npz with real numbers and writes INPUT.bin for each network input;
 `unpack` reads OUTPUT.bin of each network output. Scales are those of the translation's report, so they are the cache's.
-Layouts are those of NvInfer.h's `TensorFormat` on Orin, for a tensor (N, C, H, W) and elements of 1 (int8) or 2 bytes:
-
-    dla_linear  [N][C][H][W], each row of W filled up to 64 bytes
-    dla_hwc4    [N][H][W][C'], C' = 1 for one channel, 4 for three or four; each row filled up to 64 bytes
-    chw16       [N][C / 16][H][W][16], channels filled up; fp16
-    chw32       [N][C / 32][H][W][32], channels filled up; int8
+Layouts: `qdq_translator/output/buffers.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-
-ROW_BYTES = 64
-TYPES = {"int8": np.dtype(np.int8), "fp16": np.dtype(np.float16)}
-VECTORS = {"chw16": 16, "chw32": 32}
-FORMATS = ("dla_linear", "dla_hwc4", *VECTORS)
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """One network input or output. shape: (N, C, H, W); scale: of its int8 codes, None where fp16 needs none."""
-
-    name: str
-    shape: tuple[int, int, int, int]
-    dtype: np.dtype
-    format: str
-    scale: float | None
-
-    @property
-    def padded(self) -> tuple[int, ...]:
-        """The shape of the array in memory, fill included."""
-        n, c, h, w = self.shape
-        in_row = ROW_BYTES // self.dtype.itemsize
-        if self.format == "dla_linear":
-            return (n, c, h, _up(w, in_row))
-        if self.format == "dla_hwc4":
-            channels = 1 if c == 1 else 4
-            return (n, h, _up(w, in_row // channels), channels)
-        vector = VECTORS[self.format]
-        return (n, _up(c, vector) // vector, h, w, vector)
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return int(np.prod(self.padded)) * self.dtype.itemsize
-
-    def pack(self, values: np.ndarray) -> np.ndarray:
-        """Real numbers (N, C, H, W), or anything of that size in that order, to the buffer; fill is zero."""
-        values = values.reshape(self.shape).astype(np.float32)
-        if self.scale is not None:
-            values = np.clip(np.rint(values / np.float32(self.scale)), -128, 127)
-        _, c, _, w = self.shape
-        buffer = np.zeros(self.padded, self.dtype)
-        if self.format == "dla_linear":
-            buffer[..., :w] = values
-        elif self.format == "dla_hwc4":
-            buffer[:, :, :w, :c] = values.transpose(0, 2, 3, 1)
-        else:
-            for channel in range(c):
-                vector = VECTORS[self.format]
-                buffer[:, channel // vector, :, :, channel % vector] = values[:, channel]
-        return buffer
-
-    def unpack(self, buffer: np.ndarray) -> np.ndarray:
-        """The way back: (N, C, H, W) float32."""
-        n, c, h, w = self.shape
-        buffer = buffer.view(self.dtype).reshape(self.padded)
-        if self.format == "dla_linear":
-            values = buffer[..., :w]
-        elif self.format == "dla_hwc4":
-            values = buffer[:, :, :w, :c].transpose(0, 3, 1, 2)
-        else:
-            values = buffer.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
-        return values.astype(np.float32) * np.float32(1 if self.scale is None else self.scale)
-
-
-def _up(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
-def buffers(rows: list[dict[str, Any]], formats: str, batch: int) -> list[Buffer]:
-    """`rows`: inputs or outputs of NAME_report.json; formats: `type:format`, one for all or one each. Raises UserError."""
-    given = formats.split(",")
-    if len(given) not in (1, len(rows)):
-        raise UserError(f"'{formats}' has {len(given)} formats for {len(rows)} tensors.", "Give one, or one each.")
-    found = []
-    for row, text in zip(rows, given * len(rows) if len(given) == 1 else given):
-        kind, _, layout = text.partition(":")
-        if kind not in TYPES or layout not in FORMATS or (kind, layout) in (("int8", "chw16"), ("fp16", "chw32")):
-            raise UserError(f"A loadable has no format '{text}'.", "They are {int8,fp16}:{dla_linear,dla_hwc4}, ...")
-        found.append(_buffer(row, kind, layout, batch))
-    return found
-
-
-def _buffer(row: dict[str, Any], kind: str, layout: str, batch: int) -> Buffer:
-    name, dims = row["name"], row["shape"] or []
-    sizes = [batch if i == 0 and not isinstance(d, int) else d for i, d in enumerate(dims)]
-    if not 2 <= len(sizes) <= 4 or not all(isinstance(size, int) for size in sizes):
-        raise UserError(f"'{name}' has the shape {dims}.", "Buffers are for batch, channels and up to two more sizes.")
-    n, c, h, w = (*sizes, 1, 1, 1)[:4]
-    if layout == "dla_hwc4" and c not in (1, 3, 4):
-        raise UserError(f"'{name}' has {c} channels.", "dla_hwc4 is for 1, 3 or 4; take dla_linear or chw32.")
-    if kind == "int8" and row["scale"] is None:
-        raise UserError(f"'{name}' has no scale, so it cannot be int8.", "Quantize it in the model, or take fp16.")
-    return Buffer(name, (n, c, h, w), TYPES[kind], layout, row["scale"] if kind == "int8" else None)
+from qdq_translator.output.buffers import TYPES, Buffer, buffers
 
 
 def file_name(name: str) -> str:

@@ -79,7 +79,11 @@ def _usage(parser: argparse.ArgumentParser) -> str:
     """One line: what must or may be given by position, the options that are required, and that there are more."""
     required = [f"{a.option_strings[-1]} {a.metavar}" for a in parser._actions if a.required and a.option_strings]
     places = [
-        f"[{a.metavar} ...]" if a.nargs == "*" else "{" + ",".join(map(str, a.choices or ())) + "}"
+        f"[{a.metavar} ...]"
+        if a.nargs == "*"
+        else "{" + ",".join(map(str, a.choices)) + "}"
+        if a.choices
+        else str(a.metavar)
         for a in parser._actions
         if not a.option_strings
     ]

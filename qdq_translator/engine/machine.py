@@ -72,7 +72,9 @@ def _board(root: Path) -> str:
 def _platform(root: Path, board: str) -> Iterator[Finding]:
     release, name = _l4t(root), platform_of(root)
     if release is None and not board:
-        yield Finding("board", NOTE, "this is no Jetson", "Make the files here and build on the board.")
+        yield Finding(
+            "board", NOTE, "this is no Jetson", "Make the files here with 'qdq-translator deploy', build on the board."
+        )
         return
     text = f"{board or 'unknown board'}, L4T R{'.'.join(map(str, release))}" if release else board
     if name:

@@ -1,0 +1,275 @@
+"""Input and output buffers of a DLA loadable: layout in memory, values to and from them, `NAME_io.json` and a C++ header.
+
+Layouts are those of NvInfer.h's `TensorFormat` on Orin, for a tensor (N, C, H, W) and elements of 1 (int8) or 2 bytes (fp16):
+
+    dla_linear  [N][C][H][W], each row of W filled up to 64 bytes
+    dla_hwc4    [N][H][W][C'], C' = 1 for one channel, 4 for three or four; each row filled up to 64 bytes
+    chw16       [N][C / 16][H][W][16], channels filled up; fp16
+    chw32       [N][C / 32][H][W][32], channels filled up; int8
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Optional, Protocol, Sequence
+
+import numpy as np
+
+from qdq_translator.core.errors import UserError
+
+ROW_BYTES = 64
+TYPES: dict[str, np.dtype[Any]] = {"int8": np.dtype(np.int8), "fp16": np.dtype(np.float16)}
+VECTORS = {"chw16": 16, "chw32": 32}
+FORMATS = ("dla_linear", "dla_hwc4", *VECTORS)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One network input or output. shape: (N, C, H, W); scale: of its int8 codes, None where fp16 needs none."""
+
+    name: str
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    format: str
+    scale: Optional[float]
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """The shape of the array in memory, fill included."""
+        n, c, h, w = self.shape
+        in_row = ROW_BYTES // self.dtype.itemsize
+        if self.format == "dla_linear":
+            return (n, c, h, _up(w, in_row))
+        if self.format == "dla_hwc4":
+            channels = 1 if c == 1 else 4
+            return (n, h, _up(w, in_row // channels), channels)
+        vector = VECTORS[self.format]
+        return (n, _up(c, vector) // vector, h, w, vector)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(np.prod(self.padded)) * self.dtype.itemsize
+
+    def pack(self, values: np.ndarray) -> np.ndarray:
+        """Real numbers (N, C, H, W), or anything of that size in that order, to the buffer; fill is zero."""
+        values = values.reshape(self.shape).astype(np.float32)
+        if self.scale is not None:
+            values = np.clip(np.rint(values / np.float32(self.scale)), -128, 127)
+        _, c, _, w = self.shape
+        buffer = np.zeros(self.padded, self.dtype)
+        if self.format == "dla_linear":
+            buffer[..., :w] = values
+        elif self.format == "dla_hwc4":
+            buffer[:, :, :w, :c] = values.transpose(0, 2, 3, 1)
+        else:
+            for channel in range(c):
+                vector = VECTORS[self.format]
+                buffer[:, channel // vector, :, :, channel % vector] = values[:, channel]
+        return buffer
+
+    def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        """The way back: (N, C, H, W) float32."""
+        n, c, h, w = self.shape
+        buffer = buffer.view(self.dtype).reshape(self.padded)
+        if self.format == "dla_linear":
+            values = buffer[..., :w]
+        elif self.format == "dla_hwc4":
+            values = buffer[:, :, :w, :c].transpose(0, 3, 1, 2)
+        else:
+            values = buffer.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
+        return values.astype(np.float32) * np.float32(1 if self.scale is None else self.scale)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def buffers(rows: list[dict[str, Any]], formats: str, batch: int) -> list[Buffer]:
+    """`rows`: inputs or outputs of NAME_report.json; formats: `type:format`, one for all or one each. Raises UserError."""
+    given = formats.split(",")
+    if len(given) not in (1, len(rows)):
+        raise UserError(f"'{formats}' has {len(given)} formats for {len(rows)} tensors.", "Give one, or one each.")
+    found = []
+    for row, text in zip(rows, given * len(rows) if len(given) == 1 else given):
+        kind, _, layout = text.partition(":")
+        if kind not in TYPES or layout not in FORMATS or (kind, layout) in (("int8", "chw16"), ("fp16", "chw32")):
+            raise UserError(f"A loadable has no format '{text}'.", "They are {int8,fp16}:{dla_linear,dla_hwc4}, ...")
+        found.append(_buffer(row, kind, layout, batch))
+    return found
+
+
+def _buffer(row: dict[str, Any], kind: str, layout: str, batch: int) -> Buffer:
+    name, dims = row["name"], row["shape"] or []
+    sizes = [batch if i == 0 and not isinstance(d, int) else d for i, d in enumerate(dims)]
+    if not 2 <= len(sizes) <= 4 or not all(isinstance(size, int) for size in sizes):
+        raise UserError(f"'{name}' has the shape {dims}.", "Buffers are for batch, channels and up to two more sizes.")
+    n, c, h, w = (*sizes, 1, 1, 1)[:4]
+    if layout == "dla_hwc4" and c not in (1, 3, 4):
+        raise UserError(f"'{name}' has {c} channels.", "dla_hwc4 is for 1, 3 or 4; take dla_linear or chw32.")
+    if kind == "int8" and row["scale"] is None:
+        raise UserError(f"'{name}' has no scale, so it cannot be int8.", "Quantize it in the model, or take fp16.")
+    return Buffer(name, (n, c, h, w), TYPES[kind], layout, row["scale"] if kind == "int8" else None)
+
+
+class End(Protocol):
+    """An input or output of the network: shape with the batch, scale of its INT8 values or None."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def scale(self) -> Optional[float]: ...
+
+
+@dataclass(frozen=True)
+class NamedBuffer:
+    """role: 'input' or 'output'. given: the shape that the network has."""
+
+    role: str
+    given: tuple[int, ...]
+    buffer: Buffer
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one index of N, C (of its block, in chw16 and chw32), H and W to the next."""
+        sizes = self.buffer.padded
+        steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+        if self.buffer.format == "dla_hwc4":
+            n, h, w, c = steps
+            return (n, c, h, w)
+        return tuple(steps[:4])
+
+    @property
+    def block(self) -> int:
+        """Channels that lie side by side: 16, 32, or 1."""
+        return VECTORS.get(self.buffer.format, 1)
+
+
+def describe(ends: Sequence[End], formats: str, role: str) -> list[NamedBuffer]:
+    """formats: `type:format`, one for all or one each. Raises UserError where a tensor cannot have its format."""
+    rows = [{"name": end.name, "shape": list(end.shape), "scale": end.scale} for end in ends]
+    return [NamedBuffer(role, tuple(end.shape), b) for end, b in zip(ends, buffers(rows, formats, 1))]
+
+
+def as_json(name: str, ends: Sequence[NamedBuffer]) -> str:
+    """`NAME_io.json`: shapes as the application sees them, and the buffers."""
+    rows = [
+        {
+            "role": end.role,
+            "name": end.buffer.name,
+            "shape": list(end.given),
+            "nchw": list(end.buffer.shape),
+            "type": _kind(end.buffer),
+            "format": end.buffer.format,
+            "scale": end.buffer.scale,
+            "padded": list(end.buffer.padded),
+            "strides": list(end.strides),
+            "block": end.block,
+            "bytes": end.buffer.size,
+        }
+        for end in ends
+    ]
+    return (
+        json.dumps({"schema_version": 1, "kind": "qdq-translator io", "network": name, "tensors": rows}, indent=2)
+        + "\n"
+    )
+
+
+def cpp_header(
+    name: str, ends: Sequence[NamedBuffer], mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)
+) -> str:
+    """`NAME_io.h`, C++17: for each tensor a namespace with sizes, strides, `offset(n, c, h, w)`, the scale, and for INT8 inputs the
+    256 quantized values of 8-bit pixels, (pixel / 255 - mean) / std, of each channel."""
+    parts = [_HEADER.format(name=name)]
+    parts += [_tensor(end, mean, std) for end in ends]
+    return "\n".join([*parts, f"}}  // namespace {_identifier(name)}_io", ""]).replace(
+        "@SPACE@", f"{_identifier(name)}_io"
+    )
+
+
+_HEADER = """// Input and output buffers of {name}, written by qdq-translator. C++17, no other header needed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace @SPACE@ {{
+"""
+_TENSOR = """namespace {space} {{
+constexpr const char* name = {quoted};
+constexpr const char* format = "{kind}:{format}";
+constexpr std::size_t n = {n}, c = {c}, h = {h}, w = {w};  // as the application sees it
+constexpr std::size_t element_bytes = {element}, bytes = {bytes};
+constexpr std::size_t block = {block}, stride_n = {sn}, stride_c = {sc}, stride_h = {sh}, stride_w = {sw};  // elements
+constexpr std::size_t offset(std::size_t in, std::size_t ic, std::size_t ih, std::size_t iw) {{
+    return in * stride_n + ic / block * stride_c + ih * stride_h + iw * stride_w + ic % block;
+}}
+static_assert(offset(n - 1, c - 1, h - 1, w - 1) < bytes / element_bytes, "the last element is inside");
+static_assert(bytes % element_bytes == 0, "whole elements");
+{values}}}  // namespace {space}
+"""
+
+
+def _tensor(end: NamedBuffer, mean: Sequence[float], std: Sequence[float]) -> str:
+    buffer = end.buffer
+    n, c, h, w = buffer.shape
+    sn, sc, sh, sw = end.strides
+    values = ""
+    if buffer.scale is not None:
+        values = f"constexpr float scale = {_float(buffer.scale)};  // real value = quantized value * scale\n"
+        if end.role == "input":
+            values += _pixels(buffer, mean, std)
+    return _TENSOR.format(
+        space=_identifier(buffer.name),
+        quoted=json.dumps(buffer.name),
+        kind=_kind(buffer),
+        format=buffer.format,
+        element=buffer.dtype.itemsize,
+        bytes=buffer.size,
+        block=end.block,
+        values=values,
+        **dict(zip("nchw", (n, c, h, w))),
+        sn=sn,
+        sc=sc,
+        sh=sh,
+        sw=sw,
+    )
+
+
+def pixel_values(scale: float, channels: int, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+    """int8 (channels, 256): what (p / 255 - mean) / std of the pixel p becomes."""
+    shape = (channels, 1)
+    pixels = np.arange(256, dtype=np.float32)[None, :] / np.float32(255)
+    means, stds = (np.broadcast_to(np.asarray(v, np.float32).reshape(-1, 1), shape) for v in (mean, std))
+    return np.clip(np.rint((pixels - means) / stds / np.float32(scale)), -128, 127).astype(np.int8)
+
+
+def _pixels(buffer: Buffer, mean: Sequence[float], std: Sequence[float]) -> str:
+    channels = buffer.shape[1]
+    if channels not in (1, 3, 4) or len(mean) not in (1, channels) or len(std) not in (1, channels):
+        return ""
+    rows = pixel_values(buffer.scale or 1.0, channels, mean, std)
+    lines = ",\n".join("    {{" + ", ".join(map(str, row)) + "}}" for row in rows)
+    return f"constexpr std::array<std::array<std::int8_t, 256>, {channels}> pixels{{{{\n{lines}\n}}}};\n"
+
+
+def _float(value: float) -> str:
+    return (
+        f"{np.float32(value)!s}f" if "." in str(np.float32(value)) or "e" in str(np.float32(value)) else f"{value:.1f}f"
+    )
+
+
+def _kind(buffer: Buffer) -> str:
+    return next(name for name, dtype in TYPES.items() if dtype == buffer.dtype)
+
+
+def _identifier(name: str) -> str:
+    plain = "".join(ch if ch.isascii() and (ch.isalnum() or ch == "_") else "_" for ch in name)
+    return plain if plain[:1].isalpha() else f"t_{plain}"

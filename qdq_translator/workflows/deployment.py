@@ -1,0 +1,377 @@
+"""From a model to one folder for a board: each step is a function that other commands have, and is done again only where what it reads
+has changed. The folder appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+
+from qdq_translator._version import __version__
+from qdq_translator.core.disk import alone, write_file
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.files import TranslationFiles, model_name
+from qdq_translator.core.options import TranslateOptions, effective
+from qdq_translator.ir.io import load_model
+from qdq_translator.output import consumers
+from qdq_translator.output.consumers import Bundle, Consumer, End
+from qdq_translator.output.emit.trtexec import Network
+from qdq_translator.targets.platforms import Platform, find_platform
+from qdq_translator.workflows.parts import cut_tail
+from qdq_translator.workflows.translator import Translation, translate
+
+MANIFEST = "deploy.json"
+STEPS = ("cut", "verify")
+"""That --skip may name."""
+_QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "QLinear", "Quant", "ConvInteger", "MatMulInteger", "Fake")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What `deploy` is asked for. options: of the translation, but for target, platform, preset and shapes. verify: the comparison of
+    a translation with the model, its results as `verify` gives them. keep_model: consumers build from the model as it is given."""
+
+    model: str
+    board: str
+    output: Path
+    consumers: Sequence[str]
+    options: TranslateOptions
+    verify: Callable[[TranslationFiles, list[str]], Mapping[str, Any]]
+    target: str = ""
+    dla_core: int = 0
+    skip: Sequence[str] = ()
+    keep_model: bool = False
+
+
+@dataclasses.dataclass
+class Deployed:
+    """files: consumer -> the commands on the board. refused: consumer -> why. redone: steps that were not taken over."""
+
+    folder: Path
+    name: str
+    files: TranslationFiles
+    report: Mapping[str, Any]
+    verification: Optional[Mapping[str, Any]]
+    commands: dict[str, list[str]]
+    refused: dict[str, str]
+    redone: list[str]
+
+
+def deploy(request: Request, say: Callable[[str], None] = lambda text: None) -> Deployed:
+    """Raises UserError where a step fails, and where none of the consumers can have the network."""
+    unknown = [step for step in request.skip if step not in STEPS]
+    if unknown:
+        raise UsageError(f"--skip {unknown[0]} is no step.", f"Steps are {', '.join(STEPS)}.")
+    platform, chosen = find_platform(request.board), {name: consumers.find(name) for name in request.consumers}
+    target = _target(request.target, platform)
+    options = _options(request, target)
+    output = request.output.absolute()
+    _refuse_foreign(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with alone(output), _work_beside(output) as work:
+        steps = _Steps(work, output, request, say)
+        name = model_name(request.model)
+        files, own = TranslationFiles(work, name), TranslationFiles(work / "own", name)
+        steps.run("translation", options, lambda: _translate(request, options, files))
+        needs_own = any(c.OWN_MODEL for c in chosen.values()) or request.keep_model
+        is_float = not _is_quantized(request.model)
+        if needs_own and is_float:
+            kept = dataclasses.replace(options, keep_model=True)
+            steps.run("own", kept, lambda: _save(translate(request.model, kept), own))
+        verification = None
+        if "verify" not in request.skip:
+            place = work / f"{name}_verification.json"
+            steps.run("verify", options, lambda: _verify(request, options, files, place))
+            verification = json.loads(place.read_text(encoding="utf-8"))
+        bundle = _bundle(request, platform, target, options, files)
+        made = Deployed(
+            output, name, TranslationFiles(output, name), files.read_report(), verification, {}, {}, steps.redone
+        )
+        for key, consumer in chosen.items():
+            _consume(key, consumer, bundle, own if needs_own and is_float else None, request.keep_model, made)
+        if not made.commands:
+            raise UserError(
+                "; ".join(f"{key} cannot have this network: {why}" for key, why in made.refused.items()) + ".",
+                "Choose another with --for.",
+            )
+        write_file(work / "README.md", _page(made, chosen, bundle).encode())
+        steps.write_manifest()
+        _replace(work, output)
+    return made
+
+
+# ---------------------------------------------------------------- steps
+
+
+class _Steps:
+    """Steps that write files into a new folder, or take them over from the bundle that was there."""
+
+    def __init__(self, work: Path, before: Path, request: Request, say: Callable[[str], None]) -> None:
+        self.work, self.before, self.say = work, before, say
+        self.inputs = [
+            __version__,
+            _digest(Path(request.model)),
+            _signature(request.options.calibrate),
+            list(request.skip),
+        ]
+        manifest = before / MANIFEST
+        self.old: dict[str, Any] = json.loads(manifest.read_text())["steps"] if manifest.is_file() else {}
+        self.made: dict[str, Any] = {}
+        self.redone: list[str] = []
+
+    def run(self, name: str, options: TranslateOptions, make: Callable[[], None]) -> None:
+        key = hashlib.sha256(json.dumps([*self.inputs, name, effective(options)], sort_keys=True).encode()).hexdigest()
+        old = self.old.get(name, {})
+        if old.get("key") == key and all(
+            _digest(self.before / file) == digest for file, digest in old["files"].items()
+        ):
+            for file in old["files"]:
+                (self.work / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(self.before / file, self.work / file)
+            self.made[name] = old
+            self.say(f"{name}: as before")
+            return
+        self.say(f"{name} ...")
+        there = set(_files_in(self.work))
+        make()
+        files = {file: _digest(self.work / file) for file in _files_in(self.work) if file not in there}
+        self.made[name] = {"key": key, "files": files}
+        self.redone.append(name)
+
+    def write_manifest(self) -> None:
+        row = {
+            "schema_version": 1,
+            "kind": "qdq-translator deploy",
+            "generator": f"qdq-translator {__version__}",
+            "steps": self.made,
+        }
+        write_file(self.work / MANIFEST, (json.dumps(row, indent=2) + "\n").encode())
+
+
+def _translate(request: Request, options: TranslateOptions, files: TranslationFiles) -> None:
+    translation = translate(request.model, options)
+    translation.save(files.folder)
+    if translation.dla is not None and translation.dla.fallbacks and "cut" not in request.skip:
+        with contextlib.suppress(UserError):  # then no part is there, and who needs one says so
+            cut_tail(translation, files)
+
+
+def _save(translation: Translation, files: TranslationFiles) -> None:
+    translation.save(files.folder)
+
+
+def _verify(request: Request, options: TranslateOptions, files: TranslationFiles, place: Path) -> None:
+    results = request.verify(files, options.shapes)
+    write_file(place, (json.dumps(results, indent=2) + "\n").encode())
+
+
+def _consume(
+    key: str, consumer: Consumer, bundle: Bundle, own: Optional[TranslationFiles], keep: bool, made: Deployed
+) -> None:
+    wants_own = consumer.OWN_MODEL or (keep and key not in ("cudla", "python"))
+    if wants_own and own is None:
+        made.refused[key] = "it builds from a float ONNX file of its own, and this model is quantized"
+        return
+    if wants_own and own is not None:
+        bundle = dataclasses.replace(bundle, files=own, model=own.model, cache=own.cache, fp16_layers=_fp16(own))
+    why = consumer.refuse(bundle)
+    if why:
+        made.refused[key] = why
+    else:
+        made.commands[key] = consumer.write(bundle)
+
+
+# ---------------------------------------------------------------- what the bundle is about
+
+
+def _target(wanted: str, platform: Platform) -> str:
+    generation = f"{platform.dla}-dla" if platform.dla else "gpu"
+    if wanted not in ("", "gpu", generation):
+        raise UserError(f"{platform.name} has no {wanted}.", f"Leave --target out, or name {generation} or gpu.")
+    return wanted or generation
+
+
+def _options(request: Request, target: str) -> TranslateOptions:
+    if not _is_quantized(request.model) and request.options.calibrate is None:
+        raise UserError(
+            "The model is a float one, so its scales have to come from data.", "Name calibration inputs with --data."
+        )
+    given = request.options.sizes
+    shapes, unknown = [], []
+    for name, dims in Network.read(Path(request.model)).inputs.items():
+        sizes = given.get(name) or [1 if index == 0 and size < 0 else size for index, size in enumerate(dims)]
+        if any(size < 0 for size in sizes):
+            unknown.append(name)
+        if any(size < 0 for size in dims):
+            shapes.append(f"{name}:{'x'.join(map(str, sizes))}")
+    if unknown:
+        raise UserError(
+            f"The sizes of input '{unknown[0]}' are not known.", f"Name them with --shapes {unknown[0]}:1x3x640x640."
+        )
+    preset = "gpu" if target == "gpu" else "dla"
+    fields = {
+        **dataclasses.asdict(request.options),
+        "platform": request.board,
+        "shapes": shapes or request.options.shapes,
+    }
+    if target != "gpu" and tuple(request.consumers) == ("cudla",):  # a last Reshape would be the GPU's (rule D16)
+        fields["dla_output"] = "4d"
+    return TranslateOptions(**{**fields, "preset": preset, "target": target})
+
+
+def _is_quantized(model: str) -> bool:
+    graph = load_model(Path(model), weights=False)[0].graph
+    return any(node.op_type.startswith(_QUANTIZED) for node in graph.node)
+
+
+def _bundle(
+    request: Request, platform: Platform, target: str, options: TranslateOptions, files: TranslationFiles
+) -> Bundle:
+    report = files.read_report()
+    fallbacks = [row["name"] for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if report["dla"] else []
+    bundle = Bundle(
+        files.name,
+        files.folder,
+        platform,
+        target,
+        request.dla_core,
+        files,
+        None,
+        files.model,
+        files.cache,
+        _fp16(files),
+        frozenset(fallbacks),
+        _ends(report["inputs"], options),
+        _ends(report["outputs"], options),
+        tuple(options.image_mean),
+        tuple(options.image_std),
+    )
+    part = None if target == "gpu" else files if not fallbacks else _dla_part(files)
+    if part is None:
+        return bundle
+    rows = part.read_report("inputs", "outputs")
+    loadable = dataclasses.replace(
+        bundle, files=part, inputs=_ends(rows["inputs"], options), outputs=_ends(rows["outputs"], options)
+    )
+    return dataclasses.replace(bundle, loadable=loadable)
+
+
+def _dla_part(files: TranslationFiles) -> Optional[TranslationFiles]:
+    """The part that the DLA runs without the GPU, where one was cut off."""
+    for manifest in files.parts.glob("*_split.json") if files.parts.is_dir() else ():
+        for row in json.loads(manifest.read_text(encoding="utf-8"))["parts"]:
+            if row["role"] == "dla" and not row.get("gpu_layers"):
+                return TranslationFiles.locate(files.parts / row["file"])
+    return None
+
+
+def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple[End, ...]:
+    """Sizes as asked for; what is open otherwise is the batch, 1."""
+    return tuple(
+        End(
+            row["name"],
+            tuple(options.sizes.get(row["name"]) or (d if isinstance(d, int) else 1 for d in row["shape"] or ())),
+            row["scale"],
+        )
+        for row in rows
+    )
+
+
+def _fp16(files: TranslationFiles) -> list[str]:
+    return list(files.read_layer_precisions())
+
+
+# ---------------------------------------------------------------- files
+
+
+@contextlib.contextmanager
+def _work_beside(output: Path) -> Iterator[Path]:
+    """A new folder inside the one that `alone` made beside the bundle, which goes with it."""
+    work = output.parent / f".qdq_unfinished-{output.name}" / "new"
+    work.mkdir()
+    yield work
+
+
+def _refuse_foreign(output: Path) -> None:
+    if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{output} exists and is no bundle of deploy.", "Choose another folder with -o.")
+
+
+def _replace(work: Path, output: Path) -> None:
+    """The new folder stands where the old one stood."""
+    try:
+        if output.exists():
+            os.rename(output, work.parent / "old")
+        os.rename(work, output)
+    except OSError as error:
+        raise UserError(f"{output} cannot be written: {error.strerror}.", "Choose another folder with -o.") from error
+
+
+def _files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256()
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+        return digest.hexdigest()
+    except OSError:
+        return ""
+
+
+def _signature(data: Optional[str]) -> list[Any]:
+    """Of the calibration data: names, sizes and times of its files."""
+    if data is None:
+        return []
+    root = Path(data)
+    paths = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
+    return [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in paths if p.exists()]
+
+
+def _page(made: Deployed, chosen: Mapping[str, Consumer], bundle: Bundle) -> str:
+    """README.md: one page."""
+    dotted = ".".join(map(str, bundle.platform.tensorrt))
+    lines = [
+        f"# {made.name} for {bundle.platform.name}",
+        "",
+        f"TensorRT {dotted}, {'DLA ' + str(bundle.dla_core) + ' with GPU fallback' if bundle.on_dla else 'GPU'}. Copy this folder to the board. "
+        "Nothing here ran on TensorRT or on a DLA yet; figures of the plan are estimates.",
+        "",
+        "| tensor | shape | INT8 scale |",
+        "| --- | --- | --- |",
+        *(
+            f"| `{e.name}` | {'x'.join(map(str, e.shape))} | {e.scale or '-'} |"
+            for e in (*bundle.inputs, *bundle.outputs)
+        ),
+        "",
+    ]
+    for key, commands in made.commands.items():
+        lines += [
+            f"## {chosen[key].TITLE}",
+            "",
+            "```sh",
+            *commands,
+            "```",
+            "",
+            f"Sources: {'; '.join(chosen[key].SOURCES)}.",
+            "",
+        ]
+    for key, why in made.refused.items():
+        lines += [f"Not for {key}: {why}.", ""]
+    lines += [
+        "## If something fails",
+        "",
+        "`qdq-translator doctor` on the board checks the installation; `qdq-translator explain build.log -t .` explains a log. The cache holds "
+        f"`{bundle.files.read_cache().header}` in its first line; "
+        "another TensorRT version needs another number there, which the scripts write themselves.",
+        "",
+    ]
+    return "\n".join(lines)
