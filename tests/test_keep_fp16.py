@@ -102,3 +102,22 @@ def test_verify_and_trtexec_honour_it(tmp_path: Path, capsys: pytest.CaptureFixt
         report = json.loads(next((tmp_path / name).glob("*_report.json")).read_text())
         assert above[name] == sum(row["precision"] == FP16 for row in report["plan"])
     assert LAYER in arguments["kept"] - arguments["plain"] and above["kept"] > above["plain"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "body", "layers"),
+    [
+        ("jetpack-6.2", "[n] a, b = Split<axis=1>(i, sizes) o = Concat<axis=1>(b, a)", ["n_1"]),
+        ("jetpack-6.0", "[n] o = LayerNormalization<axis=-1>(i, one, one)", ["a layer without a name"]),
+        ("jetpack-6.2", "[n] o = LayerNormalization<axis=-1>(i, one, one)", []),
+        ("jetpack-6.2", "[n] o = Softmax<axis=-1>(i)", ["ONNXTRT_ShapeShuffle"]),
+        ("jetpack-6.2", "[n] o = Sigmoid(i)", []),
+    ],
+)
+def test_what_the_name_of_the_node_does_not_reach_is_reported(platform: str, body: str, layers: list[str]) -> None:
+    text = f"g (float[1,4,4,4] x) => (float[1,4,4,4] y) {{ {pair('x', 'i')} {body} {pair('o', 'p')} y = Abs(p) }}"
+    arrays = {"s": np.float32(0.1), "z": np.int8(0), "sizes": np.array([1, 3]), "one": np.ones(4, np.float32)}
+    t = translate(model(text, **arrays), TranslateOptions(platform=platform, keep_fp16=["n"]))
+    found = [d.data["layers"] for d in t.diagnostics.of_rule("F6") if "layers" in d.data]
+    assert found == ([{"n": layers}] if layers else [])
+    assert "n" in t.fp16_nodes

@@ -691,14 +691,47 @@ def test_every_version_gets_the_options_that_it_knows(version: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        ({"optimization_level": 3}, "--builderOptimizationLevel"),
+        ({"optimization_level": 3}, "builder optimization level"),
         ({"pools": {"dlaSRAM": 1.0}, "target": "orin-dla"}, "--memPoolSize"),
     ],
 )
 def test_what_an_old_version_cannot_do_is_refused(more: dict[str, Any], word: str, tmp_path: Path) -> None:
-    settings = trtexec.prepare(translation(tmp_path, ["a"]), trtexec.BuildRequest(**more), (8, 2, 1))
     with pytest.raises(UserError, match=word):
-        trtexec.trtexec_arguments(settings)
+        trtexec.trtexec_arguments(
+            trtexec.prepare(translation(tmp_path, ["a"]), trtexec.BuildRequest(**more), (8, 2, 1))
+        )
+
+
+@pytest.mark.parametrize("version", [(8, 5, 2), (8, 6, 0), (10, 3, 0)])
+def test_the_optimization_level_came_with_8_6(version: tuple[int, int, int], tmp_path: Path) -> None:
+    """For trtexec and Polygraphy alike."""
+    request = trtexec.BuildRequest(optimization_level=3)
+    files = translation(tmp_path, ["a"])
+    if version < (8, 6, 0):
+        with pytest.raises(UserError, match="8.6"):
+            trtexec.prepare(files, request, version)
+        return
+    settings = trtexec.prepare(files, request, version)
+    assert trtexec.Argument("--builderOptimizationLevel", "3") in trtexec.trtexec_arguments(settings)
+    words = trtexec.polygraphy_arguments(settings)
+    assert words[words.index("--builder-optimization-level") + 1] == "3"
+
+
+@pytest.mark.parametrize("version", [(8, 6, 2), (10, 3, 0), (10, 16, 0)])
+def test_an_explicit_model_is_not_for_the_dla_of_10(version: tuple[int, int, int], tmp_path: Path) -> None:
+    from qdq_translator.commands.located import EXAMPLE_MODEL
+
+    request = trtexec.BuildRequest("orin-dla", mode="explicit", explicit_model=str(EXAMPLE_MODEL))
+    with pytest.raises(UserError, match="11.4.1"):
+        trtexec.prepare(translation(tmp_path, ["a"]), request, version)
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_polygraphy_without_fallback_asks_for_direct_io(fallback: bool, tmp_path: Path) -> None:
+    request = trtexec.BuildRequest("orin-dla", allow_gpu_fallback=fallback)
+    words = trtexec.polygraphy_arguments(trtexec.prepare(translation(tmp_path, ["a"]), request, (10, 3, 0)))
+    assert ("--direct-io" in words, "--allow-gpu-fallback" in words) == (not fallback, fallback)
+    assert ("--tensor-formats" in words) == (not fallback)
 
 
 def test_the_example_in_a_message_is_quoted_for_the_shell() -> None:

@@ -28,7 +28,7 @@ class Options(EngineOptions):
     )
     explicit: bool = setting("-t is a model with Q/DQ, to be built as it is (GPU), for comparison")
     parser_flags: List[str] = setting(
-        "flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.15 and later)", [], nargs="+", metavar="FLAG"
+        "flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.16 and later)", [], nargs="+", metavar="FLAG"
     )
     log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
     verbose: bool = setting("TensorRT's whole log, and all names that did not match")

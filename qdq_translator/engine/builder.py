@@ -317,6 +317,11 @@ class _Build:
         for name, mib in request.pools.items():
             config.set_memory_pool_limit(self.api.pool(name), int(mib * MIB))
         if request.optimization_level is not None:
+            if not hasattr(config, "builder_optimization_level"):
+                raise UserError(
+                    "This TensorRT has no builder optimization level (it came with 8.6).",
+                    "Leave --builder_optimization_level out.",
+                )
             config.builder_optimization_level = request.optimization_level
         if request.timing_cache:
             path = Path(request.timing_cache)

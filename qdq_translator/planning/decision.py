@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.words import others
 from qdq_translator.ir.kept import kept_layers
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
@@ -16,6 +17,7 @@ from qdq_translator.scales.inference import Context, Observe, infer_scales
 from qdq_translator.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
+from qdq_translator.targets.parser_network import further_layers, supports
 from qdq_translator.targets.precision import LayerPlan, make_plan, stay_higher
 from qdq_translator.targets.settings import Settings
 
@@ -65,6 +67,8 @@ def decide(
     for old, renamed in network.diagnostics.renamed_nodes.items():
         followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
     kept = kept_layers(settings.keep_fp16, (node.name for node in graph.nodes), followed)
+    if kept:
+        _report_out_of_reach(network, kept, settings, diagnostics)
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     floats = {tensor: why for tensor, why in context.withheld.items() if why}
     plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
@@ -78,3 +82,23 @@ def decide(
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost, dla.subgraphs)
         plan = settle(graph, plan, dla.layers)
     return Decision(context, shared, plan, rewrites, dla, costs)
+
+
+def _report_out_of_reach(network: Network, kept: frozenset[str], settings: Settings, diagnostics: Diagnostics) -> None:
+    """`--layerPrecisions` sets layers by name, and the parser makes layers of other names of some nodes."""
+    version = settings.hardware.tensorrt
+    if not supports(version):
+        return
+    made = further_layers(network.graph, network.types, version)
+    found = {node: [name or "a layer without a name" for name in made[node]] for node in made if node in kept}
+    if found:
+        first, layers = next(iter(found.items()))
+        text = ".".join(map(str, version[:2]))
+        diagnostics.warning(
+            "F6",
+            f"--keep_fp16 reaches layers by the name of their node, and TensorRT {text} makes {', '.join(layers)} of "
+            f"'{first}' too{others(found, ' (and others of {} more)')}: these may run in INT8.",
+            node=first,
+            hint="Look at their precision in the engine's layer information ('qdq-translator check-engine').",
+            data={"layers": found},
+        )

@@ -106,6 +106,15 @@ def misnamed(graph: Graph, types: TensorTypes, version: Version) -> list[Node]:
     return walk.misnamed
 
 
+def further_layers(graph: Graph, types: TensorTypes, version: Version) -> dict[str, list[str]]:
+    """Node -> the layers that compute on its data and are called otherwise than it ('' for one without a name), which
+    `--layerPrecisions` with the node's name does not reach; as far as rows are known."""
+    walk = _Walk(graph, types, version)
+    for _ in walk.run():
+        pass
+    return walk.further
+
+
 class _Walk:
     def __init__(self, graph: Graph, types: TensorTypes, version: Version) -> None:
         self.graph, self.types, self.version = graph, types, version
@@ -117,6 +126,9 @@ class _Walk:
         self.constants: dict[str, Optional[str]] = {}
         self.misnamed: list[Node] = []
         self.started: set[str] = set()
+        self.further: dict[str, list[str]] = {}
+        self.made = ""
+        """The name of the last layer."""
 
     def run(self) -> Iterator[OwnTensor]:
         for node in self.graph.nodes:
@@ -148,6 +160,8 @@ class _Walk:
                 self.certain = False
             else:
                 name, source = self._own_layer(node, what, rest)
+                if self.made != node.name and rest.rpartition(":")[2] not in _INTEGER_LAYERS:
+                    self.further.setdefault(node.name, []).append(self.made)
                 if position < len(words) - 1 and what != "part" and rest.rpartition(":")[2] not in _INTEGER_LAYERS:
                     yield OwnTensor(node, "inside", source, name)
 
@@ -174,6 +188,7 @@ class _Walk:
         self.layers += 1
         unnamed = not name or (self.version[0] == 8 and name.startswith(PARSER_PREFIX))
         unique = None if unnamed else self._unique(self.layer_names, name)
+        self.made = unique or ""
         if unnamed or self.version[0] == 8:
             return f"(Unnamed Layer* {index}) [{label}]_output" if self.certain else None
         return None if unique is None else f"{unique}_output"

@@ -70,7 +70,7 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
     explicit = request.mode == "explicit"
     network = Network.read(Path(request.explicit_model) if explicit else files.model)
     _check_device(request, version)
-    _check_mode(request, notes)
+    _check_mode(request, version)
     formats = {
         end: parse_formats(text, f"--{end}_io_formats", version, notes)
         for end, text in (("input", request.input_io_formats), ("output", request.output_io_formats))
@@ -125,16 +125,21 @@ def _check_device(request: BuildRequest, version: Version) -> None:
         raise UsageError("--dla_core is 0 or 1.", "Orin and Xavier have two cores.")
 
 
-def _check_mode(request: BuildRequest, notes: list[str]) -> None:
+def _check_mode(request: BuildRequest, version: Version) -> None:
     if request.mode in ("fp16", "fp32") and "int8:" in f"{request.input_io_formats},{request.output_io_formats}":
         raise UsageError(
             f"An engine in {request.mode.upper()} has no INT8 inputs or outputs.",
             "Choose fp16 formats, or another --mode.",
         )
     if request.mode == "explicit" and request.on_dla:
-        notes.append(
-            "Explicit models are for a GPU: a DLA takes Q/DQ from TensorRT 11.4.1 on (fact 0.2), and until then NVIDIA's way to "
-            "it is implicit INT8 (fact 0.3)."
+        raise UserError(
+            f"TensorRT {dotted(version)} builds Q/DQ models for a GPU only: a DLA supports them from TensorRT 11.4.1 on (fact 0.2).",
+            "Leave --mode explicit out (implicit INT8 is the way to that DLA), or choose --target gpu.",
+        )
+    if request.optimization_level is not None and version < (8, 6, 0):
+        raise UserError(
+            f"TensorRT {dotted(version)} has no builder optimization level (it came with 8.6).",
+            "Leave --builder_optimization_level out, or name another version.",
         )
     if request.profile and (request.skip_inference or request.dla_standalone):
         what = "--skip_inference" if request.skip_inference else "a DLA loadable"

@@ -112,7 +112,6 @@ _SINCE = {
     "--layerPrecisions": (8, 4),
     "--memPoolSize": (8, 4),
     "--skipInference": (8, 6),
-    "--builderOptimizationLevel": (8, 6),
 }
 """Option -> the first version (major, minor) whose trtexec knows it (samples/common/sampleOptions.cpp, 8.0 to 10.16)."""
 
@@ -134,9 +133,8 @@ def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
         return [Argument("--buildOnly")]
     if argument.flag == "--memPoolSize" and set(request.pools) == {"workspace"}:
         return [Argument("--workspace", str(math.ceil(request.pools["workspace"])))]
-    if argument.flag in ("--memPoolSize", "--builderOptimizationLevel"):
-        option = "--mem_pools" if argument.flag == "--memPoolSize" else "--builder_optimization_level"
-        raise UserError(f"{who}.", f"Leave {option} out, or name another version.")
+    if argument.flag == "--memPoolSize":
+        raise UserError(f"{who}.", "Leave --mem_pools out, or name another version.")
     if argument.flag == "--layerPrecisions":
         settings.notes.append(
             f"{who}: layers without scales run above INT8 all the same; to keep others there, use 'qdq-translator build'."

@@ -36,10 +36,10 @@ def polygraphy_arguments(settings: Settings) -> list[str]:  # noqa: C901 (one br
     ]
     if request.on_dla:
         words.append("--use-dla")
-        if request.allow_gpu_fallback:
-            words.append("--allow-gpu-fallback")
+        # as trtexec sets DIRECT_IO: without a GPU the DLA reads and writes the formats that are given
+        words.append("--allow-gpu-fallback" if request.allow_gpu_fallback else "--direct-io")
         if request.dla_standalone:
-            words += ["--engine-capability", "dla_standalone", "--direct-io"]
+            words += ["--engine-capability", "dla_standalone"]
     if settings.layers:
         words += ["--precision-constraints", settings.constraints, "--layer-precisions"]
         words += [f"{name}:{_POLYGRAPHY_TYPES.get(p, p)}" for name, p in settings.layers.items()]
