@@ -501,13 +501,17 @@ def test_everything_that_can_be_focused_has_a_name(page: Page) -> None:
 
 
 OVERLAPS = """
+// lines are told apart by their baselines: how high the box of a letter is depends on the font
+const baseline = (text) => text.getStartPositionOfChar(0).matrixTransform(text.getScreenCTM()).y;
+const sameLine = (one, other) =>
+  Math.abs(baseline(one) - baseline(other)) < parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().d;
 const graph = document.querySelector("#graph");
 for (const name of ["far", "mid"]) graph.classList.remove(name);
 if (arguments[0]) graph.classList.add(arguments[0]);
 return Array.from(graph.querySelectorAll(".b[id]")).map((box) => {
   const [rect, op, mark] = ["rect", ".o", ".m"].map((part) => box.querySelector(part).getBoundingClientRect());
   const [text, over] = [op, mark].map((r) => r.width > 0);
-  const clash = text && over && op.right > mark.left && op.left < mark.right && op.bottom > mark.top && op.top < mark.bottom;
+  const clash = text && over && op.right > mark.left && op.left < mark.right && sameLine(box.querySelector(".o"), box.querySelector(".m"));
   return clash || (text && op.right > rect.right) ? box.querySelector(".o").textContent : "";
 }).filter(Boolean);
 """

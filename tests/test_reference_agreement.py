@@ -87,7 +87,7 @@ def sources(t: Translation, name: str) -> list[str]:
 def different_rule(t: Translation, name: str, theirs: float, ours: float, cache: dict[str, str]) -> str:
     """Why a tensor has another scale here."""
     scale = t.scales[name]
-    if any(name in d.data["scales"] for d in t.diagnostics.of_rule("Q8")):
+    if any(name in d.data["tensor_scales"] for d in t.diagnostics.of_rule("Q8")):
         assert ours < theirs
         return "Q8 smallest of a series"
     if any(d.tensor == name and "--asymmetric" in d.message for d in t.diagnostics.of_rule("Q1")):

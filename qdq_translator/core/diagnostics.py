@@ -7,9 +7,19 @@ from typing import Any, Iterable, Iterator, Mapping, Optional
 
 RENAMED_NODES = "renamed"
 """Key of `data`: name of a node now -> the name it had."""
-_NODES = frozenset(("nodes", "float_readers", "rewritten"))
-_TENSORS = frozenset(("tensors", "new_tensors"))
-"""Keys of `data` whose values name nodes and tensors: lists, or what is gone -> lists."""
+_NAMED = {
+    RENAMED_NODES: ("node", ""),
+    "layers": ("node", ""),
+    "casts": ("node", "tensor"),
+    "nodes": ("", "node"),
+    "float_readers": ("", "node"),
+    "rewritten": ("", "node"),
+    "tensors": ("", "tensor"),
+    "new_tensors": ("", "tensor"),
+    "tensor_scales": ("tensor", ""),
+}
+"""Key of `data` -> what the keys of its mapping name, and what its values (names, or lists of them) name; '' for what is gone
+and for what is no name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +47,11 @@ class Diagnostic:
 
         The sentence stays: it says what was found when it was found.
         """
-        data = {
-            key: {nodes[new]: old for new, old in value.items()}
-            if key == RENAMED_NODES
-            else _follow(value, nodes if key in _NODES else tensors if key in _TENSORS else None)
-            for key, value in self.data.items()
-        }
+        names: dict[str, Optional[Mapping[str, str]]] = {"node": nodes, "tensor": tensors, "": None}
+        data = {}
+        for key, value in self.data.items():
+            of_keys, of_values = _NAMED.get(key, ("", ""))
+            data[key] = _follow(value, names[of_keys], names[of_values])
         return dataclasses.replace(self, node=nodes[self.node], tensor=tensors[self.tensor], data=data)
 
     def as_dict(self) -> dict[str, Any]:
@@ -93,9 +102,9 @@ class Diagnostics:
         return [d for d in self._items if d.severity == "warning"]
 
 
-def _follow(value: Any, names: Optional[Mapping[str, str]]) -> Any:
-    if names is None:
-        return value
+def _follow(value: Any, keys: Optional[Mapping[str, str]], values: Optional[Mapping[str, str]]) -> Any:
     if isinstance(value, dict):
-        return {gone: [names[name] for name in new] for gone, new in value.items()}
-    return [names[name] for name in value]
+        return {keys[key] if keys else key: _follow(item, None, values) for key, item in value.items()}
+    if values is None:
+        return value
+    return values[value] if isinstance(value, str) else [values[name] for name in value]

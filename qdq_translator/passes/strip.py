@@ -128,7 +128,7 @@ def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnost
         f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest holds.",
         tensor=first,
         hint="Quantize it once in the model.",
-        data={"scales": scales},
+        data={"tensor_scales": scales},
     )
 
 
