@@ -33,6 +33,7 @@ _PATIENCE = 10.0
 _POLLED = 0.002
 """Seconds after which a lock is tried again: placing a set takes less."""
 _DAY = 24 * 3600.0
+_LARGEST_TEXT = 2**30
 
 
 def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
@@ -125,9 +126,13 @@ class FilePart:
 
 
 def read_text(path: Path, hint: str) -> str:
-    """A text file; bytes that are no UTF-8 become surrogates. Raises UserError, with `hint`, where it cannot be read."""
+    """A text file of at most 1 GiB; bytes that are no UTF-8 become surrogates. Raises UserError, with `hint`, where it cannot
+    be read."""
     try:
-        return read_file(path).decode("utf-8", errors="surrogateescape")
+        with OpenFile(path) as file:
+            if file.status.st_size > _LARGEST_TEXT:
+                raise OSError(errno.EFBIG, "it has more than 1 GiB")
+            return file.read().decode("utf-8", errors="surrogateescape")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", hint) from error
 

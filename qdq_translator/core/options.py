@@ -455,6 +455,6 @@ def parse_shapes(items: Sequence[str]) -> "dict[str, list[int]]":
             shapes[name] = [int(d) for d in dims.split("x")]
         except ValueError:
             shapes[name] = []
-        if not name or not shapes[name] or any(d <= 0 for d in shapes[name]):
+        if not name or not shapes[name] or any(not 0 < d < 2**31 for d in shapes[name]):
             raise UsageError(f"'{item}' is not a shape.", "Write NAME:DIMxDIMx..., for example images:1x3x640x640.")
     return shapes

@@ -14,7 +14,7 @@ import math
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
-from qdq_translator.core.disk import read_file
+from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
@@ -74,10 +74,7 @@ class Board:
 
 def read_profile(path: str) -> dict[str, float]:
     """Layer -> milliseconds, the mean of its rows. Raises UserError for what is no profile."""
-    try:
-        text = read_file(Path(path)).decode("utf-8", errors="replace")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", _REMEDY) from error
+    text = read_text(Path(path), _REMEDY)
     rows = _json_rows(text, path) if text.lstrip().startswith(("[", "{")) else _csv_rows(text, path)
     times: dict[str, list[float]] = {}
     for name, value in rows:
@@ -92,7 +89,7 @@ def _json_rows(text: str, path: str) -> list[tuple[str, float]]:
     try:
         data = json.loads(text)
         return [(str(row["name"]), float(row["averageMs"])) for row in data if "count" not in row]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is not a profile of trtexec: {error}.", _REMEDY) from error
 
 

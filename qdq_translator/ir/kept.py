@@ -6,6 +6,7 @@ import fnmatch
 from pathlib import Path
 from typing import Iterable, Mapping, Sequence
 
+from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 
@@ -20,10 +21,7 @@ def read_layers(items: Sequence[str]) -> list[str]:
         if not item.startswith("@"):
             layers.append(item)
             continue
-        try:
-            text = Path(item[1:]).read_text(encoding="utf-8", errors="surrogateescape")
-        except OSError as error:
-            raise UserError(f"{item[1:]} cannot be read: {error.strerror}.", "Check the path behind @.") from error
+        text = read_text(Path(item[1:]), "Check the path behind @.")
         try:
             layers += (name for name, precision in parse_layer_precisions(text).items() if precision != "int8")
         except ValueError:

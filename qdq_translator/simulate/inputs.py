@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.core.formats.npz import read_npz
+from qdq_translator.core.formats.npz import read_npy, read_npz
 from qdq_translator.core.formats.polygraphy import read_inputs
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.work import shards
@@ -275,18 +275,18 @@ def _read(path: Place) -> np.ndarray:
     try:
         if isinstance(path, RemotePlace):
             return cast(np.ndarray, RemoteArray(path))
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        return read_npy(path)
     except (ValueError, OSError, EOFError) as error:
-        raise UserError(
-            f"{path} is not a NumPy array file: {str(error).rstrip('.')}.", "Save it with numpy.save."
-        ) from error
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path} is not a NumPy array file: {why.rstrip('.')}.", "Save it with numpy.save.") from error
 
 
 def _read_npz(path: Place) -> dict[str, np.ndarray]:
     try:
-        return read_npz(opened(path))
+        return read_npz(path if isinstance(path, Path) else path.open())
     except (ValueError, OSError) as error:
-        raise UserError(f"{path} is not an .npz file: {error}.", "Save it with numpy.savez.") from error
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path} is not an .npz file: {why.rstrip('.')}.", "Save it with numpy.savez.") from error
 
 
 def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count: Optional[int], source: str) -> Samples:
@@ -476,9 +476,10 @@ def _open_image(path: Place, channels: int, height: int, width: int) -> np.ndarr
             "Reading images needs Pillow, which is not installed.", "pip install 'qdq-translator[verify]'"
         ) from error
     try:
-        with Image.open(opened(path)) as image:
+        with opened(path) as file, Image.open(file) as image:
             mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
             resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
             return np.asarray(resized, np.uint8).reshape(height, width, channels)
-    except OSError as error:
-        raise UserError(f"{path} is not an image: {error}.", "Remove or replace it.") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path} is not an image: {why.rstrip('.')}.", "Remove or replace it.") from error

@@ -9,7 +9,9 @@ from typing import Any, BinaryIO, Iterator, Union, cast
 
 import numpy as np
 
+from qdq_translator.core.disk import OpenFile
 from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.formats.npz import read_header
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -74,8 +76,8 @@ def place(text: str) -> Place:
 
 
 def opened(where: Place) -> Any:
-    """What NumPy and Pillow take: the path itself, or an open file, which whoever reads it closes."""
-    return where if isinstance(where, Path) else where.open()
+    """An open file, which the caller closes. Raises OSError for what is not a regular file."""
+    return OpenFile(where) if isinstance(where, Path) else where.open()
 
 
 class RemoteArray:
@@ -84,12 +86,8 @@ class RemoteArray:
     def __init__(self, where: RemotePlace) -> None:
         self._where = where
         with where.open() as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, self._by_column, self.dtype = read(file)
+            self.shape, self._by_column, self.dtype = read_header(file)
             self._start = file.tell()
-        if self.dtype.hasobject:
-            raise ValueError("it holds Python objects")
 
     @property
     def ndim(self) -> int:

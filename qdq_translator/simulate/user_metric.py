@@ -51,7 +51,7 @@ class UserMetric:
             return function(*arguments)
         except UserError:  # of `task_metrics`
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)[1:][-_SHOWN_FRAMES:]
             where = " > ".join(f"{Path(f.filename).name}, line {f.lineno}, in {f.name}: {f.line}" for f in frames)
             raise UserError(
@@ -64,6 +64,8 @@ class UserMetric:
         """`value` as a float. Raises UserError where it is none, or not finite."""
         try:
             number = float(value)
+        except OverflowError:
+            number = math.inf
         except (TypeError, ValueError):
             raise UserError(
                 f"The metric '{self.name}' returns {type(value).__name__} {what}, which is not a number.", _PROTOCOL

@@ -99,6 +99,8 @@ def resolve(
     """explicit: for a network with Q/DQ, of TensorRT 10 and later. Raises UsageError for what no option can mean, UserError for
     TensorRT 11 and later where `explicit` is not set."""
     _check_preset(options)
+    if not 0 <= options.max_bits_lost <= 64:
+        raise UsageError(f"--max_bits_lost {options.max_bits_lost:g} is not possible.", "Give a number of bits, 0 or more.")
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.asymmetric == "data" and not options.calibrate:
@@ -251,7 +253,7 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Har
     platform = find_platform(options.platform) if options.platform else None
     if options.trt_calib_version:
         number = str(options.trt_calib_version)
-        if not number.isdigit() or not 4 <= len(number) <= 6 or number.startswith("0"):
+        if not (number.isascii() and number.isdigit()) or not 4 <= len(number) <= 6 or number.startswith("0"):
             raise UsageError(
                 f"--trt_calib_version {number} is not a TensorRT version number.",
                 "It counts like 8602 (8.6.2) or 100300 (10.3.0).",

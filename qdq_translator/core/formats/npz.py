@@ -1,33 +1,80 @@
-"""Arrays in an .npz file, whoever wrote it: how much it unpacks to is looked at before anything is unpacked."""
+"""NumPy's .npy and .npz, whoever wrote them: sizes and types are looked at before anything is unpacked or mapped."""
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Union
+from typing import IO, Any, Tuple, Union
 
 import numpy as np
+
+from qdq_translator.core.disk import OpenFile
 
 _FREE = 2**28
 """Bytes that any file may unpack to."""
 _PER_STORED_BYTE = 64
 """And more for each of its own; deflate reaches 1032, which no data of use does."""
+Header = Tuple[Tuple[int, ...], bool, np.dtype]
+"""Shape, whether the first axis varies fastest, type."""
 
 
 def read_npz(file: Union[Path, IO[bytes]]) -> dict[str, np.ndarray]:
     """Name -> array. Raises ValueError for another file, Python objects, and one that unpacks to far more than it holds;
-    OSError where it cannot be read."""
+    OSError where it cannot be read or is not a regular file."""
     try:
-        with open(file, "rb") if isinstance(file, Path) else file as stream:
+        with OpenFile(file) if isinstance(file, Path) else file as stream:
             stored = stream.seek(0, os.SEEK_END)
             with zipfile.ZipFile(stream) as archive:  # which unpacks no more of a member than is declared
-                unpacked = sum(member.file_size for member in archive.infolist())
-            if unpacked > _FREE + _PER_STORED_BYTE * stored:
-                raise ValueError(f"its {stored:,} bytes would unpack to {unpacked:,}")
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
-    except (EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+                members = archive.infolist()
+                unpacked = sum(member.file_size for member in members)
+                if unpacked > _FREE + _PER_STORED_BYTE * stored:
+                    raise ValueError(f"its {stored:,} bytes would unpack to {unpacked:,}")
+                return {member.filename[: -len(".npy")]: _member(archive, member) for member in members}
+    except (EOFError, MemoryError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(str(error) or type(error).__name__) from error
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    if not member.filename.endswith(".npy"):
+        raise ValueError(f"its member '{member.filename}' is not an array")
+    with archive.open(member) as file:
+        try:
+            (shape, by_column, dtype), begin = read_header(file), file.tell()
+            size = _size(shape, dtype, member.file_size - begin)
+        except ValueError as error:
+            raise ValueError(f"its member '{member.filename}' is not usable: {error}") from error
+        values = np.frombuffer(bytearray(file.read(size)), dtype)
+        return values.reshape(shape, order="F" if by_column else "C")
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array of a .npy, mapped. Raises ValueError for another file and for Python objects, OSError where it cannot be
+    read or is not a regular file."""
+    with OpenFile(path) as file:
+        (shape, by_column, dtype), begin = read_header(file), file.tell()
+        if not _size(shape, dtype, file.status.st_size - begin):
+            return np.zeros(shape, dtype)
+        return np.memmap(file, dtype, "r", begin, shape, "F" if by_column else "C")  # type: ignore[call-overload, no-any-return]
+
+
+def read_header(file: Any) -> Header:
+    """Reads up to the values of a .npy. Raises ValueError for what is none, for Python objects and impossible sizes."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_column, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if any(isinstance(size, bool) or size < 0 for size in shape) or len(shape) > 32:
+        raise ValueError(f"its header specifies the shape {shape}")
+    return tuple(shape), bool(by_column), dtype
+
+
+def _size(shape: Tuple[int, ...], dtype: np.dtype, held: int) -> int:
+    """Bytes of the values, which the file must hold."""
+    size = math.prod(shape) * dtype.itemsize
+    if size > held:
+        raise ValueError(f"its header specifies {size:,} bytes of values, and it holds {held:,}")
+    return size

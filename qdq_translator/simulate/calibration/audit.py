@@ -119,7 +119,7 @@ def audit_scales(
         histogram = histograms.get(tensor)
         if histogram is None:
             continue
-        if histogram.amax == 0:
+        if not energy(histogram):  # zeros, or smaller than what is counted
             silent.append(tensor)
             continue
         rows.append(_row(tensor, scale, origin, histogram))

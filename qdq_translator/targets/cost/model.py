@@ -16,7 +16,7 @@ import math
 from pathlib import Path
 from typing import Any, Optional
 
-from qdq_translator.core.disk import read_file
+from qdq_translator.core.formats.schemas import read_json
 from qdq_translator.core.errors import UsageError, UserError
 
 COST_SCHEMA_VERSION = 1
@@ -225,12 +225,7 @@ def choose_model(
 def load_model_file(path: str) -> CostModel:
     """A file that `plan --fit` wrote. Raises UserError where it is none."""
     remedy = "Give the file that 'qdq-translator plan --fit' wrote."
-    try:
-        data = json.loads(read_file(Path(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.", remedy) from error
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON: {error}.", remedy) from error
+    data = read_json(Path(path), {"type": "object"}, remedy)
     try:
         if data["schema_version"] != COST_SCHEMA_VERSION:
             raise UserError(f"{path} has schema version {data['schema_version']}, not {COST_SCHEMA_VERSION}.", remedy)

@@ -120,12 +120,12 @@ def parse_version(text: str) -> Version:
 
     Raises UsageError on anything else, UserError for TensorRT 11 and later.
     """
-    dotted = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*", text.strip())
+    dotted = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*", text.strip(), re.ASCII)
     if dotted:
         version = (int(dotted[1]), int(dotted[2]), int(dotted[3] or 0))
-    elif re.fullmatch(r"\d{4}", text):
+    elif re.fullmatch(r"[0-9]{4}", text):
         version = (int(text[0]), int(text[1]), int(text[2:]))
-    elif re.fullmatch(r"\d{6}", text):
+    elif re.fullmatch(r"[0-9]{6}", text):
         version = (int(text[:2]), int(text[2:4]), int(text[4:]))
     else:
         raise UsageError(f"'{text}' is not a TensorRT version.", "Write for example 8.6, 10.3.0 or 100300.")

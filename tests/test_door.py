@@ -1,0 +1,168 @@
+"""Every file that a user names goes through one door: regular, of a possible size, of the right type; else one sentence."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from qdq_translator.cli import main
+from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.core.formats.npz import read_npy, read_npz
+
+SHAPE = (4, 1, 16, 16)
+
+
+def npy(shape: str, kind: str = "<f4", values: int = 16) -> bytes:
+    """A .npy whose header says `shape` and `kind`."""
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(4 * values)
+
+
+def npz(name: str, content: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(name, content)
+
+    return write
+
+
+def raw(content: bytes) -> Callable[[Path], Any]:
+    return lambda path: path.write_bytes(content)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+KINDS: dict[str, tuple[str, Callable[[Path], Any], str]] = {
+    "fifo": ("x.npy", os.mkfifo, "not a regular file"),
+    "fifo_npz": ("x.npz", os.mkfifo, "not a regular file"),
+    "fifo_json": ("x.json", os.mkfifo, "not a regular file"),
+    "fifo_image": ("x.png", os.mkfifo, "not a regular file"),
+    "endless": ("x.npy", endless, "not a regular file"),
+    "endless_npz": ("x.npz", endless, "not a regular file"),
+    "endless_image": ("x.png", endless, "not a regular file"),
+    "negative": ("x.npy", raw(npy("(-1, 1, 16, 16)")), "shape (-1, 1, 16, 16)"),
+    "true": ("x.npy", raw(npy("(True, 1, 16, 16)", values=256)), "shape (True, 1, 16, 16)"),
+    "huge": ("x.npy", raw(npy("(1000000000000,)")), "4,000,000,000,000 bytes"),
+    "cut_off": ("x.npy", raw(npy("(2, 1, 16, 16)")), "2,048 bytes"),
+    "objects": ("x.npy", raw(npy("(4,)", "|O")), "Python objects"),
+    "no_member": ("x.npz", npz("input", b"text"), "'input' is not an array"),
+    "negative_member": ("x.npz", npz("input.npy", npy("(-1, 1, 16, 16)")), "shape (-1, 1, 16, 16)"),
+    "objects_member": ("x.npz", npz("input.npy", npy("(4,)", "|O")), "Python objects"),
+    "no_image": ("x.png", raw(b"\x89PNG\r\n\x1a\n" + b"x" * 50), "not an image"),
+}
+
+
+@pytest.fixture(scope="module")
+def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("door")
+    assert main(["translate", str(EXAMPLE_MODEL), "-o", str(folder / "t"), "--quiet"]) == 0
+    np.save(folder / "ok.npy", np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32))
+    return folder
+
+
+def refused(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert word in error and "unexpected" not in error and "allow_pickle" not in error
+    assert error.count("\n") <= 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data(kind: str, translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, make, word = KINDS[kind]
+    make(tmp_path / name)
+    refused(
+        ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(translated / "t"), "--inputs", str(tmp_path / name)],
+        word,
+        capsys,
+    )
+    if name != "x.json":
+        calibrated = ["--calibrate", str(tmp_path / name), "-o", str(tmp_path / "o")]
+        refused(["translate", str(EXAMPLE_MODEL), "--quiet", *calibrated], word, capsys)
+        assert not (tmp_path / "o").exists() or not any((tmp_path / "o").iterdir())
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, endless])
+def test_every_other_file(
+    make: Callable[[Path], Any], translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("file", "labels.npy", "metric.py"):
+        make(tmp_path / name)
+    file, model, made = str(tmp_path / "file"), str(EXAMPLE_MODEL), str(translated / "t")
+    verify = ["verify", "-i", model, "-t", made, "--inputs", str(translated / "ok.npy")]
+    output = ["--quiet", "-o", str(tmp_path / "o")]
+    for arguments in (
+        [*verify, "--labels", str(tmp_path / "labels.npy")],
+        [*verify, "--layer_arg", file],
+        [*verify, "--device_results", file],
+        ["translate", model, *output, "--keep_fp16", f"@{file}"],
+        ["translate", model, *output, "--cost_model", file, "--preset", "dla"],
+        ["plan", "-t", made, "--fit", file, "--save", str(tmp_path / "board.json")],
+        ["check-engine", "-t", made, "--layer_info", file],
+        ["restore", "-i", model, "-c", file, "-o", str(tmp_path / "r.onnx")],
+    ):
+        refused(arguments, "not a regular file", capsys)
+    refused([*verify, "--metric", f"{tmp_path / 'metric.py'}:top"], "metric.py", capsys)
+
+
+@pytest.mark.parametrize("option", ["--fit", "--cost_model"])
+def test_deep_json(option: str, translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "deep.json").write_text("[" * 200_000)
+    file = str(tmp_path / "deep.json")
+    if option == "--fit":
+        command = ["plan", "-t", str(translated / "t"), "--fit", file, "--save", str(tmp_path / "board.json")]
+    else:
+        command = ["translate", str(EXAMPLE_MODEL), "--cost_model", file, "--preset", "dla", "-o", str(tmp_path / "o")]
+    refused(command, "deep.json", capsys)
+
+
+@pytest.mark.parametrize("magnitude", [1e-38, 1e-44])
+def test_data_that_are_nearly_zero(magnitude: float, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full(SHAPE, magnitude, np.float32))
+    calibrated = ["--calibrate", str(tmp_path / "x.npy"), "-o", str(tmp_path / "o"), "--quiet"]
+    assert main(["translate", str(EXAMPLE_MODEL), *calibrated]) == 0
+
+
+@pytest.mark.parametrize(("body", "word"), [("return 10 ** 400", "inf"), ("raise SystemExit(7)", "SystemExit: 7")])
+def test_metrics(body: str, word: str, translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.py").write_text(f"def top(outputs, labels):\n    {body}\n")
+    verify = ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(translated / "t"), "--inputs", str(translated / "ok.npy")]
+    refused([*verify, "--metric", f"{tmp_path / 'm.py'}:top"], word, capsys)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--trt_calib_version", "\u0668\u0666\u0660\u0662"],
+        ["--max_bits_lost", "-1"],
+        ["--max_bits_lost", "nan"],
+        ["--shapes", "input:99999999999999999999x1x16x16"],
+    ],
+)
+def test_impossible_numbers(option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["translate", str(EXAMPLE_MODEL), "-o", str(tmp_path / "o"), "--preset", "dla", *option]
+    assert main(arguments) == 2
+    assert option[1] in capsys.readouterr().err and not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (3, 0, 2), (2, 3, 4)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["<f4", ">f4", "<f2", "|b1", "<i8"])
+def test_arrays_come_as_numpy_wrote_them(shape: tuple[int, ...], order: Any, kind: str, tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(0, 2, shape).astype(kind, order=order)
+    np.save(tmp_path / "a.npy", values)
+    np.savez_compressed(tmp_path / "a.npz", a=values, b=values.T)
+    arrays = read_npz(tmp_path / "a.npz")
+    assert list(arrays) == ["a", "b"]
+    for read, expected in ((read_npy(tmp_path / "a.npy"), values), (arrays["a"], values), (arrays["b"], values.T)):
+        assert read.dtype == expected.dtype
+        np.testing.assert_array_equal(read, expected)
