@@ -708,7 +708,7 @@ def test_the_optimization_level_came_with_8_6(version: tuple[int, int, int], tmp
     request = trtexec.BuildRequest(optimization_level=3)
     files = translation(tmp_path, ["a"])
     if version < (8, 6, 0):
-        with pytest.raises(UserError, match="8.6"):
+        with pytest.raises(UserError, match=r"8\.6"):
             trtexec.prepare(files, request, version)
         return
     settings = trtexec.prepare(files, request, version)
@@ -722,7 +722,7 @@ def test_an_explicit_model_is_not_for_the_dla_of_10(version: tuple[int, int, int
     from qdq_translator.commands.located import EXAMPLE_MODEL
 
     request = trtexec.BuildRequest("orin-dla", mode="explicit", explicit_model=str(EXAMPLE_MODEL))
-    with pytest.raises(UserError, match="11.4.1"):
+    with pytest.raises(UserError, match=r"11\.4\.1"):
         trtexec.prepare(translation(tmp_path, ["a"]), request, version)
 
 

@@ -317,7 +317,7 @@ class _Build:
         for name, mib in request.pools.items():
             config.set_memory_pool_limit(self.api.pool(name), int(mib * MIB))
         if request.optimization_level is not None:
-            if not hasattr(config, "builder_optimization_level"):
+            if self.api.version[:2] < (8, 6):
                 raise UserError(
                     "This TensorRT has no builder optimization level (it came with 8.6).",
                     "Leave --builder_optimization_level out.",

@@ -55,7 +55,9 @@ def to_float32(network: Network) -> None:
         if id(node) not in stay:
             for key in _TYPE_ATTRIBUTES:
                 if node.get(key) in _OTHERS:
-                    node.set(key, TensorProto.FLOAT)  # nodes that are alike share their attributes, and some of them stay
+                    node.set(
+                        key, TensorProto.FLOAT
+                    )  # nodes that are alike share their attributes, and some of them stay
             done.convert_attributes(node.attributes.values())
     for value in graph.value_info.values():
         _convert_type(value.type)

@@ -16,8 +16,8 @@ import math
 from pathlib import Path
 from typing import Any, Optional
 
-from qdq_translator.core.formats.schemas import read_json
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.schemas import read_json
 
 COST_SCHEMA_VERSION = 1
 PUBLISHED = Path(__file__).with_name("orin.json")

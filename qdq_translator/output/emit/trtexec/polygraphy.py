@@ -13,7 +13,7 @@ from qdq_translator.output.emit.trtexec.request import POOLS
 _POLYGRAPHY_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def polygraphy_arguments(settings: Settings) -> list[str]:  # noqa: C901 (one branch a flag of polygraphy)
+def polygraphy_arguments(settings: Settings) -> list[str]:
     """The words behind `polygraphy` that do the same.
 
     Its grammar differs: every layer is a word of its own, split at its last ':', without wildcards or quotes; types are
