@@ -10,7 +10,7 @@ RENAMED_NODES = "renamed"
 _NAMED = {
     RENAMED_NODES: ("node", ""),
     "layers": ("node", ""),
-    "casts": ("node", "tensor"),
+    "casts": ("node", ""),
     "nodes": ("", "node"),
     "float_readers": ("", "node"),
     "rewritten": ("", "node"),
