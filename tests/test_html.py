@@ -856,7 +856,7 @@ def test_worse_is_less_int8_or_more_time(report: dict[str, Any], cured: dict[str
     assert "MACs are in INT8" in changes.compare(cured, report)["worse"]
     slower = {**report, "cost": {**report["cost"], "milliseconds": 2 * report["cost"]["milliseconds"]}}
     assert "before" in changes.compare(report, slower)["worse"]
-    plan = [{**report["plan"][0], "dla": "gpu"}, *report["plan"][1:]]
+    plan = [{**report["plan"][0], "device": "gpu"}, *report["plan"][1:]]
     fallback = {**slower, "plan": plan}
     assert "1 layer on the GPU, 0 before" in changes.compare(report, fallback)["worse"]
     assert "ms" not in changes.compare(fallback, {**slower, "cost": {**slower["cost"], "milliseconds": 1e9}})["worse"]

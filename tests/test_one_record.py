@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.targets.macs import layer_macs
 from qdq_translator.workflows.verification import verify
 from tests.small_models import model, pair, translated
 
@@ -129,3 +133,53 @@ def test_the_detector_is_judged_as_planned(tmp_path: Path) -> None:
     assert results["outputs"]["metric"]["explicit"] == pytest.approx(74.50, abs=0.01)
     assert results["outputs"]["metric"]["simulated"] == pytest.approx(74.12, abs=0.3)
     assert results["verdict"]["overall"] == "within expected rounding"
+
+
+@pytest.mark.parametrize(
+    "node, ends, arrays, macs",
+    [
+        ("y, h = LSTM<hidden_size=3>(x, w, r)", "[5,n,4]", {"w": (1, 12, 4), "r": (1, 12, 3)}, 5 * 12 * (4 + 3)),
+        ("y, h = GRU<hidden_size=3, layout=1>(x, w, r)", "[2,5,4]", {"w": (1, 9, 4), "r": (1, 9, 3)}, 10 * 9 * 7),
+        ('y = Einsum<equation="...ij,jk->...ik">(x, w)', "[2,5,4]", {"w": (4, 3)}, 2 * 5 * 4 * 3),
+    ],
+)
+def test_macs_of_layers_that_the_dla_does_not_run(
+    node: str, ends: str, arrays: dict[str, tuple[int, ...]], macs: int
+) -> None:
+    made = model(
+        f"g (float{ends} x) => (float y) {{ {node} }}", **{name: np.ones(s, np.float32) for name, s in arrays.items()}
+    )
+    del made.graph.output[0].type.tensor_type.shape.dim[:]
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    graph = Graph.from_model(made)
+    assert layer_macs(graph.of(node.split("= ")[1].split("<")[0])[0], TensorTypes(graph)) == macs
+
+
+def test_an_open_batch_is_1_for_plan_limits_and_estimate() -> None:
+    text = PRODUCT.replace("[1,32,4,4]", "[n,32,4,4]")
+    made, fixed = (translated(model(t, **CONSTANTS), **ORIN) for t in (text, PRODUCT))
+    assert made.dla is not None and fixed.dla is not None
+    assert [row.as_dict() for row in made.plan] == [row.as_dict() for row in fixed.plan]
+    assert made.report["cost"] == fixed.report["cost"] and made.report["cost"]["milliseconds"] > 0
+    assert made.report["dla"]["transitions"] == fixed.report["dla"]["transitions"]
+    (note,) = made.dla.notes
+    assert "batch of 1 (--shapes x:8x32x4x4" in note and fixed.dla.notes == []
+    assert made.types.shape("x") == ("n", 32, 4, 4)  # the model itself keeps it
+    sizes = translated(model(text.replace("[n,32,4,4]", "[n,32,h,4]"), **CONSTANTS), **ORIN).dla
+    assert sizes is not None and any("could not be" in note for note in sizes.notes)
+
+
+def test_a_dla_software_before_3_13_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model(PRODUCT, **CONSTANTS).SerializeToString())
+    for platform, too_old in (("jetpack-5.1.2", True), ("jetpack-6.0", False), ("drive-os-6.0.7", False)):
+        made = translate(path, TranslateOptions(target="orin-dla", platform=platform))
+        assert any("fact 6.8" in d.message for d in made.diagnostics.warnings) == too_old
+        made.save(tmp_path / platform)
+        assert main(["trtexec", "-t", str(tmp_path / platform)]) == 0
+        assert ("fact 6.8" in capsys.readouterr().err) == too_old
+        assert main(["plan", "-i", str(path), "--platform", platform]) == 0
+        assert ("fact 6.8" in " ".join(capsys.readouterr().out.split())) == too_old
+        assert main(["explain", platform]) == 0
+        assert ("fact 6.8" in " ".join(capsys.readouterr().out.split())) == too_old
+    assert not translate(path, TranslateOptions(platform="jetpack-5.1.2")).diagnostics.of_rule("D0")

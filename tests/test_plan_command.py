@@ -79,7 +79,7 @@ def test_a_model_with_quantizers_is_planned_like_the_float_one(
 def test_dynamic_shapes_are_asked_for_and_the_plan_still_comes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = "g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }"
+    text = "g (float[n,4,h,8] x) => (float[n,4,h,8] y) { y = Relu (x) }"
     path = saved(model(text), tmp_path)
     report = planned(capsys, "-i", path)
     assert report["cost"]["milliseconds"] is None and report["dla"]["counts"]["dla-int8"] == 1

@@ -214,9 +214,13 @@ def explained() -> "dict[str, tuple[str, list[str]]]":
     for p in PLATFORMS:
         version = ".".join(map(str, p.tensorrt))
         header = f"cache header TRT-{p.cache_version}" if p.has_implicit_int8 else "no implicit quantization"
-        dla = f"{p.dla.capitalize()}'s DLA" if p.dla else "no DLA"
+        dla = f"{p.dla.capitalize()}'s DLA" if p.dla else "no DLA for translations"
         texts[p.name] = (
             f"Platform {p.name}: TensorRT {version}, {header}, {dla}",
-            paragraphs(f"{p.note[:1].upper()}{p.note[1:]}." if p.note else "", f"Source: {p.source}."),
+            paragraphs(
+                f"{p.note[:1].upper()}{p.note[1:]}." if p.note else "",
+                f"{p.dla_too_old[:1].upper()}{p.dla_too_old[1:]}." if p.dla_too_old else "",
+                f"Source: {p.source}.",
+            ),
         )
     return texts

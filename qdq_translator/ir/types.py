@@ -59,6 +59,17 @@ class TensorTypes:
         sizes = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
         self._known = {**known, **{name: _Form(kind, dims, dims) for name, (kind, dims) in sizes.items()}}
 
+    def open_batches(self) -> dict[str, list[int]]:
+        """Graph input -> its sizes with 1 for the first; {} if any input lacks another size, or none lacks any."""
+        found = {}
+        for name in self._graph.inputs:
+            shape = self.shape(name)
+            if shape is None or any(not isinstance(size, int) for size in shape[1:]):
+                return {}
+            if shape and not isinstance(shape[0], int):
+                found[name] = [1, *(int(size) for size in shape[1:] if isinstance(size, int))]
+        return found
+
     def _is_complete(self, known: Mapping[str, _Form]) -> bool:
         """Everything follows from the inputs, as ONNX infers it."""
         if any(form.static is None for form in known.values()):

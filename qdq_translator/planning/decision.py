@@ -5,8 +5,8 @@ A pure function of the finished network and the options, so that other options c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import others
@@ -38,6 +38,16 @@ class Decision:
     costs: Optional[CostPlan]
 
 
+def batch_note(sizes: Mapping[str, Sequence[int]]) -> str:
+    """What is assumed of a batch that the model leaves open. sizes: of each input that has one."""
+    name, shape = next(iter(sizes.items()))
+    return (
+        f"The batch of {', '.join(sizes)} is open: plan, limits and estimate are for a batch of 1 (--shapes "
+        f"{name}:{'x'.join(map(str, [8, *shape[1:]]))} for another one). The DLA runs static shapes only: build with equal "
+        "minimum, optimum and maximum shapes."
+    )
+
+
 def context_of(network: Network, scales: ScaleTable, settings: Settings) -> Context:
     """What scale rules work with."""
     return Context(
@@ -55,7 +65,8 @@ def decide(
 ) -> Decision:
     """Fills the scale table of `context`, and reads the rest of the network only. observe: scales from data (K1). like: of the
     same network, differing in options of scales at most; it is the answer where the same scales come out."""
-    graph, types, scales = network.graph, network.types, context.scales
+    graph, scales = network.graph, context.scales
+    types = network.planned_types if settings.hardware.generation else network.types
     infer_scales(context, diagnostics, observe)
     shared = unify_scales(context, diagnostics)
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
@@ -78,7 +89,9 @@ def decide(
         from qdq_translator.targets.cost.estimate import estimate_costs
         from qdq_translator.targets.dla.verdicts import judge
 
-        dla = judge(context, plan, settings.hardware)
+        dla = judge(replace(context, types=types), plan, settings.hardware)
+        if types is not network.types:
+            dla.notes.append(batch_note(network.types.open_batches()))
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost, dla.subgraphs)
         plan = settle(graph, plan, dla.layers)
     return Decision(context, shared, plan, rewrites, dla, costs)

@@ -50,6 +50,8 @@ class Translated:
     rewrites: Rewrites
     users_nodes: dict[str, tuple[str, str]]
     """`Network.users_nodes`."""
+    planned_types: TensorTypes
+    """`Network.planned_types`: what plan, limits and estimate are made for."""
     trained: Mapping[str, TrainedWeight] = field(default_factory=dict)
     """`Network.trained`."""
 

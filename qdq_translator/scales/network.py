@@ -115,6 +115,7 @@ class Network:
         """The exporter's opset, before rule F6 lowers it."""
         self._reasons: dict[int, tuple[Node, str]] = {}
         self._types: Optional[TensorTypes] = None
+        self._planned_types: Optional[TensorTypes] = None
         self._types_of = -1
         self._was_called: dict[str, str] = {}
         self._renamed_tensors: dict[str, str] = {}
@@ -131,7 +132,16 @@ class Network:
 
     def changed(self) -> None:
         """Types and shapes are inferred again when somebody asks."""
-        self._types = None
+        self._types = self._planned_types = None
+
+    @property
+    def planned_types(self) -> TensorTypes:
+        """The same with a batch of 1 if the batch alone is open: what a plan for a DLA, which runs static shapes, is made for."""
+        types = self.types
+        if self._planned_types is None:
+            batches = types.open_batches()
+            self._planned_types = TensorTypes(self.graph, {**self.input_shapes, **batches}) if batches else types
+        return self._planned_types
 
     # ---------------------------------------------------------------- names
 

@@ -12,6 +12,10 @@ DEFAULT_CACHE_VERSION = "8600"
 """What NVIDIA's translator writes when nobody says otherwise."""
 
 
+TRANSLATED_SINCE = (8, 6, 0)
+"""TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) (fact 6.8, 7)."""
+
+
 @dataclass(frozen=True)
 class Platform:
     """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''."""
@@ -27,9 +31,24 @@ class Platform:
         return cache_version(self.tensorrt)
 
     @property
+    def dla_too_old(self) -> str:
+        """Why Orin's DLA may not run translated networks there as planned; '' if nothing is known against it."""
+        return dla_too_old(self.name, self.tensorrt) if self.dla == "orin" else ""
+
+    @property
     def has_implicit_int8(self) -> bool:
         """TensorRT 11 removed implicit quantization (fact 0.1)."""
         return self.tensorrt[0] < 11
+
+
+def dla_too_old(where: str, tensorrt: tuple[int, ...]) -> str:
+    """What speaks against translated networks on Orin's DLA with this TensorRT; '' for nothing."""
+    if tensorrt >= TRANSLATED_SINCE:
+        return ""
+    return (
+        f"{where} has a DLA software before 3.13, and NVIDIA requires 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) for "
+        "networks that were translated from Q/DQ (fact 6.8)"
+    )
 
 
 def cache_version(tensorrt: tuple[int, int, int]) -> str:
@@ -108,6 +127,13 @@ PLATFORMS = tuple(
             "orin",
             "DOCS11.x dla-strongly-typed-networks [documented]",
             "strongly typed, Q/DQ only",
+        ),
+        (
+            "windows-on-arm-11.4",
+            (11, 4, 0),
+            "",
+            "DOCS11.x dla-windows-on-arm [documented]",
+            "its DLA computes FP16 alone, one sample at a time and without GPU fallback; Q/DQ only store INT8",
         ),
         ("drive-os-6.0.6", (8, 5, 10), "orin", _DLA_SW),
         ("drive-os-6.0.7", (8, 6, 10), "orin", _DLA_SW),

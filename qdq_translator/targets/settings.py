@@ -15,6 +15,7 @@ from qdq_translator.scales.inference.policy import Policy
 from qdq_translator.targets.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,
+    TRANSLATED_SINCE,
     Hardware,
     Platform,
     cache_version,
@@ -22,10 +23,6 @@ from qdq_translator.targets.platforms import (
     installed_tensorrt,
     tensorrt_major,
 )
-
-_UNARY_SINCE = (8, 6, 0)
-"""TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) (fact 6.8, 7)."""
-
 
 EVERYWHERE = "*"
 
@@ -220,7 +217,11 @@ def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics
             f"The target is {options.target}, and {platform.name} has no DLA: {platform.note} ({platform.source}).",
             hint="Name another --platform, or translate with --target gpu.",
         )
-    if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < _UNARY_SINCE:
+    if platform.dla_too_old:
+        diagnostics.warning(
+            "D0", f"{platform.dla_too_old}.", hint="Check accuracy and layers on the board, or use JetPack 6 and later."
+        )
+    if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < TRANSLATED_SINCE:
         diagnostics.warning(
             "S9",
             f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact 6.8).",

@@ -165,6 +165,7 @@ def _conclude(
         costs,
         rewrites,
         network.users_nodes(),
+        types if dla is None else network.planned_types,
         network.trained,
     )
     if options.strict and diagnostics.warnings:

@@ -70,7 +70,8 @@ def _dla(translation: Translated) -> Optional[dict[str, Any]]:
         return None
     from qdq_translator.planning.cost_summary import headline
 
-    return {**dla.as_dict(), **headline(translation.graph, translation.types, translation.plan, dla, costs).as_dict()}
+    types = translation.planned_types
+    return {**dla.as_dict(), **headline(translation.graph, types, translation.plan, dla, costs).as_dict()}
 
 
 def format_report(report: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from qdq_translator.output.emit.trtexec.request import (
     parse_formats,
     parse_version,
 )
-from qdq_translator.targets.platforms import cache_version
+from qdq_translator.targets.platforms import cache_version, dla_too_old
 
 _STANDALONE_OUTPUTS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8:chw32")
 _STANDALONE_INPUTS = (*_STANDALONE_OUTPUTS, "int8:dla_hwc4", "fp16:dla_hwc4", "int8:chw4", "fp16:chw4")
@@ -70,6 +70,8 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
     explicit = request.mode == "explicit"
     network = Network.read(Path(request.explicit_model) if explicit else files.model)
     _check_device(request, version)
+    if request.target == "orin-dla" and not explicit and dla_too_old("", version):
+        notes.append(f"{dla_too_old(f'TensorRT {dotted(version)}', version)}.")
     _check_mode(request, version)
     formats = {
         end: parse_formats(text, f"--{end}_io_formats", version, notes)
