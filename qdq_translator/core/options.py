@@ -142,6 +142,13 @@ class TranslateOptions:
         group="Quantizers",
         choices=("error", "max"),
     )
+    scales: Optional[str] = setting(
+        "for a float model: the scales that a quantizer wrote beside it (AIMET .encodings, ONNX Runtime's calibration table, "
+        "PPQ's JSON, a TensorRT calibration cache), by tensor name (rule Q14)",
+        None,
+        group="Quantizers",
+        metavar="FILE",
+    )
     missing_zero_point: str = setting(
         "what a QuantizeLinear without zero point means: uint8 as the ONNX standard says, or int8 as some "
         "exporters mean",

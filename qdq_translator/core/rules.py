@@ -113,6 +113,13 @@ _ROWS = (
         "domains ([dialects.md](dialects.md))",
         "converted into Q/DQ form first (`I-Q13`); an operator of an unknown domain whose name holds `Quant` is refused",
     ),
+    Rule(
+        "Q14",
+        "scales in a file",
+        "scales in a file beside a float model, `--scales FILE` ([dialects.md](dialects.md#scales-beside-a-float-model))",
+        "become Q/DQ pairs on the tensors that it names; names without a tensor are reported (`W-Q14`), and the share that is covered "
+        "(`I-Q14`)",
+    ),
     # ---------------------------------------------------------------- weights
     Rule(
         "W1",

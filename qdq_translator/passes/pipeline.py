@@ -145,7 +145,7 @@ def _clean_tensor_names(network: Network, settings: Settings) -> None:
 
 
 def _dialects(network: Network, settings: Settings) -> None:
-    convert_dialects(network)
+    convert_dialects(network, settings.sidecar)
 
 
 def _refuse_to_keep(network: Network, settings: Settings) -> None:
@@ -244,7 +244,7 @@ PIPELINE: tuple[Pass, ...] = (
         (tensor_names_are_legal,),
         keeps=True,
     ),
-    Pass("dialects", ("Q13",), _dialects, (nothing_refers_to_names, node_names_are_legal)),
+    Pass("dialects", ("Q13", "Q14"), _dialects, (nothing_refers_to_names, node_names_are_legal), keeps=True),
     Pass("tensors named after nodes", ("F5",), _rename_node_outputs, (nothing_refers_to_names, node_names_are_legal)),
     Pass(
         "quantizers",

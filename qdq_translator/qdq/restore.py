@@ -85,7 +85,7 @@ def restore(
     Raises UserError where the model has Q/DQ already, where no scale fits it, and where its opset cannot be raised.
     """
     precisions = precisions or {}
-    graph = _with_opset(Graph.from_model(model))
+    graph = with_qdq_opset(Graph.from_model(model))
     for node in graph.nodes:
         if is_quantize(node) or is_dequantize(node):
             raise UserError(
@@ -145,7 +145,8 @@ def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
     return USED if types.is_float(name) and not graph.is_constant(name) else NOT_FLOAT
 
 
-def _with_opset(graph: Graph) -> Graph:
+def with_qdq_opset(graph: Graph) -> Graph:
+    """In an opset whose Q/DQ have what is needed. Raises ModelError where it cannot be converted."""
     half = TensorProto.FLOAT16
     uses_half = any(tensor.data_type == half for tensor in graph.initializers.values()) or any(
         v.type.tensor_type.elem_type == half for v in (*graph.inputs.values(), *graph.outputs.values())

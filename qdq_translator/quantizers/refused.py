@@ -35,7 +35,8 @@ _QUANTIZED = ("quant", "qlinear", "qordered")
 
 def refusal(rejected: list[Rejected], approximated: Sequence[Approximated] = ()) -> UnsupportedQuantizer:
     """approximated: what an option would translate, at a cost."""
-    first, cost = rejected[0], cost_of(approximated)
+    first = rejected[0]
+    cost = cost_of(approximated) if "--asymmetric" in first.hint else ""
     more = "" if len(rejected) == 1 else f" ({counted(len(rejected) - 1, 'more quantizer')} cannot be used either)"
     return UnsupportedQuantizer(f"{first.what}{more}", f"{first.hint} For all of them: {cost}." if cost else first.hint)
 

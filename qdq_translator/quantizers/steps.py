@@ -49,7 +49,7 @@ class Codes:
         assert low is not None and high is not None
         if low <= -127 * self.scale or (self.bounds[0] <= type_low and low < 0):
             low = None
-        if high >= 127 * self.scale * (1 - 1e-6) or (self.bounds[1] >= type_high and high > 0):
+        if high >= 127 * self.scale * (1 - 1e-6) or (self.bounds[1] >= type_high and high >= 0):
             high = None
         return None if low is None and high is None else (low, high)
 

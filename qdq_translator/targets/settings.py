@@ -64,8 +64,9 @@ class Calibration:
 class Settings:
     """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
     stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
-    if every tensor had a scale; the model may be float. prove: hold each rewrite against ONNX Runtime. keep_model: no pass edits the
-    network. refuted: rule that rewrites -> node (or EVERYWHERE) to which it may not be applied -> why: what `prove` or rule R1 found.
+    if every tensor had a scale; the model may be float. sidecar: a file of scales (rule Q14). prove:
+    hold each rewrite against ONNX Runtime. keep_model: no pass edits the network. refuted: rule that rewrites -> node (or EVERYWHERE)
+    to which it may not be applied -> why: what `prove` or rule R1 found.
     given: scales of a calibration cache, which the model, a float one, gets first."""
 
     hardware: Hardware
@@ -81,6 +82,7 @@ class Settings:
     rename_node_outputs: bool
     assume_scales: bool
     prove: bool
+    sidecar: Optional[str]
     keep_model: bool
     refuted: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     given: Optional[Mapping[str, float]] = None
@@ -104,6 +106,8 @@ def resolve(
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.asymmetric == "data" and not options.calibrate:
         raise UsageError("--asymmetric data takes ranges from inputs.", "Name them with --calibrate.")
+    if options.scales and options.keep_model:
+        raise UsageError("--scales also quantizes weights, which --keep_model leaves as they are.", "Use one of them.")
     if options.prove and not options.dla_rewrites:
         raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.keep_model and options.rename_node_outputs:
@@ -140,6 +144,7 @@ def resolve(
         options.rename_node_outputs,
         assume_scales,
         options.prove,
+        options.scales,
         options.keep_model,
         given=given,
     )

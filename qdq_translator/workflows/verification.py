@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from typing import Any, Optional, Protocol, Sequence
 
+import onnx
+
 from qdq_translator._version import __version__
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, read_layer_argument
@@ -18,6 +20,9 @@ from qdq_translator.ir.io import load_model
 from qdq_translator.output.emit.integrity import disagreements
 from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.output.report.tables import table_of
+from qdq_translator.qdq.restore import with_qdq_opset
+from qdq_translator.quantizers.dialects import convert
+from qdq_translator.quantizers.sidecars import apply_scales
 from qdq_translator.simulate.calibration.audit import audit_network, print_audit
 from qdq_translator.simulate.compare import (
     EXPLICIT,
@@ -122,9 +127,9 @@ def _verified(
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
     metric = load_metric(options.metric) if options.metric else None
     model, source = load_model(options.model)
-    explicit = ExplicitNetwork.of(model)
-    float_model = load_model(options.float)[0] if options.float else None
     made = Remembered.of_options(network.option)
+    explicit = ExplicitNetwork.of(runnable(model, network.option.get("scales")))
+    float_model = load_model(options.float)[0] if options.float else None
     rounding = "away" if made.target == "xavier-dla" else "even"
     settings = SimulationOptions(
         rounding=rounding if options.rounding == "auto" else options.rounding,
@@ -246,6 +251,18 @@ def _other_ends(
     return {
         name: other for name, other in found.items() if "other" not in changes[name] or other.placement.held != held
     }
+
+
+def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.ModelProto:
+    """The model as ONNX Runtime can run it: quantizers of other domains, and those of a file beside it, as Q/DQ pairs."""
+    domains = {node.domain for node in model.graph.node} - {"", "ai.onnx", "com.microsoft"}
+    if not domains and sidecar is None:
+        return model
+    graph = Graph.from_model(model)
+    convert(graph, foreign_only=True)
+    if sidecar is not None:
+        apply_scales(graph, sidecar)
+    return with_qdq_opset(graph).to_model()
 
 
 def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Samples:

@@ -36,6 +36,7 @@ from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Measured, Meter
 from qdq_translator.workflows.tune.points import Point, flags, moves, starts
 from qdq_translator.workflows.tune.search import Evaluated, Goal, Search, pareto
+from qdq_translator.workflows.verification import runnable
 
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
@@ -79,7 +80,7 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
     begun = time.monotonic()
     base = dataclasses.replace(base, preset=None, without=[])
     model, source = load_model(request.model)
-    explicit = ExplicitNetwork.of(model)
+    explicit = ExplicitNetwork.of(runnable(model, base.scales))
     planned = translate(request.model, dataclasses.replace(base, calibrate=None, recalibrate=[]), assume_scales=True)
     samples = only_finite(_samples(request, base, planned.model), base.ignore_nonfinite, progress, where)
     metric = metric_of(request.metric)

@@ -1,0 +1,249 @@
+"""Rule Q14: scales that lie in a file beside a float model become Q/DQ pairs on the tensors that it names.
+
+Formats, told apart by content: AIMET encodings (0.x, 1.0, 2.0), ONNX Runtime's calibration table (JSON or text), PPQ's quantization
+table, TensorRT's calibration cache. A format is a function and a row of `_FORMATS`. Real values are
+`(quantized value - zero point) * scale` in all of them; what is float, or wider than 8 bits because it is a bias, is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, Optional, Tuple
+
+import numpy as np
+
+from qdq_translator.core.disk import read_text
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import output_channels
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, write_pair
+from qdq_translator.quantizers.refused import refusal
+
+_HINT = "Give AIMET encodings, ONNX Runtime's calibration table, PPQ's JSON or a TensorRT calibration cache."
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Of one tensor. scales: one, or one a channel along `axis` (None: the output channels of the layer that reads it). low,
+    high: the quantized values less the zero point."""
+
+    tensor: str
+    scales: List[float]
+    low: int
+    high: int
+    axis: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Covered:
+    """What a file did to a graph. format: its name. tensors, weights: how many got a pair. of: float tensors that could have one.
+    unknown: names that no tensor has."""
+
+    format: str
+    tensors: int
+    weights: int
+    of: int
+    unknown: List[str]
+
+
+def apply_scales(graph: Graph, path: str) -> Covered:
+    """Puts a pair on every tensor that the file names. Raises UserError for a file that is none of these, for scales that
+    are none, for names of which no tensor exists, and for a model that has Q/DQ already."""
+    with_pairs = next((node for node in graph.nodes if is_quantize(node) or is_dequantize(node)), None)
+    if with_pairs is not None:
+        what = f"The model has Q/DQ nodes ({with_pairs.label}), and {path} has scales for a float model."
+        raise UserError(what, "Give the float model, or leave --scales out.")
+    name, encodings = read_scales(path)
+    types, constants = TensorTypes(graph), Constants(graph)
+    activations = {tensor for tensor in graph.tensors() if types.is_float(tensor) and not constants.is_constant(tensor)}
+    known = [row for row in encodings if row.tensor in activations or row.tensor in graph.initializers]
+    unknown = [
+        row.tensor for row in encodings if row.tensor not in activations and row.tensor not in graph.initializers
+    ]
+    if not known:
+        what = f"None of the {len(encodings)} names in {path} is a float tensor of the model."
+        raise UserError(what, "Give the model that it was made for; names must be those of the ONNX file.")
+    rejected = [why for why in (_insert(graph, constants, row, path) for row in known) if why is not None]
+    if rejected:
+        raise refusal(rejected)
+    weights = sum(row.tensor in graph.initializers for row in known)
+    return Covered(name, len(known) - weights, weights, len(activations), unknown)
+
+
+def _insert(graph: Graph, constants: Constants, row: Encoding, path: str) -> Any:
+    """None, or why INT8 cannot hold it."""
+    source = result = row.tensor
+    axis = _axis(graph, row, path) if len(row.scales) > 1 else None
+    if source in graph.outputs and source in graph.producer:
+        source = graph.unique_name(f"{result}_float")
+        graph.rename_output(graph.producer[result], result, source)
+    else:
+        result = graph.unique_name(f"{source}_dequantized")
+    graph.replace_uses(source, result)
+    stand_in = Node("Identity", [source], [result], row.tensor)
+    graph.insert_after(stand_in, graph.producer.get(source))
+    values = np.array(row.scales, np.float32)
+    scale = values.reshape(()) if axis is None else values
+    return write_pair(graph, constants, FakeQuantizer(source, result, scale, row.low, row.high, axis, stand_in))
+
+
+def _axis(graph: Graph, row: Encoding, path: str) -> int:
+    """Of the channels of a weight. Raises UserError where there are not as many as scales."""
+    tensor = graph.initializers.get(row.tensor)
+    shape = list(tensor.dims) if tensor is not None else []
+    axis = row.axis
+    for node in graph.consumers(row.tensor) if axis is None else ():
+        found = output_channels(node, node.inputs.index(row.tensor), len(shape))
+        axis = found.axis if found is not None else axis
+    axis = 0 if axis is None else axis
+    if not -len(shape) <= axis < len(shape) or shape[axis] != len(row.scales):
+        what = f"{path} has {len(row.scales)} scales for '{row.tensor}', whose shape is {shape} (axis {axis})."
+        raise UserError(what, "Give the encodings that were made for this model; activations have one scale.")
+    return axis
+
+
+def read_scales(path: str) -> tuple[str, list[Encoding]]:
+    """The format's name and what the file holds of INT8. Raises UserError."""
+    text = read_text(Path(path), "Check --scales.")
+    content: Any = text
+    if text.lstrip()[:1] == "{":
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} cannot be read as JSON: {error}.", _HINT) from error
+    try:
+        name, read = next((name, read) for name, matches, read in _FORMATS if matches(content))
+        rows = list(read(content, path))
+    except StopIteration:
+        raise UserError(f"{path} holds scales of no format that is known.", _HINT) from None
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not as its format says: {type(error).__name__} {error}.", "Export it again."
+        ) from error
+    seen: dict[str, Encoding] = {}
+    for row in rows:
+        bad = [scale for scale in row.scales if not 0 < scale < np.inf]
+        if bad or not row.scales:
+            what = f"{path} gives '{row.tensor}' the scale {bad[0] if bad else 'nothing'}."
+            raise UserError(what, "A scale must be finite and above 0; calibrate that tensor again.")
+        if seen.setdefault(row.tensor, row) != row:
+            raise UserError(f"{path} gives '{row.tensor}' two scales that differ.", "Export it again with one.")
+    return name, list(seen.values())
+
+
+_Rows = Iterator[Encoding]
+
+
+def _listed(value: Any) -> list[float]:
+    return [float(v) for v in np.atleast_1d(np.asarray(value, np.float64))]
+
+
+def _offset(tensor: str, offsets: Any, path: str) -> int:
+    """The one zero point of all channels."""
+    values = sorted(set(_listed(offsets)))
+    if len(values) != 1 or values[0] != round(values[0]):
+        raise UserError(
+            f"{path} gives the channels of '{tensor}' different zero points.", "Quantize weights symmetrically."
+        )
+    return int(values[0])
+
+
+def _aimet(content: Any, path: str) -> _Rows:
+    """Offsets are the lowest quantized value less the zero point."""
+    for section in ("activation_encodings", "param_encodings"):
+        given = content.get(section, {})
+        rows = given if isinstance(given, list) else [_aimet_0(name, channels) for name, channels in given.items()]
+        for row in rows:
+            bits = int(row["bw"])
+            if str(row.get("dtype", "int")).lower() != "int" or (bits > 8 and section.startswith("param")):
+                continue
+            if "BLOCK" in str(row.get("enc_type", "")) or "LPBQ" in str(row.get("enc_type", "")):
+                raise UserError(f"{path} quantizes '{row['name']}' in blocks.", "Implicit INT8 has no block scales.")
+            low = _offset(row["name"], row["offset"], path)
+            yield Encoding(row["name"], _listed(row["scale"]), low, low + 2**bits - 1)
+
+
+def _aimet_0(name: str, channels: list[dict[str, Any]]) -> dict[str, Any]:
+    """As version 1.0 has it."""
+    first = channels[0]
+    columns: dict[str, Any] = {
+        key: [channel[key] for channel in channels] for key in ("scale", "offset") if key in first
+    }
+    return {"name": name, "bw": first["bitwidth"], "dtype": first.get("dtype", "int"), **columns}
+
+
+def _aimet_2(content: Any, path: str) -> _Rows:
+    for row in content["encodings"]:
+        kind = str(row["output_dtype"])
+        signed, bits = not kind.startswith("u"), kind.lstrip("u")
+        if not bits.startswith("int") or bits == "int32":
+            continue
+        if row.get("block_size"):
+            raise UserError(f"{path} quantizes '{row['name']}' in blocks.", "Implicit INT8 has no block scales.")
+        low, high = bit_range(int(bits[3:]), signed)
+        zero = _offset(row["name"], row.get("y_zero_point") or 0, path)
+        yield Encoding(row["name"], _listed(row["y_scale"]), low - zero, high - zero, row.get("axis"))
+
+
+def _table(content: Any, path: str) -> _Rows:
+    """ONNX Runtime: the range of each tensor."""
+    for name, row in content["data"].items():
+        ends = [row[end]["data"] if isinstance(row[end], dict) else row[end] for end in ("lowest", "highest")]
+        ends = [float(np.asarray(end).reshape(-1)[0]) for end in ends]
+        yield Encoding(name, [max(map(abs, ends)) / 127], -128, 127)
+
+
+def _text_table(content: Any, path: str) -> _Rows:
+    """The same as lines of a name and the largest magnitude."""
+    for number, line in enumerate(content.splitlines(), 1):
+        name, _, amax = line.rpartition(" ")
+        if not 0 < abs(float(amax)) < np.inf:
+            raise UserError(f"{path}, line {number}: '{name}' reaches {amax}.", "Calibrate that tensor again.")
+        yield Encoding(name, [abs(float(amax)) / 127], -128, 127)
+
+
+def _is_text_table(content: Any) -> bool:
+    rows = content.splitlines() if isinstance(content, str) else []
+    try:
+        return bool(rows) and all(" " in row and float(row.rpartition(" ")[2]) is not None for row in rows)
+    except ValueError:
+        return False
+
+
+def _cache(content: Any, path: str) -> _Rows:
+    cache = CalibrationCache.from_text(content, path)
+    if cache.unreadable:
+        number, line = cache.unreadable[0]
+        raise UserError(f"{path}, line {number} is no scale: '{line}'.", "Lines read like 'tensor: 3c010204'.")
+    for name, scale in cache.scales.items():
+        yield Encoding(name, [scale], -128, 127)
+
+
+def _ppq(content: Any, path: str) -> _Rows:
+    for tensors in content["configs"].values():
+        for name, row in tensors.items():
+            if row.get("state") in ("INITIAL", "PASSIVE_INIT", "FP32", "SOI") or int(row["bit_width"]) > 16:
+                continue
+            value = content["values"][str(row.get("dominator", row["hash"]))]
+            zero = _offset(name, value.get("zero_point", value.get("offset", 0)), path)
+            low, high = int(row["quant_min"]) - zero, int(row["quant_max"]) - zero
+            yield Encoding(name, _listed(value["scale"]), low, high)
+
+
+def _has(*keys: str) -> Callable[[Any], bool]:
+    return lambda content: isinstance(content, dict) and all(key in content for key in keys)
+
+
+_FORMATS: Tuple[Tuple[str, Callable[[Any], bool], Callable[[Any, str], _Rows]], ...] = (
+    ("AIMET encodings", _has("activation_encodings"), _aimet),
+    ("AIMET encodings 2.0", _has("encodings"), _aimet_2),
+    ("ONNX Runtime calibration table", _has("CLS", "data"), _table),
+    ("PPQ quantization table", _has("configs", "values"), _ppq),
+    ("ONNX Runtime calibration table (text)", _is_text_table, _text_table),
+    ("TensorRT calibration cache", lambda content: isinstance(content, str), _cache),
+)
