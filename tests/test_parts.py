@@ -205,6 +205,68 @@ def test_what_is_no_tail(tmp_path: Path, capsys: pytest.CaptureFixture[str], bod
     assert not (tmp_path / "out" / "net_parts").exists()
 
 
+def test_heads_that_only_move_data_are_cut_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SSD: each head ends in a Reshape, and all of them in one Concat of three dimensions."""
+    body = pair("x", "q") + "c = Conv (q, w)\n" + pair("c", "p") + "d = Conv (p, w1)\n" + pair("d", "e")
+    body += "f = Reshape (p, to)\ng = Reshape (e, to)\ny = Concat <axis = 2> (f, g)"
+    arrays = {"w": weights(1, 6, 3, 1, 1), "w1": weights(1, 6, 6, 1, 1), "to": ints(0, 6, -1)}
+    explicit = graph("float[1,3,10,12] x", "float[b,h,k] y", body, **arrays)
+    assert translated(explicit, tmp_path, "--fail_on_gpu_fallback") == 0
+    split = json.loads(capsys.readouterr().out)["translated"][0]["split"]
+    assert [row["role"] for row in split["parts"]] == ["dla", "after"] and split["parts"][0]["gpu_layers"] == 0
+    assert [row["name"] for row in split["parts"][0]["outputs"]] == ["c", "d"] and split["tail_macs_share"] == 0
+
+
+def test_a_tail_with_macs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A product of two activations, which no DLA runs, holds most of the multiply-accumulates."""
+    body = (
+        pair("x", "q")
+        + "c = Conv (q, w)\n"
+        + pair("c", "p")
+        + "f = Reshape (p, to)\nt = Transpose <perm = [0, 2, 1]> (f)\n"
+    )
+    explicit = graph(
+        "float[1,3,10,12] x",
+        "float[b,h,k] y",
+        body + "u = MatMul (t, f)\ny = Exp (u)",
+        w=weights(1, 6, 3, 1, 1),
+        to=ints(0, 6, -1),
+    )
+    assert translated(explicit, tmp_path) == 0
+    split = json.loads(capsys.readouterr().out)["translated"][0]["split"]
+    products, conv = 120 * 6 * 120, 6 * 3 * 120
+    assert split["tail_macs_share"] == pytest.approx(products / (products + conv))
+    assert (
+        main(
+            [
+                "translate",
+                str(tmp_path / "net.onnx"),
+                "--preset",
+                "dla",
+                "--platform",
+                "jetpack-6.2",
+                "-o",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
+    assert "with 97.6% of the MACs, which are not on the DLA" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_preset_ends_in_four_dimensions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A classifier is one loadable; the message contains both shapes, and `--without dla_output` keeps the exporter's."""
+    body = pair("x", "q") + "c = Conv (q, w)\nf = Flatten (c)\ny = Gemm (f, v)"
+    explicit = graph("float[1,3,4,4] x", "float[1,5] y", body, w=weights(1, 6, 3, 1, 1), v=weights(2, 96, 5))
+    assert translated(explicit, tmp_path, "--fail_on_gpu_fallback") == 0
+    summary = json.loads(capsys.readouterr().out)["translated"][0]
+    told = next(d for d in summary["diagnostics"] if d["rule"] == "D16")
+    assert "1x5x1x1" in told["message"] and "instead of 1x5," in told["message"]
+    shape = onnx.load(str(tmp_path / "out" / "net_noqdq.onnx")).graph.output[0].type.tensor_type.shape
+    assert [d.dim_value for d in shape.dim] == [1, 5, 1, 1]
+    assert translated(explicit, tmp_path, "--without", "dla_output", "--fail_on_gpu_fallback") == 1
+
+
 def test_a_tail_that_cannot_be_cut_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,7 +167,7 @@ def test_s3_parts_backward_need_every_reader(second: str, scale: Any) -> None:
     "low, high, expected",
     [
         (0, 6, 6 / 127),  # Relu6: narrower
-        (-10, 10, 0.05),  # wider than +-6.35: nothing to gain
+        (-10, 6, 0.05),  # one bound is wider than +-6.35: nothing to gain
         (-1, 2, 2 / 127),
         (-3, 2, 3 / 127),
         (None, 2, 0.05),  # the low end stays
@@ -848,3 +848,38 @@ def test_c3_scores_that_a_concat_of_boxes_makes_0() -> None:
         assert not scores_beside_boxes(scale).diagnostics.of_rule("C3")
     codes = np.round(np.linspace(-1, 1, 1001) / np.float32(640 / 127))
     assert not codes.any()
+
+
+# ------------------------------------------------------------------ S12: LeakyRelu and PRelu
+
+
+@pytest.mark.parametrize("op", ["LeakyRelu <alpha = 0.1> (c)", "LeakyRelu (c)", "PRelu (c, slope)"])
+@pytest.mark.parametrize("known", ["input", "output"])
+def test_s12_leaky_activations(op: str, known: str) -> None:
+    """As ModelOpt leaves them: a scale on one side. The layer is in INT8 then, and so is the Conv before it."""
+    body = pair("x", "q") + "c0 = Conv (q, w)\n" + (pair("c0", "c") if known == "input" else "c = Identity (c0)\n")
+    body += f"m = {op}\n" + (pair("m", "p", "t") if known == "output" else "p = Identity (m)\n") + "y = Conv (p, w)"
+    arrays = {"slope": np.full((4, 1, 1), 0.25, np.float32)} if "slope" in op else {}
+    text = f"g (float[1,4,6,6] x) => (float[1,4,6,6] y) <float s = {{0.05}}, float t = {{0.02}}, int8 z = {{0}}> {{\n{body}\n}}"
+    explicit = model(text, w=np.ones((4, 4, 1, 1), np.float32), **arrays)
+    assert len(scales_of(translated(explicit))) == 2
+    t = translated(explicit, infer_mul_scales=True)
+    made, given = ("m", 0.05) if known == "input" else ("c0", 0.02)
+    found = next(row for name, row in t.scales.items() if row.origin.rule == "S12")
+    assert found.value == f32(given) and len(scales_of(t)) == 3
+    assert [layer.precision for layer in t.plan][:2] == ["int8", "int8"], made
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "c = Conv (q, w)\nm = LeakyRelu <alpha = 2.0> (c)\n",  # more than the output's range
+        "c = Conv (q, w)\nm = LeakyRelu (c)\nother = Relu (c)\n",  # read elsewhere too
+        "c = Conv (q, w)\nslope = ReduceMean <keepdims = 0> (q)\nm = PRelu (c, slope)\n",  # computed
+    ],
+)
+def test_s12_not(body: str) -> None:
+    text = "g (float[1,4,6,6] x) => (float[1,4,6,6] y) <float s = {0.05}, int8 z = {0}> {\n" + pair("x", "q") + body
+    text += pair("m", "p") + ("y = Add (p, other)\n}" if "other" in body else "y = Relu (p)\n}")
+    t = translated(model(text, w=np.ones((4, 4, 1, 1), np.float32)), infer_mul_scales=True)
+    assert "S12" not in {row.origin.rule for _, row in t.scales.items()}

@@ -52,6 +52,7 @@ PRESETS: Dict[str, Dict[str, Any]] = {
         **dict.fromkeys(_SOUND, True),
         "asymmetric": "widen",
         "dla_rewrites": True,
+        "dla_output": "4d",
         "cut_tail": True,
     },
 }

@@ -279,6 +279,14 @@ _ROWS = (
         options=("infer_add_scales",),
     ),
     Rule(
+        "S12",
+        "around LeakyRelu",
+        "LeakyRelu and PRelu with slopes up to 1: the input that nothing else reads gets the output's range, exact above 0, and the "
+        "output the input's",
+        "`--infer_mul_scales`",
+        options=("infer_mul_scales",),
+    ),
+    Rule(
         "B1",
         "bound of the operator",
         "what the operator cannot exceed: 1 behind Sigmoid, HardSigmoid, Softmax, Tanh, Erf; the larger bound behind Clip",

@@ -132,12 +132,14 @@ def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
 
 def tail_begins(graph: Graph, report: Mapping[str, Any]) -> list[str]:
     """The tensors behind which a tail is worth cutting off. [] where no layer of it computes on the GPU (the last Reshape of a
-    classifier is none), and where as many layers for the GPU stand before it: the DLA's part would need the GPU as before.
+    classifier is none, nor is one of each output), and where as many layers for the GPU stand before it: the DLA's part would need
+    the GPU as before.
     """
     behind = set(tail(graph, graph, report))
     gpu = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if behind else []
     inside = [row for row in gpu if row["name"] in behind]
-    if 2 * len(inside) <= len(gpu) or all(row["op"] in (*REARRANGES, *PARTS) for row in inside):
+    moves = all(row["op"] in (*REARRANGES, *PARTS) for row in inside)
+    if 2 * len(inside) <= len(gpu) or (moves and len(inside) <= len(graph.outputs)):
         return []
     constant = _constant(graph)
     return [
@@ -281,7 +283,7 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
             for part, translation, target in zip(parts, made, targets)
         ]
         behind = tail(graph, graph, report)
-        manifest = _manifest(report["source"], rows, behind, runs)
+        manifest = _manifest(report["source"], rows, behind, runs, report)
         _write_manifest(scratch, files.name, manifest)
     return manifest
 
@@ -318,7 +320,7 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     targets = [f"{name}_{part.role}.onnx" for part in parts]
     rows = [_row(part, types, {}, target) for part, target in zip(parts, targets)]
     behind = tail(graph, planned.graph, planned.report)
-    manifest = _manifest({"file": source.file, "sha256": source.sha256}, rows, behind, runs)
+    manifest = _manifest({"file": source.file, "sha256": source.sha256}, rows, behind, runs, planned.report)
     with appear_together(request.output) as scratch:
         for part, target in zip(parts, targets):
             write_model(part.model, scratch / target, f"{target}.data", source.external_data)
@@ -398,7 +400,11 @@ def _planned(translation: Translation) -> dict[str, Any]:
     return {"gpu_layers": len(dla.fallbacks), "subgraphs": dla.subgraphs, "milliseconds": costs.milliseconds}
 
 
-def _manifest(source: Mapping[str, Any], rows: list[dict[str, Any]], behind: list[str], runs: int) -> dict[str, Any]:
+def _manifest(
+    source: Mapping[str, Any], rows: list[dict[str, Any]], behind: list[str], runs: int, report: Mapping[str, Any]
+) -> dict[str, Any]:
+    macs = {row["name"]: row["macs"] or 0 for row in report["plan"]}
+    total = sum(macs.values())
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "qdq-translator split",
@@ -406,6 +412,7 @@ def _manifest(source: Mapping[str, Any], rows: list[dict[str, Any]], behind: lis
         "source": dict(source),
         "parts": rows,
         "tail": behind,
+        "tail_macs_share": sum(macs.get(name, 0) for name in behind) / total if total else None,
         "proof": {"runs": runs, "equal_bits": True},
     }
 

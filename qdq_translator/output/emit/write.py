@@ -136,7 +136,9 @@ def summarize(
             **{key: dla[key] for key in ("counts", "shares", "transitions", "subgraphs", "notes")},
         },
         "cost": report["cost"],
-        "split": None if split is None else {key: split[key] for key in ("folder", "parts", "tail", "proof")},
+        "split": None
+        if split is None
+        else {key: split[key] for key in ("folder", "parts", "tail", "tail_macs_share", "proof")},
         "preset": preset_flags(translation.options),
         "dla_rewrites": _rewrites(report["dla_rewrites"]["applied"]),
         "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],

@@ -96,9 +96,13 @@ def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     part = next(row for row in split["parts"] if row["role"] == "dla")
     own = counted(part["gpu_layers"], "GPU layer") if part["gpu_layers"] else "no GPU layer"
     time = f", {milliseconds(part['milliseconds'])}" if part["milliseconds"] is not None else ""
+    share = percent(split["tail_macs_share"], 1)
+    macs = (
+        f" with {share} of the MACs, which are not on the DLA," if share and split["tail_macs_share"] >= 0.001 else ""
+    )
     yield (
         "cut",
-        f"the tail of {counted(len(split['tail']), 'layer')} is a part of its own; files and manifest in {split['folder']}",
+        f"the tail of {counted(len(split['tail']), 'layer')}{macs} is a part of its own; files and manifest in {split['folder']}",
     )
     yield "", f"the DLA's part {part['file']}: {own}, {counted(part['subgraphs'], 'subgraph')}{time}"
     yield (

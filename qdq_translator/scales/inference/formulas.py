@@ -278,6 +278,38 @@ def _give_sum(tensor: str, known: Sequence[str], node: Node, context: Context) -
     return 0.0 not in ranges.values() and context.give(tensor, scale, "S11", node, ", ".join(known))
 
 
+# ---------------------------------------------------------------- S12: LeakyRelu and PRelu
+
+
+def leaky_forward(node: Node, context: Context) -> bool:
+    """The output is at most as large as the input, for slopes up to 1."""
+    value = context.scale(node.inputs[0])
+    if value is None or _slope(node, context) is None:
+        return False
+    return context.give(node.outputs[0], value, "S12", node, node.inputs[0], "an upper bound")
+
+
+def leaky_backward(node: Node, context: Context) -> bool:
+    """An input that nothing else reads gets the range of the output, which is equal to it above 0. On the DLA the tensor is inside a
+    fused layer, and with a scale that layer runs in INT8."""
+    value, slope = context.scale(node.outputs[0]), _slope(node, context)
+    if value is None or slope is None or context.graph.only_consumer(node.inputs[0]) is not node:
+        return False
+    amax = value * INT8_MAX
+    note = f"exact above 0; inputs below {-amax:.4g} saturate and come out as {-amax * slope:.3g} at most"
+    return context.give(node.inputs[0], value, "S12", node, node.outputs[0], note)
+
+
+def _slope(node: Node, context: Context) -> Optional[float]:
+    """The largest magnitude of the slopes; None if it is above 1 or they are computed."""
+    if node.is_op("LeakyRelu"):
+        largest = abs(float(node.get("alpha", 0.01)))
+    else:
+        values = context.graph.array(node.input(1))
+        largest = float(np.abs(values.astype(np.float64)).max()) if values is not None and values.size else math.inf
+    return largest if largest <= 1 else None
+
+
 # ---------------------------------------------------------------- S9: unary scales
 
 

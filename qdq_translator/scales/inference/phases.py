@@ -42,6 +42,8 @@ CONCAT = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_forward, 
 CONCAT_PARTLY = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_partly_forward, formulas.concat_backward)
 SELF_GATED = ScaleRule("infer_mul_scales", self_gated.OPS, self_gated.forward, self_gated.backward)
 BY_CONSTANT = ScaleRule("infer_mul_scales", ("Mul", "Div"), formulas.constant_forward, formulas.constant_backward)
+LEAKY = ScaleRule("infer_mul_scales", ("LeakyRelu", "PRelu"), backward=formulas.leaky_backward)
+LEAKY_OUTPUT = ScaleRule("infer_mul_scales", LEAKY.ops, formulas.leaky_forward)
 SIGMOID = ScaleRule("infer_mul_scales", ("Sigmoid",), formulas.sigmoid_forward)
 BOUNDS = ScaleRule("infer_bounds", (*formulas.WITHIN_ONE, "Clip"), formulas.bound_forward)
 SUMS = ScaleRule("infer_add_scales", ("Add", "Sub", "Sum"), formulas.sum_forward, formulas.sum_backward)
@@ -53,8 +55,8 @@ INVERSE_SIGMOID = ScaleRule("", ("Sigmoid",), backward=formulas.sigmoid_referenc
 
 PHASES: dict[str, tuple[tuple[ScaleRule, ...], ...]] = {
     "sound": (
-        (HANDED_ON, CLIP, CONCAT, SELF_GATED, BY_CONSTANT),
-        (SIGMOID, BOUNDS),
+        (HANDED_ON, CLIP, CONCAT, SELF_GATED, LEAKY, BY_CONSTANT),
+        (SIGMOID, BOUNDS, LEAKY_OUTPUT),
         (SUMS,),
         (PRODUCTS,),
         (MEANS,),
