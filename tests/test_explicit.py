@@ -18,7 +18,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.qdq.explicit import quantized_weight
 from qdq_translator.workflows.explicit import Explicit, ExplicitOptions, explicit
 from tests import rtx
-from tests.conftest import OWN_MODELS, need_shared
+from tests.conftest import OWN_MODELS, SHARED, need_shared
 from tests.explicit_reference import random_inputs
 from tests.small_models import model, pair
 
@@ -356,3 +356,89 @@ def test_a_round_trip_gives_the_same_scales(name: str) -> None:
     assert set(added.values()) <= {"S3", "F8"} and again.graph.outputs.keys() == made.translated.graph.outputs.keys()
     second = explicit(made.model, how=FP32)
     assert second.report["pairs"] == pairs and second.report["weights"].keys() == made.report["weights"].keys()
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """NAME_explicit.onnx of the residual network, with its model beside it."""
+    onnx.save(RESIDUAL, tmp_path / "m.onnx")
+    return explicit(tmp_path / "m.onnx").save(tmp_path)
+
+
+def test_trtexec_11_knows_every_flag(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Against what the option parser of trtexec 11.1 accepts of 156 command lines."""
+    vectors = json.loads(need_shared(SHARED / "trtexec" / "trtexec_11.1_vectors.json").read_text())
+    answers = [(row["argv"], row["result"]["11.1"]) for row in vectors if "11.1" in row["result"]]
+    refused = {flag for _, found in answers for flag in found["left"].split(" | ")}
+    known = {word.split("=")[0] for argv, found in answers if found["status"] != "error" for word in argv} - refused
+    assert {"--int8", "--calib", "--layerPrecisions"} <= refused
+    onnx.save(explicit(RESIDUAL, TranslateOptions(preset="dla")).model, dla := written.with_name("d_explicit.onnx"))
+    dla.with_name("d_explicit_report.json").write_text(
+        json.dumps(explicit(RESIDUAL, TranslateOptions(preset="dla")).report)
+    )
+    for words in (["-t", str(written)], ["-t", str(dla), "--dla_standalone"], ["-t", str(dla), "--allow_gpu_fallback"]):
+        assert main(["trtexec", *words]) == 0
+        flags = {word.split("=")[0] for word in capsys.readouterr().out.split() if word.startswith("--")}
+        assert flags <= known and not flags & refused
+        if "--dla_standalone" in words:  # a standalone build without formats is refused
+            assert {"--buildDLAStandalone", "--inputIOFormats", "--outputIOFormats", "--adjustForDLA"} <= flags
+    assert main(["trtexec", "-t", str(written), "--input_io_formats", "int8:dla_hwc4"]) == 2
+    assert "carry no type" in capsys.readouterr().err
+    assert main(["trtexec", "-t", str(written), "--platform", "tensorrt-10.16.0"]) == 0
+    assert "--stronglyTyped" in capsys.readouterr().out
+
+
+def test_build_with_tensorrt_rtx(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rtx.bindings()
+    assert main(["build", "-t", str(written), "--engine", "rtx"]) == 0
+    assert "built by TensorRT-RTX 1.7" in capsys.readouterr().out
+    assert (written.parent / "m_explicit.engine").stat().st_size > 1000
+
+
+def test_verify_compares_the_network(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(written.parent / "t")
+    assert main(["translate", "-i", str(written.parent / "m.onnx"), "-o", folder, "--quiet"]) == 0
+    words = ["verify", "-i", str(written.parent / "m.onnx"), "-t", folder, "--explicit_network", str(written), "--json"]
+    assert main(words) == 0
+    pairs = json.loads(capsys.readouterr().out)["outputs"]["pairs"]
+    row = next(p for p in pairs if p["other"] == "explicit network")
+    assert row["reference"] == "explicit" and row["outputs"]["y"]["cosine"] > 0.999
+
+
+def layer_info(*layers: tuple[str, str, str]) -> str:
+    """name, type of the inputs, type of the outputs."""
+    rows = [
+        {
+            "Name": name,
+            "LayerType": "Reformat" if "Linear" in name else "CaskConvolution",
+            "Inputs": [{"Name": "i", "Format/Datatype": read}],
+            "Outputs": [{"Name": "o", "Format/Datatype": made}],
+        }
+        for name, read, made in layers
+    ]
+    return json.dumps({"Layers": rows, "Bindings": ["x", "y"]})
+
+
+@pytest.mark.parametrize(
+    "layer, pattern, cure",
+    [
+        ("QuantizeLinear_c2d_q", "", ""),
+        ("DequantizeLinear_r2d", "in front of Transpose 'Transpose_m'", "Put the pair behind 'Transpose_m'"),
+        ("QuantizeLinear_xd_q", "graph input 'x'", "--io_types int8"),
+    ],
+)
+def test_why_a_pair_did_not_fuse(layer: str, pattern: str, cure: str, tmp_path: Path, capsys: Any) -> None:
+    """Of the network as exported, which has a pair in front of the Transpose."""
+    named = onnx.ModelProto()
+    named.CopyFrom(RESIDUAL)
+    for node in named.graph.node:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    onnx.save(named, tmp_path / "m.onnx")
+    int8, half = "Row major Int8 format", "Row major linear FP16 format"
+    info = layer_info((layer, half, int8), ("Conv_c1 + Relu_r1", int8, int8), ("Conv_c2 + Add_a + Relu_r2", int8, int8))
+    (tmp_path / "info.json").write_text(info)
+    words = ["check-engine", "-t", str(tmp_path / "m.onnx"), "--layer_info", str(tmp_path / "info.json"), "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)["unfused_qdq"]
+    assert [row["layer"] for row in found] == [layer]
+    assert pattern in found[0]["pattern"] and cure in found[0]["cure"]

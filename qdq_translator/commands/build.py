@@ -19,14 +19,21 @@ _SHOWN = 10
 @dataclasses.dataclass
 class Options(EngineOptions):
     """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
-    10.x. Writes it together with TensorRT's layer information."""
+    10.x, or of an explicit network, with 10.x, 11 or TensorRT-RTX. Writes it together with TensorRT's layer information."""
 
     precision: str = setting(
         "int8 as translated; fp16 or fp32 build the same network without INT8, for comparison",
         "int8",
         choices=("int8", "fp16", "fp32"),
     )
-    explicit: bool = setting("-t is a model with Q/DQ, to be built as it is (GPU), for comparison")
+    explicit: bool = setting(
+        "-t is a model with Q/DQ, to be built as it is; set for a NAME_explicit.onnx, which is strongly typed"
+    )
+    engine: str = setting(
+        "whose builder: TensorRT's, or TensorRT-RTX's (explicit networks for a GPU; it builds without one)",
+        "tensorrt",
+        choices=("tensorrt", "rtx"),
+    )
     parser_flags: List[str] = setting(
         "flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.16 and later)", [], nargs="+", metavar="FLAG"
     )
@@ -36,15 +43,23 @@ class Options(EngineOptions):
 
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
-    from qdq_translator.core.errors import MissingDependency, UserError
+    from qdq_translator.core.errors import MissingDependency, UsageError, UserError
     from qdq_translator.engine import versions
     from qdq_translator.output.emit.trtexec import engine_paths
+    from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
 
+    if options.translation.endswith(SUFFIX):
+        options.explicit = True
+    if options.engine == "rtx" and not options.explicit:
+        raise UsageError(
+            "TensorRT-RTX has no implicit quantization.", "Name an explicit network: -t NAME_explicit.onnx."
+        )
     job = _job(options)
     job.check()
-    engine, info = engine_paths(job.model, "explicit" if job.explicit else job.precision, job.request)
+    beside = job.model.with_name(job.model.name.replace(SUFFIX, ".onnx"))
+    engine, info = engine_paths(beside, "explicit" if job.explicit else job.precision, job.request)
     try:
-        api = versions.load()
+        api = versions.load(options.engine, options.explicit)
     except MissingDependency as missing:
         try:
             print(equivalent_trtexec(options, job, engine, info), end="")
@@ -69,7 +84,7 @@ def run(options: Options) -> int:
         text = "".join(f"[{letter}] [TRT] {message}\n" for letter, message in result.messages)
         write_file(Path(options.log), text.encode("utf-8", "surrogateescape"))
     _print_summary(options, job, result)
-    print(f"{engine}: {len(result.engine)} bytes, built by TensorRT {api.dotted} in {result.seconds:.1f} s.")
+    print(f"{engine}: {len(result.engine)} bytes, built by {api.product} in {result.seconds:.1f} s.")
     if result.layer_info is not None:
         print(f"{info}: layer information")
         if job.implicit:
@@ -129,6 +144,10 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
 
     from qdq_translator.output.emit.trtexec import Argument, prepare, trtexec_arguments, trtexec_command
 
+    if job.typed:
+        from qdq_translator.output.emit.trtexec.strongly_typed import explicit_arguments
+
+        return trtexec_command(explicit_arguments(job.model, job.request, (11, 4, 1)))
     if job.explicit:
         return trtexec_command(
             [

@@ -37,12 +37,15 @@ def run(options: Options) -> int:
     from qdq_translator.commands.explain import occurrences, print_log
     from qdq_translator.commands.located import locate
     from qdq_translator.core.errors import UserError
+    from qdq_translator.core.formats.files import MODEL_SUFFIX
     from qdq_translator.engine import inspector
     from qdq_translator.engine.layer_info import read_layer_info
     from qdq_translator.engine.messages import read_log
     from qdq_translator.ir.io import load_model
     from qdq_translator.output.emit.remembered import Remembered
 
+    if Path(options.translation).is_file() and not options.translation.endswith(MODEL_SUFFIX):
+        return _explicit(options)
     files = locate(options.translation, options.model)
     info = read_layer_info(Path(options.layer_info))
     log = None
@@ -80,6 +83,42 @@ def run(options: Options) -> int:
             print_log(log, options.all)
     failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
     return 1 if failed else 0
+
+
+def _explicit(options: Options) -> int:
+    """The engine of a model with Q/DQ, such as `explicit` writes: which of them did not fuse, and what ran in float."""
+    import dataclasses
+    import json
+    from pathlib import Path
+
+    from qdq_translator.core.disk import read_text
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.engine.inspector import check_engine
+    from qdq_translator.engine.layer_info import read_layer_info
+    from qdq_translator.engine.messages import parse_log
+    from qdq_translator.engine.unfused import explain_unfused, plan_of
+    from qdq_translator.ir.graph import Graph
+    from qdq_translator.ir.io import load_model
+
+    graph = Graph.from_model(load_model(options.translation)[0])
+    log = parse_log(read_text(Path(options.log), "Check the path.")) if options.log else None
+    check = check_engine(plan_of(graph), read_layer_info(Path(options.layer_info)), log)
+    if not any(verdict.engine_layer for verdict in check.verdicts):
+        raise UserError(
+            f"No layer of {options.layer_info} carries a name of {options.translation}.",
+            "Name the layer information of an engine that was built from this model.",
+        )
+    rows = explain_unfused(graph, check)
+    if options.json:
+        found = {**check.as_dict(), "unfused_qdq": [dataclasses.asdict(row) for row in rows]}
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        _draw(check, options.all)
+        for row in rows:
+            print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
+        if rows:
+            print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
+    return 1 if options.strict and (rows or not check.obeys) else 0
 
 
 def _draw(check: "EngineCheck", everything: bool) -> None:

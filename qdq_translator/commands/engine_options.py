@@ -56,23 +56,25 @@ class EngineOptions:
     save_engine: str = setting("the engine or loadable (default: beside the model)", "", metavar="FILE")
     layer_info: str = setting("layer information for check-engine (default: beside the model)", "", metavar="FILE")
 
-    def request(self, files: "Optional[TranslationFiles]" = None) -> "Tuple[BuildRequest, List[str]]":
+    def request(
+        self, files: "Optional[TranslationFiles]" = None, target: Optional[str] = None
+    ) -> "Tuple[BuildRequest, List[str]]":
         """What was asked for, but for the paths of engine and layer information and for `verbose`; and notes.
 
-        files: the translation, whose target, platform and shapes hold where none are given. A DLA gets its SRAM (NVIDIA's
+        files: the translation, whose target, platform and shapes hold where none are given; target: that of an explicit network. A DLA gets its SRAM (NVIDIA's
         own builds do). Raises UsageError for what contradicts the translation.
         """
         from qdq_translator.output.emit.remembered import Remembered
         from qdq_translator.output.emit.trtexec import BuildRequest, parse_pools
 
         made = Remembered() if files is None else Remembered.of(files)
-        target, notes = made.target_for(self.target)
+        target, notes = made.target_for(self.target) if target is None else (self.target or target, [])
         shapes = parse_shapes(self.opt_shapes)
         if not (self.min_shapes or self.max_shapes) or shapes:
             shapes = {name: list(sizes) for name, sizes in made.sizes_to_build(shapes).items()}
         if files is not None and made.on_dla and not self.allow_gpu_fallback:
             notes += _fallbacks(files)
-        platform = made.platform_for(self.platform)
+        platform = made.platform_for(self.platform) if files is not None else None
         if target != "gpu" and platform is not None and not platform.dla and platform.note:
             notes.append(f"{platform.name} has no DLA: {platform.note} ({platform.source}).")
         pools = parse_pools(self.mem_pools)

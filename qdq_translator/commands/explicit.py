@@ -50,7 +50,8 @@ def run(options: Options) -> int:
     from qdq_translator.core.errors import UsageError
     from qdq_translator.core.formats.calibration_cache import CalibrationCache
     from qdq_translator.core.formats.files import model_name
-    from qdq_translator.workflows.explicit import SUFFIX, ExplicitOptions, explicit
+    from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
+    from qdq_translator.workflows.explicit import ExplicitOptions, explicit
 
     source = str(EXAMPLE_MODEL) if options.example else options.input_model
     if not source:

@@ -46,8 +46,11 @@ def run(options: Options) -> int:
     from qdq_translator.core.disk import refuse_overwriting, write_file
     from qdq_translator.core.errors import UsageError
     from qdq_translator.output.emit import trtexec
+    from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
     from qdq_translator.targets.platforms import find_platform
 
+    if options.translation.endswith(SUFFIX):
+        return _explicit(options)
     files = locate(options.translation, options.model)
     version = None
     if options.trt_version:
@@ -101,4 +104,37 @@ def run(options: Options) -> int:
         print(f"next:\n  qdq-translator {shlex.join(words)}", file=sys.stderr)
     elif options.mode == "implicit" and info is not None and not options.layer_info:
         print_next(files, "", "trtexec", info)
+    return 0
+
+
+def _explicit(options: Options) -> int:
+    """The command for a network that `explicit` wrote: its report says for what."""
+    from pathlib import Path
+
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.output.emit.trtexec import trtexec_command
+    from qdq_translator.output.emit.trtexec.strongly_typed import explicit_arguments
+    from qdq_translator.targets.platforms import find_platform
+    from qdq_translator.workflows.explicit import read_report
+
+    model = Path(options.translation)
+    if not model.is_file():
+        raise UserError(f"{model} does not exist.", "Run 'qdq-translator explicit' first.")
+    report = read_report(model)
+    made = report.get("target", "gpu")
+    if options.target not in (None, made):
+        raise UserError(
+            f"{model} was written for {made}, not for {options.target}.",
+            f"Write it with 'qdq-translator explicit --target {options.target}'.",
+        )
+    asked, _ = options.request(target=made)
+    request = dataclasses.replace(
+        asked,
+        save_engine=options.save_engine,
+        layer_info=options.layer_info,
+        skip_inference=options.skip_inference,
+        verbose=options.verbose,
+    )
+    name = options.platform or report.get("platform") or "tensorrt-11.4.1"
+    print(trtexec_command(explicit_arguments(model, request, find_platform(name, explicit=True).tensorrt)), end="")
     return 0

@@ -101,6 +101,9 @@ class Options:
         None,
         metavar="FILE",
     )
+    explicit_network: Optional[str] = setting(
+        "NAME_explicit.onnx, as 'explicit' writes it from the same model, to compare it too", None, metavar="FILE"
+    )
     workers: int = same_option("workers", group="")
     scheduler: Optional[str] = same_option("scheduler", group="")
     provider: str = same_option("provider", group="")

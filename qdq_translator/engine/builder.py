@@ -20,6 +20,7 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_u
 from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
+from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
 
 _DLA_FORMATS = {
     "dla_linear": ("fp16", "int8"),
@@ -51,6 +52,11 @@ class BuildJob:
         return self.precision == "int8" and not self.explicit
 
     @property
+    def typed(self) -> bool:
+        """The types of all tensors are in the model, because `explicit` wrote it."""
+        return self.explicit and self.model.name.endswith(SUFFIX)
+
+    @property
     def constraints(self) -> str:
         """'obey' or 'prefer' the layer precisions."""
         return self.request.precision_constraints or ("prefer" if self.request.on_dla else "obey")
@@ -62,10 +68,10 @@ class BuildJob:
     def check(self) -> None:
         """Raises UsageError for what cannot be together."""
         request = self.request
-        if self.explicit and request.on_dla:
+        if self.explicit and request.on_dla and not self.typed:
             raise UsageError(
                 "The DLA of TensorRT 8 to 10 cannot run Q/DQ models (fact 4.9: implicit INT8 only).",
-                "Build the translation for it, without --explicit.",
+                "Build the translation for it, without --explicit; for TensorRT 11 build what 'qdq-translator explicit' writes.",
             )
         if self.explicit and self.precision != "int8":
             raise UsageError("--explicit builds INT8.", "Leave --precision out.")
@@ -126,6 +132,7 @@ class _Build:
         self.notes: list[str] = []
         self.scales, self.layers = Matched(), Matched()
         self.gpu_layers: list[str] = []
+        self.strongly_typed = job.explicit and (job.typed or not api.has_implicit)
 
     def run(self, progress: bool) -> BuildResult:
         started = time.monotonic()
@@ -139,11 +146,12 @@ class _Build:
             ) from error
         if self.request.on_dla:
             self._check_cores()
-        self.network = self.builder.create_network(self.api.network_flags)
+        self.network = self.builder.create_network(self.api.network_flags(self.strongly_typed))
         self.config = self.builder.create_builder_config()
         self._parse()
         self._configure_device()
-        self._configure_precision()
+        if not self.strongly_typed:
+            self._configure_precision()
         shapes = self._profile()
         self._formats()
         if self.job.implicit:
@@ -161,7 +169,7 @@ class _Build:
         self._after_build()
         return BuildResult(
             engine,
-            None if self.request.dla_standalone else self._layer_info(engine),
+            None if self.request.dla_standalone or self.api.is_rtx else self._layer_info(engine),
             self.scales,
             self.layers,
             self.gpu_layers,
@@ -269,6 +277,10 @@ class _Build:
     def _formats(self) -> None:
         """Types and formats of the network's inputs and outputs."""
         direct = self.request.on_dla and not self.request.allow_gpu_fallback
+        if self.strongly_typed:
+            for tensor in [t for tensors in self._ends().values() for t in tensors] if direct else ():
+                tensor.allowed_formats = self.api.format_mask(["dla_linear"])
+            return
         for end, tensors in self._ends().items():
             option = f"--{end}_io_formats"
             text = str(getattr(self.request, f"{end}_io_formats"))
@@ -458,7 +470,7 @@ class _Build:
         if words:
             errors = [words, *(e for e in errors if e not in words)]
         said = " | ".join(errors[-3:]) if errors else "it gives no reason"
-        return UserError(f"TensorRT {self.api.dotted} {what}: {said.rstrip('.')}.", hint)
+        return UserError(f"{self.api.product} {what}: {said.rstrip('.')}.", hint)
 
 
 def _dims(dims: tuple[int, ...]) -> str:

@@ -16,6 +16,7 @@ What 8.6 and 10.x both have (memory pools, `build_serialized_network`, tensor na
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import platform
 import re
 from typing import Any, Iterable
@@ -58,11 +59,19 @@ def how_to_install() -> str:
     )
 
 
-def load() -> Api:
-    """The installed TensorRT.
+def load(engine: str = "tensorrt", explicit: bool = False) -> Api:
+    """The installed TensorRT, or TensorRT-RTX (engine 'rtx': a GPU, no DLA). explicit: implicit INT8 is not needed.
 
     Raises MissingDependency where there is none or it does not load, UserError for versions without implicit INT8.
     """
+    if engine == "rtx":
+        try:
+            return Api(importlib.import_module("tensorrt_rtx_bindings.tensorrt_rtx"), explicit)
+        except (ImportError, OSError) as error:
+            raise MissingDependency(
+                f"TensorRT-RTX does not load: {error}.",
+                "python -m pip install --no-deps tensorrt-rtx-cu12-libs tensorrt-rtx-cu12-bindings (Linux on x86-64).",
+            ) from error
     try:
         module = importlib.import_module("tensorrt")
     except ModuleNotFoundError as error:
@@ -73,20 +82,26 @@ def load() -> Api:
         raise MissingDependency(
             f"TensorRT's Python package is here but does not load: {error}.", how_to_install()
         ) from (error)
-    return Api(module)
+    return Api(module, explicit)
 
 
 class Api:
     """One version of TensorRT: `trt` is its module, the methods hide how versions differ.
 
-    Raises UserError for versions that have no implicit INT8.
+    explicit: Q/DQ networks are built, strongly typed where this version must. Raises UserError for versions that have no
+    implicit INT8 where it is needed.
     """
 
-    def __init__(self, trt: Any) -> None:
+    def __init__(self, trt: Any, explicit: bool = False) -> None:
         self.trt = trt
-        numbers = [int(n) for n in re.findall(r"\d+", str(trt.__version__))[:3]] + [0, 0]
+        self.is_rtx = "rtx" in str(getattr(trt, "__name__", ""))
+        words = str(getattr(trt, "__version__", "")) or importlib.metadata.version("tensorrt-rtx-cu12-bindings")
+        numbers = [int(n) for n in re.findall(r"\d+", words)[:3]] + [0, 0]
         self.version: tuple[int, int, int] = (numbers[0], numbers[1], numbers[2])
-        if self.version[0] >= 11 or not hasattr(trt.BuilderFlag, "INT8"):
+        self.has_implicit = self.version[0] < 11 and not self.is_rtx and hasattr(trt.BuilderFlag, "INT8")
+        if not self.has_implicit and explicit:
+            return
+        if not self.has_implicit:
             raise UserError(
                 f"TensorRT {self.dotted} has no implicit INT8: version 11 removed calibration, ranges and layer "
                 "precisions.",
@@ -109,9 +124,15 @@ class Api:
         return cache_version(self.version)
 
     @property
-    def network_flags(self) -> int:
+    def product(self) -> str:
+        """'TensorRT 10.3.0' or 'TensorRT-RTX 1.7.1'."""
+        return f"TensorRT{'-RTX' if self.is_rtx else ''} {self.dotted}"
+
+    def network_flags(self, strongly_typed: bool = False) -> int:
         """For `Builder.create_network`."""
-        if self.version[0] >= 10:
+        if strongly_typed:
+            return 1 << int(self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)  # by name: 1 in 10.x, 0 in 11
+        if self.version[0] >= 10 or self.is_rtx:
             return 0
         return 1 << int(self.trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
 

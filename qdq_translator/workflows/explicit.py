@@ -13,12 +13,14 @@ from onnx import TensorProto
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.errors import ModelError, UserError
+from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted, others
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import write_graph
+from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.explicit import Placed, place_pairs
 from qdq_translator.qdq.float_types import (
@@ -38,7 +40,6 @@ from qdq_translator.targets.precision import INT8, ON_DLA, LayerPlan
 from qdq_translator.workflows.translator import translate
 
 SCHEMA_VERSION = 1
-SUFFIX = "_explicit.onnx"
 IO_TYPES = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
@@ -76,6 +77,12 @@ class Explicit:
             text = json.dumps(self.report, indent=2, ensure_ascii=False)
             (scratch / f"{path.stem}_report.json").write_text(f"{text}\n", encoding="utf-8", errors="surrogateescape")
         return path
+
+
+def read_report(model: Path) -> dict[str, Any]:
+    """The report beside an explicit network; {} where there is none. Raises UserError where it cannot be read."""
+    path = model.with_name(f"{model.stem}_report.json")
+    return dict(read_json(path, EXPLICIT_REPORT, "Write the network again.")) if path.is_file() else {}
 
 
 def explicit(

@@ -50,6 +50,8 @@ from qdq_translator.simulate.verdict import (
 
 SCHEMA_VERSION = 1
 SHOWN_JUMPS = 8
+NETWORK = "explicit network"
+"""Stage: what `explicit` wrote."""
 MOST_FAULTS = 5
 """Of the set, that the message of another error names in front of its own."""
 KIND = "qdq-translator verification"
@@ -90,6 +92,7 @@ class Request(Protocol):
     metric: Optional[str]
     max_metric_drop: Optional[Real]
     device_results: Optional[str]
+    explicit_network: Optional[str]
 
     @property
     def sizes(self) -> dict[str, list[int]]:
@@ -156,6 +159,8 @@ def _verified(
     placement = simulated.placement
     others = _other_ends(options, network, settings, simulated)
     stages = {HYPOTHESES[name].stage: other for name, other in others.items()}
+    if options.explicit_network:
+        stages[NETWORK] = _explicit_network(options.explicit_network, simulated)
     outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, stages, metric, where)
     progress("expected rounding", 0, 1)
     verdict = judge_all(
@@ -263,6 +268,20 @@ def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.Mode
     if sidecar is not None:
         apply_scales(graph, sidecar)
     return with_qdq_opset(graph).to_model()
+
+
+def _explicit_network(path: str, simulated: Simulated) -> Simulated:
+    """Raises UserError for a network of other inputs or outputs, or of other types at them than those of the translation."""
+    model = load_model(path)[0]
+    for end in ("input", "output"):
+        given = {v.name: v.type.tensor_type.elem_type for v in getattr(model.graph, end)}
+        wanted = {v.name: v.type.tensor_type.elem_type for v in getattr(simulated.model.graph, end)}
+        if given != wanted:
+            raise UserError(
+                f"The {end}s of {path} ({', '.join(given)}) differ from those of the translation in name or type.",
+                "Write it from the same model, without --io_types.",
+            )
+    return dataclasses.replace(simulated, model=model)
 
 
 def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Samples:

@@ -419,6 +419,18 @@ _WORDS = {
 }
 
 
+EXPLICIT_REPORT = _record(
+    {
+        "target": _one_of("gpu", "orin-dla"),
+        "platform": _TEXT,
+        "pairs": _map(_NUMBER),
+        "without_pair": _map(_TEXT),
+        "stays_float": _list(_OBJECT),
+    }
+)
+"""NAME_explicit_report.json: what other commands read of it."""
+
+
 def only(schema: Schema, *keys: str) -> Schema:
     """Some keys of an object, which may be missing; the rest is not looked at."""
     return {"type": "object", "properties": {key: schema["properties"][key] for key in keys}}
