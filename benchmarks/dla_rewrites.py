@@ -275,6 +275,15 @@ def page(text: str, part: str, content: str) -> str:
     return pattern.sub(lambda m: m[1] + content + m[2], text)
 
 
+def rows_lost(part: str, content: str) -> list[str]:
+    """Networks of a table on the page that the new table does not have."""
+    if part not in ("full", "table", "prove"):
+        return []
+    found = re.search(rf"<!-- {part} -->\n(.*?)<!-- end of {part} -->", PAGE.read_text(encoding="utf-8"), re.S)
+    before, now = (re.findall(r"^\| ([^|-][^|]*) \|", text, re.M) for text in (found[1] if found else "", content))
+    return [name for name in before if name not in now and f"`{name}`" not in content]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="What --dla_rewrites does for networks.")
     parser.add_argument("zoo", type=Path, nargs="?")
@@ -293,6 +302,11 @@ def main() -> int:
     else:
         parser.error("a folder is missing: ZOO, --full FOLDER or --prove FOLDER")
     if arguments.write:
+        lost = [name for part, content in parts.items() for name in rows_lost(part, content)]
+        if lost:
+            parser.error(
+                f"{len(lost)} rows of the page are not in that folder ({', '.join(lost[:3])}, ...): nothing is written"
+            )
         for part, content in parts.items():
             path = RULES_PAGE if part in ("rules", "operators") else PAGE
             path.write_text(page(path.read_text(encoding="utf-8"), part, content), encoding="utf-8")

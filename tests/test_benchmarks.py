@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import growth, readme
+from benchmarks import dla_rewrites, growth, readme
 from benchmarks.measure import Run
 from benchmarks.translate import Result, made, measure
 
@@ -79,3 +79,17 @@ def test_the_page_has_a_place_for_every_table() -> None:
 def test_profile_names_the_passes(tmp_path: Path) -> None:
     parts = growth.profile(made("chain", tmp_path, "5"), tmp_path / "out")
     assert parts["imports"] > 0 and any(name.startswith("pass: ") for name in parts)
+
+
+def test_dla_rewrites_does_not_write_over_rows_that_it_did_not_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- full -->\n| network | ms |\n| --- | ---: |\n| a | 1 |\n| b | 2 |\n<!-- end of full -->\n")
+    before = page.read_bytes()
+    monkeypatch.setattr(dla_rewrites, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["dla_rewrites", "--full", str(tmp_path), "--write"])
+    with pytest.raises(SystemExit) as left:
+        dla_rewrites.main()
+    assert left.value.code == 2 and page.read_bytes() == before
+    assert dla_rewrites.rows_lost("full", "| network | ms |\n| a | 3 |\n") == ["b"]

@@ -349,3 +349,34 @@ def test_f8_a_gemm_of_two_activations_keeps_its_factor(bias: str) -> None:
     made = same_function(model(f"g ({given}) => (float[2, 4] y) {{ {body} }}", **more, **S))
     (product,) = [node for node in made.graph.nodes if node.op_type == "Gemm"]
     assert product.get("alpha") == 0.5 and product.inputs[:2] == ["x", "r"]
+
+
+# ------------------------------------------------------------------ forms that ONNX allows and nobody expects
+
+
+def test_q2_a_weight_quantized_along_one_axis_and_dequantized_along_another() -> None:
+    arrays = {
+        "w": weights(4, 3),
+        "qs": np.array([0.01, 0.02, 0.03], np.float32),
+        "qz": np.zeros(3, np.int8),
+        "ds": np.array([0.01, 0.02, 0.03, 0.04], np.float32),
+        "dz": np.zeros(4, np.int8),
+    }
+    body = "q = QuantizeLinear<axis=1>(w, qs, qz) d = DequantizeLinear<axis=0>(q, ds, dz) y = MatMul(i, d)"
+    explicit = model(f"g (float[2,4] x) => (float[2,3] y) {{ {pair('x', 'i')} {body} }}", **arrays, **S)
+    t = same_function(
+        explicit, exact=True, feed={"x": np.float32(0.05) * np.arange(-4, 4, dtype=np.float32).reshape(2, 4)}
+    )
+    codes = np.clip(np.rint(arrays["w"] / arrays["qs"]), -128, 127)
+    made = numpy_helper.to_array(t.model.graph.initializer[0])
+    np.testing.assert_allclose(made, codes.clip(-127) * arrays["ds"][:, None], rtol=1e-6)
+
+
+def test_a_transpose_with_an_empty_perm_is_one_without() -> None:
+    text = f"g (float[1,4,8,8] x) => (float[8,8,4,1] y) {{ {pair('x', 'i')} o = Transpose<PERM>(i) {pair('o', 'p')} y = Abs(p) }}"
+    empty, without = (
+        translate(model(text.replace("<PERM>", perm), **S), TranslateOptions(preset="dla", platform="jetpack-6.2"))
+        for perm in ("<perm: ints = []>", "")
+    )
+    assert [(row.op, row.precision) for row in empty.plan] == [(row.op, row.precision) for row in without.plan]
+    assert scales_of(empty) == scales_of(without)

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UnsupportedQuantizer, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.rules import STATED
@@ -409,3 +410,21 @@ def test_a_network_that_would_have_no_pair_is_an_error() -> None:
     text = "net (float[2,8] x) => (float[2,8] y) { [r] y = Relu(x) }"
     with pytest.raises(UserError, match="No tensor of the model would get Q/DQ"):
         restore(model(text), {"x": 0.1}, {"r": "fp16"})
+
+
+def test_a_cache_of_another_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One tensor in common is not enough; names that TensorRT makes up do not count against it."""
+    made = translate(EXAMPLE_MODEL)
+    made.save(tmp_path / "t")
+    scales = {"input": 0.01, **{f"other{i}": 0.1 for i in range(4)}}
+    caches = {
+        "foreign": scales,
+        "automatic": {name if name == "input" else f"{name}_output": scale for name, scale in scales.items()},
+    }
+    for name, status in (("foreign", 1), ("automatic", 0)):
+        (tmp_path / name).write_text(CalibrationCache("8600", caches[name]).to_text())
+        output = tmp_path / f"{name}.onnx"
+        model = str(tmp_path / "t" / f"{EXAMPLE_MODEL.stem}_noqdq.onnx")
+        assert main(["restore", "-i", model, "-c", str(tmp_path / name), "-o", str(output)]) == status
+        assert output.exists() == (status == 0)
+    assert "another network" in capsys.readouterr().err

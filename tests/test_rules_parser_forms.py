@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -271,3 +272,42 @@ def test_f11_every_recorded_form(version: str, tmp_path: Path) -> None:
 
 def test_f11_each_row_of_the_table_has_a_remedy() -> None:
     assert all(form.remedy.startswith("Export") and form.what for form in FORMS)
+
+
+# ------------------------------------------------------------------ windows that begin behind the input
+
+
+@pytest.mark.parametrize("opset", [13, 22])
+def test_f11_windows_behind_the_input(opset: int) -> None:
+    """Wherever TensorRT would count one window more than ONNX; the same function, and ONNX's shape inference agrees with it."""
+    rewritten = 0
+    for size, kernel, stride, pads in itertools.product(
+        (7, 8, 11), (1, 2, 3), (2, 3, 4), ([0] * 4, [1, 1, 1, 1], [0, 0, 1, 1])
+    ):
+        if max(pads) >= kernel:
+            continue
+        pool = f"MaxPool<kernel_shape=[{kernel},{kernel}],strides=[{stride},{stride}],pads={pads},ceil_mode=1>"
+        text = f"g (float[1,2,{size},{size}] x) => (float[1,2,n,k] y) {{ {pair('x', 'i')} y = {pool}(i) }}"
+        explicit = model(text, opset=opset, ir=10 if opset > 18 else 8, **S)
+        t = same_function(explicit, platform="jetpack-6.2")
+        begin, end = pads[0], pads[2]
+        windows = -(-(size + begin + end - kernel) // stride) + 1
+        disputed = (windows - 1) * stride >= size + begin
+        assert bool(t.diagnostics.of_rule("F11")) == disputed
+        if disputed:
+            rewritten += 1
+            inferred = onnx.shape_inference.infer_shapes(t.model).graph.output[0].type.tensor_type.shape
+            assert [d.dim_value for d in inferred.dim][2:] == [windows - 1] * 2
+    assert rewritten > 10
+
+
+def test_f11_what_reads_such_a_pooling_has_its_sizes() -> None:
+    """A dense layer behind it becomes a convolution over three rows, not four (rule D4)."""
+    weight = np.random.default_rng(0).standard_normal((36, 5)).astype(np.float32)
+    body = (
+        f"o = MaxPool<kernel_shape=[1,1], strides=[3,3], ceil_mode=1>(i) {pair('o', 'p')} f = Flatten(p) y = Gemm(f, w)"
+    )
+    text = f"g (float[1,4,8,8] x) => (float[1,5] y) {{ {pair('x', 'i')} {body} }}"
+    t = same_function(model(text, opset=22, ir=10, w=weight, **S), preset="dla", platform="jetpack-6.2")
+    assert ops(t) == ["MaxPool", "Conv", "Reshape"]
+    assert attribute(node_of(t, "Conv"), "kernel_shape") == [3, 3]

@@ -244,7 +244,7 @@ def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Opt
 def permutation(node: Node) -> Optional[List[int]]:
     """Of a Transpose; None where it reverses the axes."""
     given = node.get("perm")
-    return None if given is None else [int(a) for a in given]
+    return [int(a) for a in given] if given else None
 
 
 def replaces(node: Node) -> bool:

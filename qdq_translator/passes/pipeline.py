@@ -30,6 +30,7 @@ from qdq_translator.passes.operators import check_operators
 from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.rewrites import rewrite_for_dla
 from qdq_translator.passes.strip import strip
+from qdq_translator.passes.windows import settle_windows
 from qdq_translator.quantizers.steps import ASYMMETRIC
 from qdq_translator.scales.network import Network
 from qdq_translator.targets.settings import Settings
@@ -191,6 +192,10 @@ def _to_float32(network: Network, settings: Settings) -> None:
     to_float32(network)
 
 
+def _windows(network: Network, settings: Settings) -> None:
+    settle_windows(network)
+
+
 def _remove_no_ops(network: Network, settings: Settings) -> None:
     remove_no_ops(network)
 
@@ -257,6 +262,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,), keeps=True),
     Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,), keeps=True),
     Pass("float32", ("F9",), _to_float32, _STRIPPED),
+    Pass("windows", ("F11",), _windows, _STRIPPED),
     Pass("no-ops", ("F7",), _remove_no_ops, _STRIPPED),
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
     Pass("BatchNormalization", ("F1",), _fold_batchnorm, _STRIPPED),

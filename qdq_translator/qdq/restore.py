@@ -22,6 +22,7 @@ between Casts. Q/DQ per channel needs opset 13; older models are converted.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import AbstractSet, Mapping, Optional
 
@@ -49,6 +50,9 @@ FLOAT16_OPSET = 19
 USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_float", "unary"
 # ... and of a float tensor of the model
 GIVEN, STAYS_FLOAT, WITHOUT_SCALE = "given", "stay_float", "without_scale"
+
+_AUTOMATIC = re.compile(r"^\(Unnamed Layer|^ONNXTRT_|_output$")
+"""Names that TensorRT makes for tensors that only its own network has (rule S10)."""
 
 
 @dataclass
@@ -100,6 +104,14 @@ def restore(
     if scales and all(kind == UNKNOWN for kind in entries.values()):
         raise UserError(
             f"None of the {len(scales)} names in the calibration cache is a tensor of the model.",
+            "Give the model that the cache was made for (names must be those of the ONNX file).",
+        )
+    foreign = [name for name, kind in entries.items() if kind == UNKNOWN and not _AUTOMATIC.search(name)]
+    known = sum(kind != UNKNOWN for kind in entries.values())
+    if len(foreign) > 3 * known:
+        raise UserError(
+            f"Only {known} of the {known + len(foreign)} tensors in the calibration cache are in the model ('{foreign[0]}' is "
+            "not): the cache was made for another network.",
             "Give the model that the cache was made for (names must be those of the ONNX file).",
         )
     table = ScaleTable()

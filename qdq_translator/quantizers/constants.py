@@ -296,7 +296,7 @@ class _Bakery:
         if not params.centred:
             codes = codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
         if self.is_weight and params.symmetric and codes.dtype in (np.int8, np.int32):
-            if self.amax is not None and params.holds(self.amax):
+            if self.amax is not None and params.axis in (None, self.met[0].axis) and params.holds(self.amax):
                 return codes
             self.saturated = int(np.count_nonzero(codes == -128))
             if self.saturated:

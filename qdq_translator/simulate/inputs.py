@@ -184,7 +184,7 @@ def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
         tensor = value.type.tensor_type
         if not tensor.elem_type:
             raise UserError(f"Input '{value.name}' is not a tensor.", "Only tensors can be fed.")
-        dims: list[Optional[int]] = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+        dims: list[Optional[int]] = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
         for index, size in enumerate(shapes.get(value.name, ())):
             if index < len(dims):
                 dims[index] = size

@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Iterator, Optional, Sequence
@@ -38,11 +38,12 @@ class Processes(Engine):
         done = deaths = 0
         while done < len(ranges):
             pool = self._alive()
-            futures = [
-                pool.submit(_shard, self._folder, digest, order, shard.start, shard.stop, self._threads)
-                for shard in ranges[done:]
-            ]
+            futures: list[Future[Any]] = []
             try:
+                for shard in ranges[done:]:
+                    futures.append(
+                        pool.submit(_shard, self._folder, digest, order, shard.start, shard.stop, self._threads)
+                    )
                 for future in futures:
                     yield future.result()
                     done, deaths = done + 1, 0

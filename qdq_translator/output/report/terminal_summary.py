@@ -64,7 +64,9 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
         rows.append(("", note))
     if summary["dla_rewrites"]:
         rows.append(("rewritten", summary["dla_rewrites"]))
-    rows.append(("weights", f"{summary['weights']['exact']} of {summary['weights']['total']} keep every trained value"))
+    weights = summary["weights"]
+    why = "; I-W1 gives the cause of each (--verbose)" if weights["total"] and not weights["exact"] else ""
+    rows.append(("weights", f"{weights['exact']} of {weights['total']} keep every trained value{why}"))
     if summary.get("metric"):
         found = summary["metric"]
         rows.append(("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated"))
@@ -201,7 +203,7 @@ def best_line(tried: list[dict[str, Any]], total: Optional[int]) -> str:
     share = "" if not total or best["int8_macs"] is None else f", {percent(best['int8_macs'], total)} of MACs"
     gained = best.get("milliseconds")
     time = f", {milliseconds(gained)}" if gained is not None else ""
-    lost = f", at most {best['bits_lost']:.1f} bits lost" if best.get("bits_lost") else ""
+    lost = f", at most {best['bits_lost']:.1f} bits lost in ranges that are raised" if best.get("bits_lost") else ""
     return f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}"
 
 
