@@ -150,6 +150,7 @@ def test_help_fits_a_terminal(
         "translate": "[options] [MODEL ...]",
         "explain": "[options] [NAME ...]",
         "deploy": "--board NAME [options] MODEL",
+        "ingest": "[options] FILE",
         "completion": "[options] {bash,zsh,fish}",
         None: "COMMAND [options]",
     }.get(command, "[options]")

@@ -73,7 +73,7 @@ def test_one_folder_holds_all_and_its_page_is_one_page(made: Path) -> None:
     page = (made / "README.md").read_text()
     assert len(page.splitlines()) <= 90
     named = set(re.findall(r"(?:sh|python3) (\S+\.(?:sh|py))", page))
-    assert named == {"build.sh", "onnxruntime/run.py", "triton/build_plan.sh"}
+    assert named == {"collect.sh", "onnxruntime/run.py", "triton/build_plan.sh"}
     assert all((made / name).is_file() for name in named)
     text = "".join(p.read_text(errors="replace") for p in made.rglob("*") if p.is_file() and p.suffix != ".onnx")
     assert str(made.parent) not in text, "a path of the machine where it was made"

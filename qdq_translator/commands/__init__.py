@@ -16,6 +16,7 @@ COMMANDS = {
     "split": ("split", "the DLA's part of a network, and what runs before and after it"),
     "explain": ("explain", "a build log, a message, a rule, a limit or a platform"),
     "deploy": ("deploy", "a model as one folder for a board and what runs it there"),
+    "ingest": ("ingest", "what a board sent back, against the plan"),
     "doctor": ("doctor", "what this machine has for TensorRT and the DLA"),
     "platforms": ("platforms", "the platforms that --platform knows"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),

@@ -12,6 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
+import numpy as np
+
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import alone, write_file
 from qdq_translator.core.errors import UsageError, UserError
@@ -22,6 +24,7 @@ from qdq_translator.output import consumers
 from qdq_translator.output.consumers import Bundle, Consumer, End
 from qdq_translator.output.emit.trtexec import Network
 from qdq_translator.targets.platforms import Platform, find_platform
+from qdq_translator.workflows.board_results import board_feed, board_inputs
 from qdq_translator.workflows.parts import cut_tail
 from qdq_translator.workflows.translator import Translation, translate
 
@@ -156,9 +159,17 @@ class _Steps:
 def _translate(request: Request, options: TranslateOptions, files: TranslationFiles) -> None:
     translation = translate(request.model, options)
     translation.save(files.folder)
+    _write_board_inputs(files)
     if translation.dla is not None and translation.dla.fallbacks and "cut" not in request.skip:
         with contextlib.suppress(UserError):  # then no part is there, and who needs one says so
             cut_tail(translation, files)
+
+
+def _write_board_inputs(files: TranslationFiles) -> None:
+    """One random sample (seed 0), raw, for trtexec's --loadInputs and for `ingest`."""
+    feed = board_feed(files)
+    for name, place in board_inputs(files.name, list(feed)).items():
+        write_file(files.folder / place, np.ascontiguousarray(feed[name]).tobytes())
 
 
 def _save(translation: Translation, files: TranslationFiles) -> None:
@@ -250,6 +261,7 @@ def _bundle(
         _ends(report["outputs"], options),
         tuple(options.image_mean),
         tuple(options.image_std),
+        board_inputs(files.name, [row["name"] for row in report["inputs"]]),
     )
     part = None if target == "gpu" else files if not fallbacks else _dla_part(files)
     if part is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from pathlib import Path
-from typing import Any, Optional, Protocol, Sequence
+from typing import Any, Mapping, Optional, Protocol, Sequence
 
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
@@ -48,6 +48,8 @@ class Bundle:
     outputs: tuple[End, ...]
     image_mean: tuple[float, ...] = (0.0,)
     image_std: tuple[float, ...] = (1.0,)
+    board_inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Input -> file of one sample, raw float32."""
 
     @property
     def on_dla(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
 
 from qdq_translator.output.consumers import Bundle
 from qdq_translator.output.emit import trtexec
@@ -11,6 +13,29 @@ from qdq_translator.output.emit.trtexec import BuildRequest, Network
 TITLE = "trtexec"
 SOURCES = ("docs.nvidia.com/deeplearning/tensorrt (trtexec)", "docs/facts.md, section 3")
 OWN_MODEL = False
+OUTPUTS = "board_outputs.json"
+COLLECT = """#!/bin/sh
+# Builds the engine, runs it once on stored inputs and packs the log, layer information, times and outputs.
+set -eu
+cd -- "$(dirname -- "$0")"
+status=0
+rm -f build.log board_outputs.json @LAYER_INFO@ @PROFILE@
+sh ./build.sh @WORDS@ "$@" >build.log 2>&1 || status=$?
+digest() { sha256sum -- "$1" | cut -d ' ' -f 1; }
+{
+    printf 'schema_version=1\nstatus=%s\nmodel=%s\ncache=%s\n' "$status" "$(digest @MODEL@)" "$(digest @CACHE@)"
+    printf 'machine=%s\n' "$(uname -m)"
+    [ ! -r /proc/device-tree/model ] || printf 'board=%s\n' "$(tr -d '\000' </proc/device-tree/model)"
+    [ ! -r /etc/nv_tegra_release ] || printf 'l4t=%s\n' "$(head -n 1 /etc/nv_tegra_release)"
+} >board_info.txt
+set -- board_info.txt build.log
+for file in @LAYER_INFO@ @PROFILE@ board_outputs.json; do
+    [ ! -f "$file" ] || set -- "$@" "$file"
+done
+tar -czf @NAME@_board.tar.gz -- "$@"
+echo "Wrote @NAME@_board.tar.gz (trtexec left with status $status)."
+exit "$status"
+"""
 
 
 def refuse(bundle: Bundle) -> str:
@@ -19,9 +44,21 @@ def refuse(bundle: Bundle) -> str:
 
 def write(bundle: Bundle) -> list[str]:
     script(bundle, BuildRequest(), "build.sh")
+    loads = ",".join(f"{name}:{file}" for name, file in bundle.board_inputs.items())
+    words = [shlex.quote(f"--loadInputs={loads}"), f"--exportOutput={OUTPUTS}"] if loads and "'" not in loads else []
+    names = {
+        "@NAME@": shlex.quote(bundle.name),
+        "@MODEL@": shlex.quote(bundle.relative(bundle.files.model)),
+        "@WORDS@": " ".join(words),
+    }
+    names.update(
+        {"@CACHE@": shlex.quote(bundle.relative(bundle.files.cache)), "@LAYER_INFO@": shlex.quote(layer_info(bundle))}
+    )
+    names["@PROFILE@"] = shlex.quote(f"{bundle.name}_profile.json")
+    bundle.write("collect.sh", re.sub("|".join(names), lambda match: names[match[0]], COLLECT), 0o777)
     return [
-        "sh build.sh",
-        f"qdq-translator check-engine -t . --layer_info {layer_info(bundle)}",
+        "sh collect.sh    # builds with build.sh, times, and packs what was found",
+        f"qdq-translator ingest {bundle.name}_board.tar.gz -t .    # here or on the desk",
     ]
 
 

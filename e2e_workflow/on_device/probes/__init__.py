@@ -1,0 +1,1 @@
+"""Small networks whose outputs on a board settle an open hypothesis."""

@@ -1,0 +1,126 @@
+"""Writes one small Q/DQ network for each open question, for `qdq-translator deploy` and `ingest`.
+
+    python -m e2e_workflow.on_device.probes.make probes/
+    qdq-translator deploy probes/sigmoid.onnx --board jetpack-6.2 -o probes/sigmoid     # and so on
+    sh collect.sh                                                                       # in each bundle, on the board
+    qdq-translator ingest sigmoid_board.tar.gz -t probes/sigmoid                        # on the desk
+
+`PROBES` names the question and what the board shows at each end: `outputs` are compared with the simulation of each end of a
+hypothesis (`core/hypotheses.py`); `device` is read from the log, which lists the layers of the DLA and of the GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, parser
+
+CHANNELS, SIZE = 16, 16
+"""Large enough that a DLA takes the layers, small enough to build at once."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """body: nodes in ONNX's textual form, from `x` to `y`; @NAME@ stands for a Q/DQ pair in front of it with the scale of that name."""
+
+    question: str
+    read_by: str
+    scales: dict[str, float]
+    body: str
+
+
+CONV = "<kernel_shape=[3,3], pads=[1,1,1,1]>"
+PROBES = {
+    "fusion": Probe(
+        "Does the tensor between a Conv and the Add that it fuses with pass unrounded?",
+        "outputs",
+        {"x": 0.03, "c": 0.1, "d": 0.1, "s": 0.05},
+        f"c = Conv {CONV} (@x@, w0)  d = Conv {CONV} (@x@, w1)  s = Add(@c@, @d@)  y = Conv {CONV} (@s@, w2)",
+    ),
+    "sigmoid": Probe(
+        "Are the scales around a Sigmoid applied on the DLA?",
+        "outputs",
+        {"x": 0.03, "c": 0.1, "g": 0.02, "h": 0.05},
+        f"c = Conv {CONV} (@x@, w0)  g = Sigmoid(@c@)  h = Conv {CONV} (@g@, w1)  y = Conv {CONV} (@h@, w2)",
+    ),
+    "between": Probe(
+        "Do additions that could run in INT8 do so between two FP16 layers of the DLA?",
+        "outputs",
+        {"c": 0.1, "p": 0.2, "q": 0.4},
+        f"c = Conv {CONV} (x, w0)  p = Add(@c@, @c@)  q = Add(@p@, @p@)  y = Conv {CONV} (@q@, w1)",
+    ),
+    "gpu": Probe(
+        "Does a layer of the GPU beside the DLA compute in INT8, because all of its tensors have scales?",
+        "outputs",
+        {"x": 0.03, "c": 0.1, "e": 0.1, "f": 0.1, "h": 0.05},
+        f"c = Conv {CONV} (@x@, w0)  e = Softplus(@c@)  f = Softplus(@e@)  h = Conv {CONV} (@f@, w1)  y = Conv {CONV} (@h@, w2)",
+    ),
+    "pow": Probe(
+        "Does Pow with a constant exponent run on the DLA of TensorRT 10.3?",
+        "device",
+        {"x": 0.03, "r": 0.1, "q": 0.1},
+        f"c = Conv {CONV} (@x@, w0)  r = Relu(c)  q = Pow(@r@, two)  y = Conv {CONV} (@q@, w1)",
+    ),
+    "slice": Probe(
+        "Does a Slice with INT32 indices run on the DLA?",
+        "device",
+        {"x": 0.03, "c": 0.2, "t": 0.2},
+        f"c = Conv {CONV} (@x@, w0)  t = Slice(@c@, start, stop, axis)  y = Conv {CONV} (@t@, w3)",
+    ),
+}
+
+
+def network(name: str) -> onnx.ModelProto:
+    """The Q/DQ network of a probe, opset 17, with weights from a fixed seed."""
+    probe, rng = PROBES[name], np.random.default_rng(0)
+    body, pairs = probe.body, ""
+    for tensor in probe.scales:
+        body = body.replace(f"@{tensor}@", f"{tensor}_dq")
+    made = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> {name} (float[1,{CHANNELS},{SIZE},{SIZE}] x) => (float[N,C,H,W] y) {{ {body} }}'
+    )
+    arrays: dict[str, np.ndarray] = {"zero": np.int8(0), "two": np.float32(2)}
+    for tensor, scale in probe.scales.items():
+        arrays[f"{tensor}_scale"] = np.float32(scale)
+        pairs += f"{tensor}_q = QuantizeLinear({tensor}, {tensor}_scale, zero) {tensor}_dq = DequantizeLinear({tensor}_q, {tensor}_scale, zero) "
+    for index in range(4):
+        arrays[f"w{index}"] = (
+            rng.normal(size=(CHANNELS, CHANNELS // 2 if index == 3 else CHANNELS, 3, 3)) / 12
+        ).astype(np.float32)
+    arrays.update(start=np.array([0], np.int32), stop=np.array([CHANNELS // 2], np.int32), axis=np.array([1], np.int32))
+    quantizers = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) {{ {pairs} y = Identity(x) }}'
+    )
+    after = {node.output[0]: node for node in quantizers.graph.node}
+    nodes = []
+    for tensor in ("x", *(node.output[0] for node in made.graph.node)):
+        nodes += [node for node in made.graph.node if node.output[0] == tensor]
+        nodes += [after[f"{tensor}_{end}"] for end in ("q", "dq") if f"{tensor}_{end}" in after]
+    for node in nodes:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    used = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes,
+        name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, CHANNELS, SIZE, SIZE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
+        [numpy_helper.from_array(np.asarray(values), key) for key, values in arrays.items() if key in used],
+    )
+    return onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    )
+
+
+def main(folder: str) -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, probe in PROBES.items():
+        onnx.save(network(name), Path(folder) / f"{name}.onnx")
+        print(f"{name}: {probe.question} Read by its {probe.read_by}.")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

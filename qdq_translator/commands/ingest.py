@@ -1,0 +1,130 @@
+"""`qdq-translator ingest`: what a board sent back, against the plan."""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
+
+if TYPE_CHECKING:
+    from qdq_translator.core.formats.files import TranslationFiles
+    from qdq_translator.workflows.board_results import BoardResults
+
+
+@dataclass
+class Options:
+    """Read what collect.sh of a bundle packed on the board (NAME_board.tar.gz): check that it is of this model, explain the log,
+    compare precisions and times with the plan, fit the cost model, and say which end of each open hypothesis the outputs hold."""
+
+    file: str = setting("NAME_board.tar.gz", REQUIRED, positional=True, metavar="FILE")
+    translation: str = translation_option()
+    model: str = model_option()
+    json: bool = setting("the findings as one JSON object on stdout, nothing else there")
+    verbose: bool = setting("tracebacks of errors")
+
+
+def run(options: Options) -> int:
+    """Prints the findings and writes NAME_board.json, and NAME_cost_model.json from a DLA's profile; status 1 where the build failed."""
+    import json
+    import tempfile
+    from pathlib import Path
+
+    from qdq_translator.commands.explain import occurrences, print_log
+    from qdq_translator.commands.located import locate
+    from qdq_translator.core.disk import write_file
+    from qdq_translator.workflows.board_results import read_results
+
+    files = locate(options.translation, options.model)
+    with tempfile.TemporaryDirectory() as scratch:
+        results = read_results(Path(options.file), files, Path(scratch))
+        found: Dict[str, Any] = {"schema_version": 1, "kind": "qdq-translator board", **results.info}
+        found["messages"] = occurrences(results.log)
+        if not results.failed:
+            layers, times = _layers(files, results), _times(files, results)
+            found.update({**layers, **times, "lines": [*layers["lines"], *times.get("lines", [])]})
+            found["hypotheses"] = _hypotheses(files, results)
+    write_file(files.folder / f"{files.name}_board.json", (json.dumps(found, indent=2) + "\n").encode())
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return int(results.failed)
+    print(
+        f"{results.info.get('board', results.info.get('machine', 'board'))}: trtexec left with status {results.info['status']}\n"
+    )
+    if results.log.found:
+        print_log(results.log)
+    for line in found.get("lines", []):
+        print(line)
+    for row in found.get("hypotheses", []):
+        print(
+            f"{row['hypothesis']}: {row['sentence']} (distance {row['planned']:.2g} planned, {row['other']:.2g} other)"
+        )
+    if results.failed:
+        print(f"{options.file}: The engine was not built; the log above says why.", file=sys.stderr)
+    return int(results.failed)
+
+
+def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
+    """Planned and real precisions, where the board wrote layer information."""
+    from qdq_translator.engine import inspector
+    from qdq_translator.engine.layer_info import read_layer_info
+    from qdq_translator.ir.io import load_model
+
+    if results.layer_info is None:
+        return {"lines": ["The board wrote no layer information."]}
+    model, _ = load_model(files.model, weights=False)
+    plan = inspector.with_edges(inspector.plan_from_report(files.read_report()), model)
+    check = inspector.check_engine(
+        plan, read_layer_info(results.layer_info), results.log, files.read_layer_precisions()
+    )
+    against = [
+        f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in check.disobediences
+    ]
+    lines = [f"{len(against)} layers against the plan", *against[:10]]
+    return {"check": check.summary(), "against": [row.name for row in check.disobediences], "lines": lines}
+
+
+def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
+    """The slowest layers; for a DLA the fitted cost model, written beside the translation."""
+    import json
+
+    from qdq_translator.core.disk import write_file
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.engine.board import fit_board, read_profile
+
+    if results.profile is None:
+        return {}
+    times = read_profile(str(results.profile))
+    slowest: List[Any] = sorted(times.items(), key=lambda row: -row[1])[:5]
+    lines = [
+        f"{sum(times.values()):.3f} ms in all layers; the slowest: " + ", ".join(f"{n} {t:.3f}" for n, t in slowest)
+    ]
+    found: Dict[str, Any] = {"milliseconds": sum(times.values()), "layers": times}
+    cost = files.read_report("cost").get("cost")
+    if cost and cost["milliseconds"] is not None:
+        found["estimate"] = cost["milliseconds"]
+        lines.append(f"estimate for the DLA: {cost['milliseconds']:.3f} ms")
+        try:
+            board = fit_board(files, str(results.profile), None, None)
+            place = files.folder / f"{files.name}_cost_model.json"
+            write_file(place, (json.dumps(board.as_dict(), indent=2) + "\n").encode())
+            lines.append(f"{board.summary()} Wrote {place}: give it to translate and plan with --cost_model.")
+        except UserError as error:
+            lines.append(f"The cost model was not fitted: {error}")
+    return {**found, "lines": lines}
+
+
+def _hypotheses(files: "TranslationFiles", results: "BoardResults") -> "List[Dict[str, Any]]":
+    import dataclasses
+
+    from qdq_translator.core.hypotheses import HYPOTHESES
+    from qdq_translator.workflows.board_results import settle, stored_feed
+
+    inputs = stored_feed(files)
+    if results.outputs is None or inputs is None:
+        return []
+    rows = []
+    for row in settle(files, inputs, results.outputs):
+        about = HYPOTHESES[row.hypothesis]
+        sentence = {"planned": about.planned, "other": about.other, "": "the outputs do not decide"}[row.held]
+        rows.append({**dataclasses.asdict(row), "held": row.held, "sentence": sentence})
+    return rows

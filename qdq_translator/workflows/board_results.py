@@ -1,0 +1,188 @@
+"""What a board sent back (`collect.sh` of a bundle): checked, compared with the plan, and with both ends of each hypothesis."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import Any, Mapping, Optional, Sequence
+
+import numpy as np
+
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, SIGMOID
+from qdq_translator.engine.messages import BuildLog, read_log
+from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.run import Session
+
+SCHEMA_VERSION = "1"
+_LARGEST = 1 << 29
+_FILES = re.compile(r"board_info\.txt|build\.log|board_outputs\.json|[^/\\]+_layer_info\.json|[^/\\]+_profile\.json")
+_AGAIN = "Run collect.sh of this bundle on the board again."
+_CLEAR = 4.0
+"""How many times closer one end of a hypothesis has to be to the board's outputs to count as settled."""
+
+
+@dataclasses.dataclass
+class BoardResults:
+    """info: lines of board_info.txt. log: of the build. layer_info, profile: files, None where the board wrote none."""
+
+    info: dict[str, str]
+    log: BuildLog
+    layer_info: Optional[Path]
+    profile: Optional[Path]
+    outputs: Optional[dict[str, np.ndarray]]
+
+    @property
+    def failed(self) -> bool:
+        return self.info["status"] != "0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled:
+    """planned, other: distance of the board's outputs to the simulation at each end, as a share of their range. held: 'planned',
+    'other', or '' where the outputs do not decide."""
+
+    hypothesis: str
+    planned: float
+    other: float
+
+    @property
+    def held(self) -> str:
+        near, far = sorted((self.planned, self.other))
+        if far <= _CLEAR * near or far == 0:
+            return ""
+        return "planned" if self.planned < self.other else "other"
+
+
+def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResults:
+    """Unpacks into `folder`. Raises UserError for what is no such archive, damaged, or of another model or cache."""
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            members = [
+                m for m in archive.getmembers() if m.isfile() and _FILES.fullmatch(m.name) and m.size <= _LARGEST
+            ]
+            for member in members:
+                source = archive.extractfile(member)
+                assert source is not None
+                (folder / member.name).write_bytes(source.read())
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise UserError(f"{path} is not what collect.sh writes: {error}.", _AGAIN) from error
+    info = _info(folder / "board_info.txt", path)
+    for key, file in (("model", files.model), ("cache", files.cache)):
+        if info[key] != _digest(file):
+            raise UserError(
+                f"{path} is of another {key} than {file}.", "Name the bundle that was on the board with -t."
+            )
+    return BoardResults(
+        info,
+        read_log(folder / "build.log"),
+        next(folder.glob("*_layer_info.json"), None),
+        next(folder.glob("*_profile.json"), None),
+        _outputs(folder / "board_outputs.json"),
+    )
+
+
+def _info(path: Path, archive: Path) -> dict[str, str]:
+    if not path.is_file():
+        raise UserError(f"{archive} holds no board_info.txt.", _AGAIN)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    info = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+    missing = [key for key in ("schema_version", "status", "model", "cache") if key not in info]
+    if missing:
+        raise UserError(f"board_info.txt of {archive} lacks '{missing[0]}'.", _AGAIN)
+    if info["schema_version"] != SCHEMA_VERSION:
+        raise UserError(
+            f"{archive} has schema_version {info['schema_version']}, and {SCHEMA_VERSION} is read here.",
+            "Use the qdq-translator that made the bundle.",
+        )
+    return info
+
+
+def _outputs(path: Path) -> Optional[dict[str, np.ndarray]]:
+    """trtexec's --exportOutput: a list of name, dimensions ('1x10') and values. Raises UserError for anything else."""
+    if not path.is_file():
+        return None
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            str(row["name"]): np.asarray(row["values"], np.float32).reshape(
+                [int(d) for d in row["dimensions"].split("x")]
+            )
+            for row in rows
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"The outputs of the board cannot be read: {error}.", _AGAIN) from error
+
+
+def board_inputs(name: str, inputs: Sequence[str]) -> dict[str, str]:
+    """Network input -> file of the bundle that holds one sample of it."""
+    return {given: f"{name}_board_input_{index}.bin" for index, given in enumerate(inputs)}
+
+
+def board_feed(files: TranslationFiles) -> dict[str, np.ndarray]:
+    """One random sample, seed 0, in the sizes that the translation was made for."""
+    network = ImplicitNetwork.read(files)
+    specs = input_specs(network.model, Remembered.of(files).shapes)
+    return random_samples(specs, network.scales, 1, 0).feed(0)
+
+
+def stored_feed(files: TranslationFiles) -> Optional[dict[str, np.ndarray]]:
+    """What the board was fed; None where the bundle holds no such files."""
+    feed = board_feed(files)
+    places = {name: files.folder / place for name, place in board_inputs(files.name, list(feed)).items()}
+    if not all(place.is_file() and place.stat().st_size == feed[name].nbytes for name, place in places.items()):
+        return None
+    return {name: np.fromfile(place, feed[name].dtype).reshape(feed[name].shape) for name, place in places.items()}
+
+
+def settle(
+    files: TranslationFiles, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+) -> list[Settled]:
+    """Both ends of each hypothesis that changes the simulated outputs, against those of the board."""
+    network = ImplicitNetwork.read(files)
+    sigmoid = Remembered.of_options(network.option).on_dla
+    planned = SimulationOptions(sigmoid_fp16=sigmoid)
+    ends: dict[str, dict[str, Any]] = {
+        FUSION: {"fuse": False},
+        SIGMOID: {"sigmoid_fp16": not sigmoid},
+        BETWEEN: {"other": frozenset((BETWEEN,))},
+        GPU_INT8: {"other": frozenset((GPU_INT8,))},
+    }
+    base = _simulated(network, planned, inputs)
+    found = []
+    for name in HYPOTHESES:
+        other = _simulated(network, dataclasses.replace(planned, **ends[name]), inputs) if name in ends else base
+        if any(not np.array_equal(base[key], other[key]) for key in base):
+            found.append(Settled(name, _distance(outputs, base), _distance(outputs, other)))
+    return found
+
+
+def _simulated(
+    network: ImplicitNetwork, options: SimulationOptions, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    session = Session(simulate(network, options).model, "simulated")
+    return {name: np.asarray(value) for name, value in session.run(dict(inputs)).items()}
+
+
+def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarray]) -> float:
+    """Root mean square of the difference over that of the values, the largest of all outputs. Raises UserError for other outputs."""
+    worst = 0.0
+    for name, values in simulated.items():
+        if name not in board or board[name].size != values.size:
+            raise UserError(f"The board has no output '{name}' of {values.size} values.", _AGAIN)
+        wanted = values.astype(np.float64).reshape(-1)
+        error = board[name].astype(np.float64).reshape(-1) - wanted
+        worst = max(worst, float(np.sqrt(np.mean(error**2)) / max(np.sqrt(np.mean(wanted**2)), 1e-30)))
+    return worst
+
+
+def _digest(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
