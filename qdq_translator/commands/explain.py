@@ -146,9 +146,9 @@ def _planned(name: str, plan: "Dict[str, Dict[str, Any]]") -> str:
     row = next((plan[part] for part in parts if part in plan), None)
     if row is None:
         return ": not a layer of the model"
-    if row.get("dla") == "gpu":
+    if row.get("device") == "gpu" and "DLA" in row["reason"]:
         return f": predicted, {row['reason']}"
-    return f": planned {row['precision'].upper()}{' on the DLA' if row.get('dla') else ''}, not predicted"
+    return f": planned {row['precision'].upper()}{' on the DLA' if row.get('device') == 'dla' else ''}, not predicted"
 
 
 def _plan(options: Options) -> "Dict[str, Dict[str, Any]]":

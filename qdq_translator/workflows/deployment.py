@@ -230,8 +230,6 @@ def _options(request: Request, target: str) -> TranslateOptions:
         "platform": request.board,
         "shapes": shapes or request.options.shapes,
     }
-    if target != "gpu" and tuple(request.consumers) == ("cudla",):  # a last Reshape would be the GPU's (rule D16)
-        fields["dla_output"] = "4d"
     return TranslateOptions(**{**fields, "preset": preset, "target": target})
 
 

@@ -19,10 +19,7 @@ def refuse(bundle: Bundle) -> str:
     if not bundle.on_dla:
         return f"{bundle.platform.name} has no DLA, or the target is its GPU"
     if bundle.loadable is None:
-        return (
-            "layers of it run on the GPU, and no part without them was cut off (--for cudla alone lets an output end at its "
-            "four-dimensional tensor)"
-        )
+        return "layers of it run on the GPU, and no part without them was cut off"
     ends = (*bundle.loadable.inputs, *bundle.loadable.outputs)
     wrong = [end for end in ends if not 2 <= len(end.shape) <= 4]
     return f"'{wrong[0].name}' has {len(wrong[0].shape)} dimensions" if wrong else ""
