@@ -9,12 +9,21 @@ import numpy as np
 import onnx
 import pytest
 
+from e2e_workflow.denoiser import images
+from qdq_translator import translate
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate import sensitivity
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
-from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
-from qdq_translator.simulate.sensitivity import Candidate, Judge, Quality, measure_sensitivity
+from qdq_translator.simulate.implicit import (
+    ImplicitNetwork,
+    Simulated,
+    SimulationOptions,
+    copy_model,
+    placement_of,
+    simulate,
+)
+from qdq_translator.simulate.inputs import Samples, input_specs, load_samples, random_samples
+from qdq_translator.simulate.sensitivity import Candidate, Judge, Quality, account, measure_sensitivity, noise
 from tests import bad_scales
 from tests.bad_scales import BODIES, CASES, OPTIONS, Case
 
@@ -160,3 +169,16 @@ def test_most_candidates_are_measured_on_some_of_the_samples() -> None:
     measured = {candidate.tensor: quality.samples for candidate, quality in found.ranking}
     assert found.ranking[0][0].tensor == "hu" and measured["hu"] == 40 and set(measured.values()) == {5, 40}
     assert found.chosen[0][1].samples == 40
+
+
+def test_the_account_adds_up() -> None:
+    """Of the detector's first samples: the sum of the noise that each rounding adds alone against the whole simulation."""
+    folder = Path(images.__file__).parents[1] / "detector"
+    network = ImplicitNetwork.of(translate(folder / "detector_qat.onnx"))
+    samples = load_samples(folder / "samples.npz", input_specs(network.model, {}), 4)
+    options = SimulationOptions()
+    found = account(network, options, samples, 4)
+    placement = placement_of(network, options)
+    assert set(found.tensors) >= set(placement.held) and set(found.weights) == {node for node, _ in placement.weights}
+    assert all(value >= 0 for value in (*found.tensors.values(), *found.weights.values()))
+    assert found.of(placement) == pytest.approx(noise(network, options, samples, 4), rel=0.25)

@@ -53,6 +53,12 @@ class Made:
         drop = self.drop(point)
         return Measured(100 - drop, 100, True, drop, None)
 
+    def units(self, point: Point) -> list[tuple[str, ...]]:
+        return [(name,) for name in self.time if name not in point.kept]
+
+    def predicted(self, base: Point, point: Point) -> float:
+        return self.drop(Point.of(dict(base.changes), point.kept))
+
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
         total = sum(self.noise.values())
         rows = [
@@ -72,6 +78,37 @@ class Made:
                 if cost is not None and cost.milliseconds is not None and self.drop(point) <= most:
                     best = min(best, cost.milliseconds)
         return best
+
+
+class Shared(Made):
+    """Layers of one shared range: each rounds what the others have rounded, so that freeing some of them gains nothing."""
+
+    SET = ("l2", "l3", "l4", "l5")
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.noise = dict.fromkeys(self.noise, 0.01)
+        self.time["l9"] = 9.0
+
+    def drop(self, point: Point) -> float:
+        together = 0.0 if set(self.SET) <= set(point.kept) else 5.0
+        return super().drop(point) + together
+
+    def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
+        return [(candidate, 0.002) for candidate, _ in super().candidates(point)]
+
+
+def test_tensors_that_round_one_after_the_other_are_found() -> None:
+    made = Shared()
+    search = searched(made, Goal(1.0, None), limit=30)
+    assert search.best is not None and search.best.cost.milliseconds is not None
+    assert set(Shared.SET) <= set(search.best.point.kept)
+    assert search.best.cost.milliseconds <= 5.0 + 1.1 * (made.optimum(1.0) - 5.0)
+
+
+def test_everything_in_fp16_is_always_measured() -> None:
+    search = searched(Made(1), Goal(1e-12, None), limit=8)
+    assert search.best is not None and len(search.best.point.kept) == LAYERS
 
 
 MOVES = [{"good": True}, {"good": False}, {"bad": True}, {"idle": True}]

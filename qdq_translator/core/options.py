@@ -250,6 +250,11 @@ class TranslateOptions:
         nargs="+",
         metavar="TENSOR",
     )
+    equalize: bool = setting(
+        "with --calibrate on a float model: rescale channels along Convs so that one INT8 scale fits them, if data that the "
+        "factors were not taken from show a gain",
+        group="Calibration",
+    )
     calibrate_outputs: bool = setting(
         "graph outputs get scales from the data too (against rule S2)", group="Calibration"
     )

@@ -137,6 +137,14 @@ def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def placement_of(network: ImplicitNetwork, options: SimulationOptions = SimulationOptions()) -> Placement:
+    """What `simulate` rounds by itself."""
+    graph = Graph.from_model(copy_model(network.model))
+    planned = by_device(network.plan, options.other)
+    types = TensorTypes(graph)
+    return place(graph, types, network.scales, network.precisions, options.fuse, unary=network.unary, planned=planned)
+
+
 def simulate(
     network: ImplicitNetwork,
     options: SimulationOptions = SimulationOptions(),

@@ -263,6 +263,55 @@ def rank(
     return sorted(shares, key=lambda pair: -pair[1])
 
 
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """Noise energy at the worst output, relative to its own, that each rounding alone adds to the float network. tensors: of
+    those with a scale, whether they are held or pass unrounded; weights: of the rounded weights of a layer.
+
+    Independent roundings add up, so `of` is a first estimate of any other choice of layers. How the whole simulation differs from
+    the sum is what `tune` measures and reports (`additivity`).
+    """
+
+    tensors: dict[str, float]
+    weights: dict[str, float]
+    sources: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Tensor -> those that its layer only hands on (data movement, Concat): with one scale, they are rounded once."""
+
+    def of(self, placement: Placement) -> float:
+        """The sum over what a placement rounds; a tensor that the account does not have counts as the loudest."""
+        loudest = max(self.tensors.values(), default=0.0)
+        layers = {node for node, _ in placement.weights}
+        held = placement.held
+        total = sum(self.weights.get(layer, 0.0) for layer in layers)
+        for name, scale in held.items():
+            before = sum(self.tensors.get(n, loudest) for n in self.sources.get(name, ()) if held.get(n) == scale)
+            total += max(0.0, self.tensors.get(name, loudest) - before)
+        return total
+
+
+def account(
+    network: ImplicitNetwork, options: SimulationOptions, samples: Samples, runs: int, where: Evaluation = HERE
+) -> Account:
+    """On `runs` runs, evenly spread: a pass of the network for each tensor and each layer with weights."""
+    graph = Graph.from_model(copy_model(network.model))
+    judge = Judge(network, options, samples.some(runs), None, TensorTypes(graph), where=where)
+    base = judge.simulated({}).placement
+    handing_on = [node for node in graph.nodes if node.is_op(*COMMUTING, "Concat")]
+
+    def added(held: Mapping[str, float], weights: frozenset[tuple[str, int]]) -> float:
+        one = dataclasses.replace(base, held=dict(held), weights=weights)
+        return float(10 ** (-judge.of(judge.simulated({}, one)).sqnr_db / 10))
+
+    silent = added({}, frozenset())
+    known = {**base.held, **{name: network.scales[name] for name in (*base.fused, *base.stay_float)}}
+    tensors = {name: max(0.0, added({name: scale}, frozenset()) - silent) for name, scale in known.items()}
+    layers = dict.fromkeys(node for node, _ in sorted(base.weights))
+    weights = {
+        node: max(0.0, added({}, frozenset(w for w in base.weights if w[0] == node)) - silent) for node in layers
+    }
+    return Account(tensors, weights, {name: tuple(node.inputs) for node in handing_on for name in node.outputs})
+
+
 def noise(
     network: ImplicitNetwork, options: SimulationOptions, samples: Samples, runs: int, where: Evaluation = HERE
 ) -> float:

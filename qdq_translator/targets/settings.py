@@ -58,6 +58,7 @@ class Calibration:
     outputs: bool
     ignore_nonfinite: bool
     recalibrate: Union[int, tuple[str, ...]]
+    equalize: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +176,8 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
     if options.calibrate is None:
         if named:
             raise UsageError("--recalibrate needs inputs.", "Name them with --calibrate.")
+        if options.equalize:
+            raise UsageError("--equalize needs inputs.", "Name them with --calibrate.")
         return None
     worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
     return Calibration(
@@ -188,6 +191,7 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
         options.calibrate_outputs,
         options.ignore_nonfinite,
         int(worst[1]) if worst else tuple(named),
+        options.equalize,
     )
 
 

@@ -82,6 +82,9 @@ def translate(
         scales.assume(name for name in graph.tensors() if types.is_float(name))
     unchanged = scales.fork()
 
+    if settings.calibration is not None and settings.calibration.equalize:
+        _equalize(network, settings, diagnostics, progress, where)
+        types = network.types
     context = context_of(network, scales, settings)
     data = _data_scales(graph, settings, diagnostics, progress, where)
     if data is not None:
@@ -352,6 +355,26 @@ def _data_scales(
 
     samples = load_data(graph, wanted, settings.input_shapes)
     return DataScales(samples, wanted, diagnostics, progress, where or HERE)
+
+
+def _equalize(
+    network: Network, settings: Settings, diagnostics: Diagnostics, progress: Progress, where: Optional[Evaluation]
+) -> None:
+    """Raises UserError for a network with scales of its own: its quantized weights would not stay what they are."""
+    from qdq_translator.simulate.calibration.data_scales import load_data
+    from qdq_translator.simulate.calibration.equalize import equalize
+    from qdq_translator.simulate.evaluation import HERE
+
+    if settings.calibration is None:
+        return
+    if settings.keep_model or next(iter(network.scales.items()), None) is not None:
+        raise UserError(
+            "--equalize rescales weights, and this model has scales or weights that must stay as they are.",
+            "Give the float model and --calibrate, without --keep_model.",
+        )
+    samples = load_data(network.graph, settings.calibration, settings.input_shapes)
+    equalize(network.graph, network.types, samples, progress, where or HERE).report(diagnostics)
+    network.changed()
 
 
 def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:

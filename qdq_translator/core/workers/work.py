@@ -73,6 +73,10 @@ class Engine(ABC):
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
         """The folded part of each shard, in order. Raises UserError, the first in the order of the shards."""
 
+    def remembered(self, key: str, compute: Callable[[], Any]) -> Any:
+        """What `compute` returns; an engine that remembers may have it from before. key: of all that the result rests on."""
+        return compute()
+
     def run(
         self,
         work: Work,

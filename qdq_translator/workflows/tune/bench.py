@@ -52,6 +52,11 @@ class Remembering(Engine):
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
         return self._engine.parts(work, ranges)
 
+    def remembered(self, key: str, compute: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            self._kept[key] = pickle.dumps(compute())
+        return pickle.loads(self._kept[key])
+
     def run(
         self,
         work: Work,

@@ -64,7 +64,7 @@ def flags(options: TranslateOptions) -> list[str]:
 
 def starts(base: TranslateOptions) -> list[Point]:
     """What people choose by hand: the options as given, each usual set of inference rules, the rewrites of a DLA, and with data
-    each calibration method, on a DLA with the rewrites too."""
+    each calibration method, on a DLA with the rewrites too, and channels that were equalized."""
     rules = inference_options(markers=False)
     sound = {name: value for name, value in PRESETS["gpu"].items() if name in rules}
     chosen: list[dict[str, Any]] = [{}, sound, rules, {**rules, MARKERS: True}]
@@ -74,6 +74,7 @@ def starts(base: TranslateOptions) -> list[Point]:
     if base.calibrate is not None:
         rewrites: list[dict[str, Any]] = [{}] if base.target == "gpu" else [{}, {"dla_rewrites": True}]
         chosen += [{**row, "calibrate_method": method} for method in CALIBRATE_METHODS for row in rewrites]
+        chosen += [{**row, "calibrate_method": "mse", "equalize": True} for row in rewrites]
     return list(dict.fromkeys(Point.of(row).plain(base) for row in chosen))
 
 
@@ -93,6 +94,8 @@ def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
     if base.calibrate is not None:
         for method in CALIBRATE_METHODS:
             yield {"calibrate_method": method}
+        for equalize in (True, False):
+            yield {"equalize": equalize}
         for count in WORST:
             yield {"recalibrate": (f"worst:{count}",)}
         yield {"recalibrate": ()}

@@ -17,6 +17,7 @@ import onnx
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import read_file
 from qdq_translator.core.formats.files import model_name
+from qdq_translator.core.layer_names import is_expressible
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
@@ -24,18 +25,19 @@ from qdq_translator.core.workers.packing import pack
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
-from qdq_translator.simulate.implicit import SimulationOptions, simulate
+from qdq_translator.simulate.implicit import SimulationOptions, placement_of, simulate
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
 from qdq_translator.simulate.places import place
 from qdq_translator.simulate.run import ExplicitNetwork, folded
-from qdq_translator.simulate.sensitivity import Candidate, noise, rank
+from qdq_translator.simulate.sensitivity import Account, Candidate, account, noise, rank
 from qdq_translator.simulate.task_metrics import metric_of
+from qdq_translator.targets.precision import INT8
 from qdq_translator.workflows.translator import Translation, translate
 from qdq_translator.workflows.tune.bench import Bench, Cost, Remembering
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Measured, Meter
 from qdq_translator.workflows.tune.points import Point, flags, moves, starts
-from qdq_translator.workflows.tune.search import Evaluated, Goal, Search, pareto
+from qdq_translator.workflows.tune.search import MOST_UNITS, Evaluated, Goal, Search, pareto
 from qdq_translator.workflows.verification import runnable
 
 SCHEMA_VERSION = 1
@@ -191,6 +193,7 @@ class _Judge:
             rounding="away" if target == "xavier-dla" else "even", fp16=True, sigmoid_fp16=target.endswith("dla")
         )
         self._ranked: dict[Point, list[tuple[Candidate, float]]] = {}
+        self._accounts: dict[str, Account] = {}
         self._simulated: dict[Point, tuple[onnx.ModelProto, str]] = {}
         """Of the last point that was asked for, with what the model is known by."""
 
@@ -234,6 +237,22 @@ class _Judge:
             self._journal[key] = pickle.dumps(1 - left / all_of_it if all_of_it else 0.0)
         share: float = pickle.loads(self._journal[key])
         return share
+
+    def units(self, point: Point) -> list[tuple[str, ...]]:
+        network = self._bench.network(point)
+        layers = [row.name for row in network.plan if row.precision == INT8 and is_expressible(row.name)]
+        size = -(-len(layers) // MOST_UNITS) or 1
+        return [tuple(layers[first : first + size]) for first in range(0, len(layers), size)]
+
+    def predicted(self, base: Point, point: Point) -> float:
+        key = f"account {self.identity(base)}"
+        if key not in self._accounts:
+            if key not in self._journal:
+                network, samples = self._bench.network(base), self._meter.samples
+                found = account(network, self._simulation, samples, SENSITIVITY_RUNS, self._where)
+                self._journal[key] = pickle.dumps(found)
+            self._accounts[key] = pickle.loads(self._journal[key])
+        return self._accounts[key].of(placement_of(self._bench.network(point), self._simulation))
 
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
         if point not in self._ranked:

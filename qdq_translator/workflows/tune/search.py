@@ -1,11 +1,13 @@
 """The search: hand-picked points, FP16 sets from sensitivities, then single changes.
 
 1. The points that people choose by hand are measured, so that the result is never worse than the best of them.
-2. The cheapest of them that lose too much get FP16 sets. What each tensor costs at the outputs is measured with it alone
+2. From the cheapest of them that lose too much, all layers go to FP16 and back to INT8 one by one, in the order of the noise energy
+   that each adds for the milliseconds that it saves (`simulate.sensitivity.account`): the cheapest set on that way that holds.
+3. They get FP16 sets from the other end, too. What each tensor costs at the outputs is measured with it alone
    float (noise energy, `simulate.sensitivity`); energies of independent roundings add up, so candidates are ordered by the
    energy that they take away per millisecond, and doubled until the metric holds. Then look back:
    bisect between the last set that failed and the first that holds, and drop whatever the others have made needless.
-3. Local search: drop, add or swap a candidate, or change an option or the calibration of one kind of operator; points that cost
+4. Local search: drop, add or swap a candidate, or change an option or the calibration of one kind of operator; points that cost
    more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
 
 With a budget of milliseconds the metric is what gets better, and the estimate what must hold.
@@ -29,6 +31,10 @@ REPAIRED = 2
 LEAST_SHARE = 0.002
 """Of the noise energy at the outputs: what takes away less is no candidate."""
 LOOKED_BACK = 6
+MOST_UNITS, NEAR, PROPOSED = 32, 8, 3
+"""Units of layers that elimination takes back one by one, how many of them it looks at in each step, and how many sets it proposes
+for a budget of milliseconds."""
+ELIMINATED = "all layers in FP16, but those that cost least noise"
 ADDED = 12
 """Candidates that the local search adds, the best ones."""
 IDLE = 60
@@ -88,6 +94,16 @@ class Evaluated:
         }
 
 
+@dataclass(frozen=True)
+class Step:
+    """A set of units in FP16. noise: predicted."""
+
+    point: Point
+    units: tuple[tuple[str, ...], ...]
+    cost: Cost
+    noise: float
+
+
 class Judge(Protocol):
     """What the search asks; `run.py` answers, with the journal between."""
 
@@ -105,6 +121,12 @@ class Judge(Protocol):
 
     def removed(self, base: Point, point: Point) -> float:
         """The share of the noise energy of `base` at the outputs that is not there in `point`."""
+
+    def units(self, point: Point) -> list[tuple[str, ...]]:
+        """Its INT8 layers in graph order, so many together that there are at most `MOST_UNITS`."""
+
+    def predicted(self, base: Point, point: Point) -> float:
+        """Noise energy at the outputs by the account of `base`: the sum over what `point` rounds."""
 
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
         """With the share (0 to 1) of the noise energy at the outputs that each takes away alone, largest first."""
@@ -127,7 +149,7 @@ class Search:
         self._random, self._limit, self._report = random.Random(seed), limit, report
         self.found: dict[Point, Evaluated] = {}
         self.additivity: list[tuple[int, float, float]] = []
-        """Of an FP16 set: candidates, the share of the noise energy that they should take away together, and what they do."""
+        """Of an FP16 set: tensors or layers, the share of the noise energy that they should take away together, and what they do."""
         self._measured: dict[str, tuple[Measured, float]] = {}
         """Of each network, with the drop beyond which it was of no interest."""
 
@@ -140,6 +162,11 @@ class Search:
     def run(self, starts: Sequence[Point]) -> None:
         for point in starts:
             self._evaluate(point, "start")
+        for point in starts[:1]:
+            layers = [layer for unit in self._judge.units(point) for layer in unit]
+            self._evaluate(Point.of(dict(point.changes), [*point.kept, *layers]), "all layers in FP16")
+        for base in self._repairable():
+            self._eliminate(base)
         for base in self._repairable():
             self._repair(base)
         self._local()
@@ -183,6 +210,75 @@ class Search:
             if all(found.cost.key != other.cost.key for other in chosen):
                 chosen.append(found)
         return chosen[:REPAIRED]
+
+    def _eliminate(self, base: Evaluated) -> None:
+        """Backward: from all layers in FP16, the unit that adds the least noise for the time that it saves goes back to INT8, by
+        the account and the estimate. What lies on the way is searched for the cheapest set that holds; then single units."""
+        steps = self._steps(base.point, self._judge.units(base.point))
+        front: list[Step] = []
+        for step in sorted(steps, key=lambda step: (step.cost.key, step.noise)):
+            if not front or step.noise < front[-1].noise:
+                front.append(step)
+        if self._goal.budget_ms is not None:
+            for step in [step for step in front if self._goal.can_hold(step.cost)][-PROPOSED:]:
+                self._evaluate(step.point, ELIMINATED)
+            return
+        low, high = -1, len(front) - 1
+        found = self._evaluate(front[high].point, ELIMINATED) if front else None
+        if found is None or not self._goal.holds(found):
+            return
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self._evaluate(front[middle].point, ELIMINATED)
+            if found is None:
+                return
+            low, high = (low, middle) if self._goal.holds(found) else (middle, high)
+        chosen = self._thin(base.point, front[high])
+        predicted = self._judge.predicted(base.point, base.point)
+        if chosen.units and predicted > 0:
+            removed = self._judge.removed(base.point, chosen.point)
+            self.additivity.append((len(chosen.units), 1 - chosen.noise / predicted, removed))
+
+    def _steps(self, base: Point, units: Sequence[tuple[str, ...]]) -> list[Step]:
+        """What elimination passes, all units in FP16 first."""
+        kept = list(units)
+        at = self._step(base, kept)
+        steps = [at] if at is not None else []
+        worth = dict.fromkeys(kept, (0, 0.0))
+        while at is not None and kept:
+            rows = []
+            for unit in sorted(kept, key=lambda one: worth[one])[:NEAR] if len(steps) > 1 else kept:
+                step = self._step(base, [other for other in kept if other is not unit])
+                if step is not None:
+                    saved, added = _dearer(at.cost, step.cost), step.noise - at.noise
+                    worth[unit] = (0, added / saved) if saved > TIED_MS else (1, added)
+                    rows.append((worth[unit], unit, step))
+            if not rows:
+                break
+            _, gone, at = min(rows, key=lambda row: row[0])
+            kept = [other for other in kept if other is not gone]
+            steps.append(at)
+        return steps
+
+    def _step(self, base: Point, units: Sequence[tuple[str, ...]]) -> Optional[Step]:
+        point = Point.of(dict(base.changes), [*base.kept, *(layer for unit in units for layer in unit)])
+        cost = self._judge.cost(point)
+        return None if cost is None else Step(point, tuple(units), cost, self._judge.predicted(base, point))
+
+    def _thin(self, base: Point, step: Step) -> Step:
+        """Single units back to INT8, what saves most first, as long as the metric holds."""
+        chosen, tried = step, set()
+        while True:
+            kept, best = chosen.units, self.best
+            rows = [self._step(base, [o for o in kept if o is not unit]) for unit in kept if unit not in tried]
+            cheaper = [r for r in rows if r is not None and best is not None and r.cost.key < best.cost.key]
+            step = min(cheaper, key=lambda row: row.cost.key, default=chosen)
+            found = self._evaluate(step.point, ELIMINATED) if step is not chosen else None
+            if found is None:
+                return chosen
+            tried.update(set(kept) - set(step.units))
+            if self._goal.holds(found):
+                chosen = step
 
     def _repair(self, base: Evaluated) -> None:
         ordered = self._ordered(base)

@@ -23,16 +23,17 @@ def print_outcome(results: dict[str, Any]) -> None:
         f"{counted(data['samples'], 'sample')}; {counted(results['evaluations'], 'evaluation')}"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("")
     for heading in ("estimated ms", "GPU layers", "MACs in INT8", name.rpartition(":")[2], "drop"):
         table.add_column(heading, justify="right")
     table.add_column("what was changed", overflow="fold")
     for row in results["front"]:
-        table.add_row(*map(escape, cells(row)), style="bold" if row == best else "")
+        table.add_row("->" if row == best else "", *map(escape, cells(row)), style="bold" if row == best else "")
     console.print(table)
     console.print(f"Early stopping: {results['early_stopping']}.")
     for row in results["additivity"]:
         console.print(
-            f"{counted(row['tensors'], 'tensor')} in FP16 should take away {100 * row['expected_share']:.0f}% of the noise energy "
+            f"{counted(row['tensors'], 'set')} in FP16 should take away {100 * row['expected_share']:.0f}% of the noise energy "
             f"by the sum of their shares; measured: {100 * row['measured_share']:.0f}%."
         )
     for note in data["notes"]:
