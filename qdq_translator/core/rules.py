@@ -366,7 +366,7 @@ _ROWS = (
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
             (
                 "D12",
-                "Resize becomes Resize by integer factors in a mode that the DLA has, or where that is linear poolings or Convs",
+                "Resize becomes Resize by integer factors in a mode that the DLA has, or linear poolings",
             ),
             ("D13", "Conv with different or too large padding gets a larger kernel"),
             ("D14", "AveragePool without its padding (Xavier) becomes one with it and a product"),
@@ -381,6 +381,7 @@ _ROWS = (
             ("D20", "Expand, Tile and Concat over rows or columns become Resize, Conv that copies, Concat of channels"),
             ("D21", "ConvTranspose with padding, groups or dilation becomes one without, and a Slice"),
             ("D22", "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)"),
+            ("D23", "Resize, Pad, Tile and CumSum along H, W or the channels become 1x1 Convs with a constant matrix"),
         )
     ),
 )

@@ -48,7 +48,10 @@ class Pair:
         return [v.op for v in self.plain.dla.fallbacks], [v.op for v in self.rewritten.dla.fallbacks]
 
     def reason(self, node: str) -> str:
-        return next(row["why"] for row in self.rewritten.rewrites.left(self.rewritten.dla) if row["node"] == node)
+        """Why a rule left the node, whether or not a later one took it."""
+        rewrites = self.rewritten.rewrites
+        left = [row["why"] for row in rewrites.left(self.rewritten.dla) if row["node"] == node]
+        return left[0] if left else rewrites.reasons[node]
 
 
 def feed_of(translation: Translation, batch: str, seed: int) -> dict[str, np.ndarray]:
