@@ -1,4 +1,9 @@
-"""From ONNX models with QuantizeLinear/DequantizeLinear to what TensorRT's implicit INT8 takes."""
+"""From ONNX models with QuantizeLinear/DequantizeLinear to TensorRT's implicit INT8, DLA included.
+
+import qdq_translator as qt
+translation = qt.translate("model.onnx", preset="dla", platform="jetpack-6.2")
+translation.save("translated/")
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,51 @@ from typing import TYPE_CHECKING, Any
 from qdq_translator._version import __version__
 
 if TYPE_CHECKING:
+    from qdq_translator.api.functions import calibrate, explain, explicit, plan, report, translate, tune, verify
+    from qdq_translator.api.results import Explanation, Report, Tuning, Verification
+    from qdq_translator.core.errors import UserError
     from qdq_translator.core.options import TranslateOptions
-    from qdq_translator.workflows.translator import Translation, translate
+    from qdq_translator.workflows.explicit import Explicit
+    from qdq_translator.workflows.translator import Translation
 
-__all__ = ["TranslateOptions", "Translation", "__version__", "translate"]
+_PLACES = {
+    "api.functions": ("calibrate", "explain", "explicit", "plan", "report", "translate", "tune", "verify"),
+    "api.results": ("Explanation", "Report", "Tuning", "Verification"),
+    "core.errors": ("UserError",),
+    "core.options": ("TranslateOptions",),
+    "workflows.explicit": ("Explicit",),
+    "workflows.translator": ("Translation",),
+}
+__all__ = [
+    "Explanation",
+    "Explicit",
+    "Report",
+    "TranslateOptions",
+    "Translation",
+    "Tuning",
+    "UserError",
+    "Verification",
+    "__version__",
+    "calibrate",
+    "explain",
+    "explicit",
+    "plan",
+    "report",
+    "translate",
+    "tune",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are first used, so that the command line's --help does not wait for onnx."""
-    if name == "TranslateOptions":
-        from qdq_translator.core.options import TranslateOptions
+    """Public names are imported when they are first used: `--help` does not wait for onnx."""
+    import importlib
 
-        return TranslateOptions
-    if name in ("translate", "Translation"):
-        from qdq_translator.workflows import translator
-
-        return getattr(translator, name)
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"qdq_translator.{module}"), name)
     raise AttributeError(f"module 'qdq_translator' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

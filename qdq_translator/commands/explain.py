@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from qdq_translator.core.options import model_option, setting
 
@@ -185,6 +185,18 @@ def _key(name: str) -> str:
     """'W-C1' and 'c1' -> 'C1'; 'DLA P3' and platforms as they are."""
     last = name.upper().split("-")[-1] if name[1:2] == "-" else name.upper()
     return name.lower() if "-" in name and name[1:2] != "-" else last
+
+
+def explanation(name: str) -> "Tuple[str, List[str]]":
+    """(title, paragraphs) of a rule, a limit, a platform or a diagnostic. Raises UserError for another name."""
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.core.parsing import did_you_mean
+
+    texts, key = explained(), _key(name)
+    for candidate in (key, f"DLA {key}"):
+        if candidate in texts:
+            return texts[candidate]
+    raise UserError(f"'{name}' is no rule, limit or platform.", did_you_mean(key, texts))
 
 
 def explained() -> "dict[str, tuple[str, list[str]]]":

@@ -1,5 +1,6 @@
 """`qdq-translator explicit`: a Q/DQ network for strong typing, with pairs where implicit quantization would have fused."""
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Optional
@@ -8,6 +9,8 @@ from qdq_translator.core.options import TranslateOptions, setting
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from qdq_translator.workflows.explicit import Explicit
 
 
 @dataclass
@@ -46,32 +49,42 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import EXAMPLE_MODEL
-    from qdq_translator.core.disk import read_text, refuse_overwriting
+    from qdq_translator.core.disk import refuse_overwriting
     from qdq_translator.core.errors import UsageError
-    from qdq_translator.core.formats.calibration_cache import CalibrationCache
     from qdq_translator.core.formats.files import model_name
     from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
-    from qdq_translator.workflows.explicit import ExplicitOptions, explicit
 
     source = str(EXAMPLE_MODEL) if options.example else options.input_model
     if not source:
         raise UsageError("No model was named.", "Give one with -i, or --example for the one that ships.")
+    folder, name = Path(options.output_dir), model_name(source)
+    target = folder / f"{name}{SUFFIX}"
+    refuse_overwriting([target, target.with_name(f"{target.name}.data")], [Path(source), Path(options.cache or "")])
+    written = made(dataclasses.replace(options, input_model=source))
+    path = written.save(folder)
+    if options.json:
+        print(json.dumps(written.report, indent=2))
+        return 0
+    _print(path, written.report, options.verbose)
+    return 0
+
+
+def made(options: Options) -> "Explicit":
+    """The explicit network of `options.input_model`; nothing is written. Raises UserError and UsageError."""
+    from pathlib import Path
+
+    from qdq_translator.core.disk import read_text
+    from qdq_translator.core.errors import UsageError
+    from qdq_translator.core.formats.calibration_cache import CalibrationCache
+    from qdq_translator.workflows.explicit import ExplicitOptions, explicit
+
     if options.cache and options.calibrate:
         raise UsageError("--cache and --calibrate both give scales.", "Use one of them.")
     scales = None
     if options.cache:
         scales = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache).scales
-    folder, name = Path(options.output_dir), model_name(source)
-    target = folder / f"{name}{SUFFIX}"
-    refuse_overwriting([target, target.with_name(f"{target.name}.data")], [Path(source), Path(options.cache or "")])
     how = ExplicitOptions(options.float_type, options.scale_type, options.io_types, options.allow_fp16)
-    made = explicit(source, options, how, scales)
-    path = made.save(folder)
-    if options.json:
-        print(json.dumps(made.report, indent=2))
-        return 0
-    _print(path, made.report, options.verbose)
-    return 0
+    return explicit(options.input_model, options, how, scales)
 
 
 def _print(path: "Path", report: "Dict[str, Any]", verbose: bool) -> None:

@@ -1,9 +1,12 @@
 """`qdq-translator plan`: what any ONNX would run where on a DLA, before anybody quantizes it."""
 
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import TYPE_CHECKING, List, Optional
 
 from qdq_translator.core.options import same_option, setting
+
+if TYPE_CHECKING:
+    from qdq_translator.workflows.translator import Translation
 
 
 @dataclass
@@ -49,28 +52,14 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.core.errors import UsageError
-    from qdq_translator.core.options import TranslateOptions
     from qdq_translator.output.emit.write import too_long
     from qdq_translator.output.report.data import format_report
-    from qdq_translator.workflows.translator import translate
 
     if options.fit is not None:
         return _fit(options)
     if options.input_onnx_model is None:
         raise UsageError("No model was named.", "Give one with -i model.onnx.")
-    asked = TranslateOptions(
-        target=options.target,
-        platform=options.platform,
-        shapes=options.shapes,
-        power_mode=options.power_mode,
-        dla_clock=options.dla_clock,
-        cost_model=options.cost_model,
-        dla_rewrites=not options.no_rewrites,
-        asymmetric="widen",
-        per_channel_activations="max",
-        no_auto_names=True,
-    )
-    report = translate(options.input_onnx_model, asked, assume_scales=True).report
+    report = planned(options).report
     if options.html:
         from qdq_translator.core.disk import refuse_overwriting
         from qdq_translator.output.report.html import write_page
@@ -90,6 +79,26 @@ def run(options: Options) -> int:
     if failed:
         print(f"{options.input_onnx_model}: {failed}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def planned(options: Options) -> "Translation":
+    """The plan of a model as if every tensor had a scale."""
+    from qdq_translator.core.options import TranslateOptions
+    from qdq_translator.workflows.translator import translate
+
+    asked = TranslateOptions(
+        target=options.target,
+        platform=options.platform,
+        shapes=options.shapes,
+        power_mode=options.power_mode,
+        dla_clock=options.dla_clock,
+        cost_model=options.cost_model,
+        dla_rewrites=not options.no_rewrites,
+        asymmetric="widen",
+        per_channel_activations="max",
+        no_auto_names=True,
+    )
+    return translate(str(options.input_onnx_model), asked, assume_scales=True)
 
 
 def _print_next(options: Options) -> None:

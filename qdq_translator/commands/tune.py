@@ -1,9 +1,13 @@
 """`qdq-translator tune`: options, calibration and FP16 layers within an accuracy budget, for the least estimated time."""
 
 import dataclasses
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from qdq_translator.core.options import TranslateOptions, same_option, setting
+
+if TYPE_CHECKING:
+    from qdq_translator.core.progress import Progress
+    from qdq_translator.workflows.tune.run import Outcome
 
 
 @dataclasses.dataclass
@@ -59,31 +63,12 @@ def run(options: Options) -> int:
     """Prints the front; 1 where no point keeps what was asked for (the best one found is written all the same)."""
     import json
     import sys
-    from pathlib import Path
 
-    from qdq_translator.core.disk import alone, check_place, refuse_overwriting
-    from qdq_translator.core.formats.files import TranslationFiles, model_name
-    from qdq_translator.core.options import TranslateOptions
     from qdq_translator.core.progress import progress_bar
-    from qdq_translator.simulate.evaluation import evaluation
-    from qdq_translator.workflows.tune.run import places, save, tune
     from qdq_translator.workflows.tune.terminal import print_outcome
 
-    _check(options)
-    journal, results = places(options)
-    read = [path for path in (options.model, options.data, options.labels, options.calibrate) if path]
-    outputs = [*TranslationFiles(Path(options.output_dir), model_name(options.model)), journal, results]
-    refuse_overwriting(outputs, map(Path, read))
-    for place in (journal, results):
-        check_place(place)
-    fields = (field.name for field in dataclasses.fields(TranslateOptions))
-    base = TranslateOptions(**{name: getattr(options, name) for name in fields})
-    with alone(journal):
-        with progress_bar(sys.stderr, options.verbose) as progress, evaluation(
-            options.workers, options.scheduler, options.provider
-        ) as where:
-            outcome = tune(options, base, where, progress)
-        save(outcome, options)
+    with progress_bar(sys.stderr, options.verbose) as progress:
+        outcome = searched(options, progress)
     if options.json:
         print(json.dumps(outcome.results, indent=2))
     else:
@@ -96,6 +81,32 @@ def run(options: Options) -> int:
             file=sys.stderr,
         )
     return 0 if outcome.holds else 1
+
+
+def searched(options: Options, progress: "Progress") -> "Outcome":
+    """The search of `tune`, with its files written. Raises UsageError for options that do not go together."""
+    from pathlib import Path
+
+    from qdq_translator.core.disk import alone, check_place, refuse_overwriting
+    from qdq_translator.core.formats.files import TranslationFiles, model_name
+    from qdq_translator.core.options import TranslateOptions
+    from qdq_translator.simulate.evaluation import evaluation
+    from qdq_translator.workflows.tune.run import places, save, tune
+
+    _check(options)
+    journal, results = places(options)
+    read = [path for path in (options.model, options.data, options.labels, options.calibrate) if path]
+    outputs = [*TranslationFiles(Path(options.output_dir), model_name(options.model)), journal, results]
+    refuse_overwriting(outputs, map(Path, read))
+    for place in (journal, results):
+        check_place(place)
+    fields = (field.name for field in dataclasses.fields(TranslateOptions))
+    base = TranslateOptions(**{name: getattr(options, name) for name in fields})
+    with alone(journal):
+        with evaluation(options.workers, options.scheduler, options.provider) as where:
+            outcome = tune(options, base, where, progress)
+        save(outcome, options)
+    return outcome
 
 
 def _check(options: Options) -> None:

@@ -136,7 +136,7 @@ def run(options: Options) -> int:
         options = dataclasses.replace(
             options, model=options.model or str(EXAMPLE_MODEL), inputs=options.inputs or str(EXAMPLE_SAMPLES)
         )
-    _check(options)
+    check(options)
     saved = [Path(path) for path in (options.save, options.save_layers) if path]
     for path in saved:
         files = TranslationFiles.locate(options.translation, options.model, only_one=True)
@@ -164,7 +164,8 @@ def run(options: Options) -> int:
     return 1 if results["failed"] else 0
 
 
-def _check(options: Options) -> None:
+def check(options: Options) -> None:
+    """Raises UsageError for options that are out of range or do not go together."""
     from qdq_translator.core.errors import UsageError
 
     if not options.model:

@@ -18,8 +18,8 @@ class UserError(Exception):
         super().__init__(f"{what} {hint}".strip())
 
 
-class UsageError(UserError):
-    """The command line is at fault."""
+class UsageError(UserError, ValueError):
+    """An option is at fault, on the command line or in Python."""
 
     exit_status = 2
 

@@ -4,7 +4,10 @@ No `from __future__ import annotations` here nor in `commands/`: argparse-datacl
 """
 
 import dataclasses
+import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+from qdq_translator.core.errors import UsageError
 
 REQUIRED = object()
 """As the default of an option: it must be given."""
@@ -41,6 +44,38 @@ def translation_option() -> Any:
 def model_option() -> Any:
     """`-i` of the commands that read a translation but not the model itself."""
     return setting("which translation, by its model, where the folder holds several", "", short="-i", metavar="MODEL")
+
+
+def check_values(options: Any) -> None:
+    """Raises UsageError for a field of `options` (a dataclass of settings) whose value has another type or is no choice."""
+    from qdq_translator.core.parsing import not_a_choice
+
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+            setattr(options, field.name, value)
+        if not _fits(value, field.type):
+            wanted = getattr(field.type, "__name__", str(field.type).replace("typing.", ""))
+            raise UsageError(f"--{field.name}: {value!r} is not of the type {wanted}.", str(field.metadata["help"]))
+        choices = field.metadata.get("choices")
+        if choices and isinstance(value, str) and value not in choices:
+            raise not_a_choice(f"--{field.name}", value, choices)
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Whether `value` may stand where the annotation `wanted` is; a whole number may where a float is wanted."""
+    inner: Sequence[Any] = getattr(wanted, "__args__", ())
+    origin = getattr(wanted, "__origin__", None)
+    if origin is Union:
+        return any(_fits(value, one) for one in inner)
+    if origin is list:
+        return isinstance(value, (list, tuple)) and all(_fits(item, inner[0]) for item in value)
+    if wanted is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if wanted is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, wanted)
 
 
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
@@ -296,6 +331,7 @@ class TranslateOptions:
         """The flag alone (argparse: None) and 'on' mean True."""
         if self.dla_rewrites in (None, "on"):
             self.dla_rewrites = True
+        check_values(self)
         self.without = [name.lstrip("-").replace("-", "_") for name in self.without]
         for name, value in preset_values(self).items():
             if getattr(self, name) == self.__dataclass_fields__[name].default:
@@ -443,7 +479,6 @@ def parse_methods(text: str) -> "tuple[str, dict[str, str]]":
 
     Raises UsageError on anything else.
     """
-    from qdq_translator.core.errors import UsageError
 
     general, *rows = text.split(",")
     own = dict(row.partition(":")[::2] for row in rows)
@@ -459,7 +494,6 @@ def parse_shapes(items: Sequence[str]) -> "dict[str, list[int]]":
 
     Raises UsageError on anything else.
     """
-    from qdq_translator.core.errors import UsageError
 
     shapes = {}
     for item in items:

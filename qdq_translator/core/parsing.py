@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import re
 from types import MappingProxyType
-from typing import Any, Iterable, NoReturn, Optional, Sequence
+from typing import Any, Iterable, NoReturn, Sequence
 
 from qdq_translator.core.errors import UsageError
 
@@ -34,6 +34,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(by_fold[name] for name in near)}?" if near else ""
 
 
+_WRONG_CHOICE = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
+
+
+def not_a_choice(flag: str, value: str, choices: Iterable[str]) -> UsageError:
+    """The error for a value that an option does not have, on the command line and in Python."""
+    known = list(choices)
+    return UsageError(f"{flag}: '{value}' is none of {', '.join(known)}.", did_you_mean(value, known))
+
+
 def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParser:
     """The parser of one command. Its `parse_args` gives an instance of the dataclass `options`.
 
@@ -43,6 +52,10 @@ def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParse
 
     class Parser(ArgumentParser):  # type: ignore[misc, valid-type]
         def error(self, message: str) -> NoReturn:
+            wrong = _WRONG_CHOICE.match(message)
+            action = self._option_string_actions.get(wrong[1].split("/")[-1]) if wrong else None
+            if wrong and action and action.choices:
+                raise not_a_choice(wrong[1].split("/")[0], wrong[2], map(str, action.choices))
             raise UsageError(_sentence(message), _suggestion(self, message))
 
     for field in dataclasses.fields(options):  # whose names no field knows when it is made
@@ -99,9 +112,4 @@ def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
     unknown = re.match(r"unrecognized arguments: (\S+)", message)
     if unknown:
         return did_you_mean(unknown[1].split("=")[0], parser._option_string_actions)
-    value = re.match(r"argument (\S+): invalid choice: '([^']*)'", message)
-    if value:
-        flag = value[1].split("/")[-1]
-        action: Optional[argparse.Action] = parser._option_string_actions.get(flag)
-        return did_you_mean(value[2], map(str, (action.choices or ()) if action else ()))
     return ""

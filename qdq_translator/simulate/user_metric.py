@@ -117,6 +117,9 @@ def load_metric(spec: str) -> UserMetric:
     """
     from qdq_translator.core.parsing import did_you_mean
 
+    given = getattr(spec, "function", None)
+    if given is not None:  # a callable of the Python API
+        return UserMetric(str(spec), given)
     place, _, name = spec.rpartition(":")
     if not place or not name.isidentifier():
         raise UserError(f"'{spec}' does not name a metric.", "Write file.py:name or package.module:name. " + _PROTOCOL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 import os
 from functools import cached_property
@@ -21,6 +22,7 @@ from qdq_translator.ir.io import Source, check_text, load_model, open_model, wit
 from qdq_translator.ir.validate import validate
 from qdq_translator.output.emit.write import write_translation
 from qdq_translator.output.report.data import make_report
+from qdq_translator.output.report.terminal_summary import report_lines
 from qdq_translator.passes.annotate import annotate, has_place
 from qdq_translator.passes.names import automatic_collisions
 from qdq_translator.passes.pipeline import run_passes
@@ -33,6 +35,7 @@ from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable, TensorScale
 from qdq_translator.targets.auto_names import Automatic, automatic_scales, report_without
 from qdq_translator.targets.parser_network import supports
+from qdq_translator.targets.precision import LayerPlan
 from qdq_translator.targets.settings import EVERYWHERE, Settings, resolve, with_other_rules
 
 if TYPE_CHECKING:
@@ -47,6 +50,17 @@ class Translation(Translated):
     def report(self) -> dict[str, Any]:
         """What `NAME_report.json` holds (docs/report_schema.md)."""
         return make_report(self)
+
+    @property
+    def layers(self) -> list[LayerPlan]:
+        """The plan, a row a layer; `pandas.DataFrame(translation.layers)` makes a table of them."""
+        return self.plan
+
+    def __repr__(self) -> str:
+        return "\n".join(["Translation", *report_lines(self.report)])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
     def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
         """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""

@@ -211,6 +211,23 @@ def outputs_of(op: str, number: int) -> str:
     return counted(number, op if op == "graph input" else f"{op} output")
 
 
+def report_lines(report: dict[str, Any]) -> list[str]:
+    """At most eight lines about an object of NAME_report.json."""
+    layers, macs = report["coverage"]["layers"], report["coverage"]["macs"]
+    lines = [f"{report['model']}, target {report['target']}"]
+    if report["dla"]:
+        shares = report["dla"]["shares"]
+        lines += [f"{name}: {counted(row['layers'], 'layer')}" for name, row in shares.items() if row["layers"]]
+        lines.append(f"estimated time: {milliseconds(report['cost']['milliseconds'])}")
+    else:
+        share = f", {percent(macs['int8'], macs['total'])} of MACs" if macs["total"] else ""
+        lines.append(f"INT8: {layers['int8']} of {counted(layers['total'], 'layer')}{share}")
+    if report["root_causes"]["causes"]:
+        lines.append(f"{counted(len(report['root_causes']['causes']), 'tensor')} without scale")
+    warnings = [d["code"] for d in report["diagnostics"] if d["severity"] == "warning"]
+    return lines + ([f"{counted(len(warnings), 'warning')}: {', '.join(dict.fromkeys(warnings))}"] if warnings else [])
+
+
 def print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_them: str) -> None:
     """One line a rule with its worst case; each on its own line where `all_of_them`, the option that lists them, is ''."""
     from rich.markup import escape

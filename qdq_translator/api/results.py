@@ -1,0 +1,109 @@
+"""What the functions of the API return."""
+
+from __future__ import annotations
+
+import copy
+import html
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Union
+
+from qdq_translator.core.disk import write_file
+from qdq_translator.core.words import milliseconds
+from qdq_translator.output.report.terminal_summary import report_lines
+from qdq_translator.workflows.translator import Translation
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """Plain values of one kind, as the command's `--json` prints them. Nobody else holds them: they may be changed."""
+
+    _results: dict[str, Any] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy of all values, JSON types only."""
+        return copy.deepcopy(self._results)
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes the values as JSON. Raises UserError if the file cannot be written."""
+        write_file(Path(path), (json.dumps(self._results, indent=2) + "\n").encode())
+
+    def lines(self) -> list[str]:
+        """The summary, at most ten lines."""
+        return [type(self).__name__]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines()[:10])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+class Report(Result):
+    """`NAME_report.json`: plan, causes, scales, diagnostics (docs/report_schema.md)."""
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """One row a layer of the plan; `pandas.DataFrame(report.layers)` makes a table of them."""
+        return list(self.to_dict()["plan"])
+
+    def lines(self) -> list[str]:
+        """Model, coverage, estimated time and the largest causes."""
+        return report_lines(self._results)
+
+
+class Verification(Result):
+    """What `verify --json` prints."""
+
+    @property
+    def ok(self) -> bool:
+        """No threshold is missed and no output is broken."""
+        return not self._results["failed"]
+
+    @property
+    def verdict(self) -> str:
+        """equal, within expected rounding, suspicious or broken."""
+        return str((self._results.get("verdict") or {}).get("overall", ""))
+
+    @property
+    def metric(self) -> dict[str, float]:
+        """Stage ('explicit', 'simulated', ...) -> the metric; {} without one."""
+        return dict(self._results["outputs"].get("metric") or {})
+
+    def lines(self) -> list[str]:
+        """Verdict, metric and missed thresholds."""
+        stages = [f"{stage}: {value:.6g}" for stage, value in self.metric.items()]
+        return [f"Verification: {self.verdict or 'no verdict'}", *stages, *self._results["failed"]]
+
+
+@dataclass(frozen=True, repr=False)
+class Tuning(Result):
+    """What `tune --json` prints, with the translation of the best point."""
+
+    translation: Translation
+    holds: bool
+    """Whether the best point keeps the accuracy or the time that was asked for."""
+
+    def lines(self) -> list[str]:
+        """The best point and its translation."""
+        best = self._results["best"]
+        time = (best.get("cost") or {}).get("milliseconds")
+        kept = "keeps" if self.holds else "misses"
+        drop = f"drop {best['measured']['drop']:.4g}"
+        return [
+            f"Tuning: best point {kept} the budget, {drop}, {milliseconds(time)}",
+            *report_lines(self.translation.report),
+        ]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A rule, limit, platform or message in words."""
+
+    title: str
+    paragraphs: list[str]
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.title, *self.paragraphs])
