@@ -47,6 +47,32 @@ def commands_page() -> str:
     return "\n".join(parts)
 
 
+def api_page() -> str:
+    """Every public function and type with its signature and docstring."""
+    import inspect
+
+    import qdq_translator
+
+    parts = ["# API\n\n[How to use it](python.md).\n"]
+    for name in dir(qdq_translator):
+        thing = getattr(qdq_translator, name)
+        if not callable(thing):
+            continue
+        parts.append(f"## {name}\n\n```text\n{name}{inspect.signature(thing)}\n```\n\n{inspect.getdoc(thing)}\n")
+        members = (
+            inspect.getmembers(thing, lambda m: inspect.isfunction(m) or isinstance(m, property))
+            if inspect.isclass(thing)
+            else []
+        )
+        rows = [
+            f"- `{key}`: {(inspect.getdoc(member) or '').splitlines()[0]}"
+            for key, member in members
+            if key[0] != "_" and member.__doc__
+        ]
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
 def limits_page() -> str:
     """The table of limits of the DLA."""
     from qdq_translator.targets.dla.limits import LIMITS
@@ -83,7 +109,13 @@ def index_of_rules(pages: dict[str, str]) -> str:
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     rules = rule_pages()
-    made = {"commands.md": commands_page(), "limits.md": limits_page(), "one_by_one.md": index_of_rules(rules), **rules}
+    made = {
+        "commands.md": commands_page(),
+        "limits.md": limits_page(),
+        "api.md": api_page(),
+        "one_by_one.md": index_of_rules(rules),
+        **rules,
+    }
     made.update(
         {page: (ROOT / path).read_text("utf-8") for path, page in PAGES.items() if not path.startswith("docs/")}
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +182,39 @@ def test_explicit(tmp_path: Path) -> None:
     made = qt.explicit(EXAMPLE_MODEL, platform="tensorrt-11.4.1")
     model = onnx.load(made.save(tmp_path))
     assert sum(node.op_type == "QuantizeLinear" for node in model.graph.node) > 5
+
+
+def test_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page, in one namespace."""
+    page = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLE_MODEL, "model.onnx")
+    onnx.save(qt.translate(EXAMPLE_MODEL).model, "float.onnx")
+    names: dict[str, Any] = {"loader": Loader()}
+    assert len(blocks) == 5
+    for block in blocks:
+        exec(block, names)
+    assert names["found"].holds and names["rows"] == [row for row in names["rows"] if row["reason"]]
+    assert names["plan"].report["cost"]["milliseconds"] > 0 and len(names["made"].tensor_scales) > 10
+
+
+def test_examples_are_typed(tmp_path: Path) -> None:
+    """`mypy --strict` accepts them; what it must refuse is in the second file."""
+    pytest.importorskip("mypy")
+    good = "import qdq_translator as qt\n\nmade: qt.Translation = qt.translate('m.onnx', name='m', preset='dla')\n"
+    good += "ok: bool = qt.verify('m.onnx', made, metric=lambda outputs, labels: 1.0).ok\n"
+    (tmp_path / "good.py").write_text(good)
+    (tmp_path / "bad.py").write_text(
+        "import qdq_translator as qt\n\nqt.verify('m.onnx')\nqt.TranslateOptions(target='orin')\n"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(tmp_path / name)],
+            capture_output=True,
+            text=True,
+        )
+        for name in ("good.py", "bad.py")
+    ]
+    assert runs[0].returncode == 0, runs[0].stdout
+    assert runs[1].returncode == 1 and "[call-arg]" in runs[1].stdout and "[arg-type]" in runs[1].stdout

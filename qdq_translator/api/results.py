@@ -49,6 +49,16 @@ class Report(Result):
         """One row a layer of the plan; `pandas.DataFrame(report.layers)` makes a table of them."""
         return list(self.to_dict()["plan"])
 
+    def page(self) -> str:
+        """The page of `report --html`, one HTML document. Raises MissingDependency without jinja2."""
+        from qdq_translator.output.report.html import report_page
+
+        return report_page(self._results)
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.page())
+        return f'<iframe srcdoc="{page}" width="100%" height="800" title="{html.escape(self.lines()[0])}"></iframe>'
+
     def lines(self) -> list[str]:
         """Model, coverage, estimated time and the largest causes."""
         return report_lines(self._results)

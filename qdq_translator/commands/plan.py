@@ -1,7 +1,7 @@
 """`qdq-translator plan`: what any ONNX would run where on a DLA, before anybody quantizes it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, Any, List, Optional, cast
 
 from qdq_translator.core.options import same_option, setting
 
@@ -87,7 +87,7 @@ def planned(options: Options) -> "Translation":
     from qdq_translator.workflows.translator import translate
 
     asked = TranslateOptions(
-        target=options.target,
+        target=cast(Any, options.target),
         platform=options.platform,
         shapes=options.shapes,
         power_mode=options.power_mode,

@@ -1,7 +1,7 @@
 """`qdq-translator split`: what runs before the DLA, its own part, and what runs after it."""
 
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Any, List, Optional, cast
 
 from qdq_translator.core.options import same_option, setting, translation_option
 
@@ -55,7 +55,7 @@ def run(options: Options) -> int:
         manifest = split_translation(locate(options.translation, ""), request)
     else:
         asked = TranslateOptions(
-            target=options.target,
+            target=cast(Any, options.target),
             platform=options.platform,
             shapes=options.shapes,
             dla_rewrites=True,

@@ -5,7 +5,7 @@ No `from __future__ import annotations` here nor in `commands/`: argparse-datacl
 
 import dataclasses
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union, get_args, get_origin
 
 from qdq_translator.core.errors import UsageError
 
@@ -46,6 +46,11 @@ def model_option() -> Any:
     return setting("which translation, by its model, where the folder holds several", "", short="-i", metavar="MODEL")
 
 
+def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
+    """The values that an option may have, () if any."""
+    return get_args(field.type) if get_origin(field.type) is Literal else field.metadata.get("choices", ())
+
+
 def check_values(options: Any) -> None:
     """Raises UsageError for a field of `options` (a dataclass of settings) whose value has another type or is no choice."""
     from qdq_translator.core.parsing import not_a_choice
@@ -58,7 +63,7 @@ def check_values(options: Any) -> None:
         if not _fits(value, field.type):
             wanted = getattr(field.type, "__name__", str(field.type).replace("typing.", ""))
             raise UsageError(f"--{field.name}: {value!r} is not of the type {wanted}.", str(field.metadata["help"]))
-        choices = field.metadata.get("choices")
+        choices = choices_of(field)
         if choices and isinstance(value, str) and value not in choices:
             raise not_a_choice(f"--{field.name}", value, choices)
 
@@ -67,6 +72,8 @@ def _fits(value: Any, wanted: Any) -> bool:
     """Whether `value` may stand where the annotation `wanted` is; a whole number may where a float is wanted."""
     inner: Sequence[Any] = getattr(wanted, "__args__", ())
     origin = getattr(wanted, "__origin__", None)
+    if origin is Literal:
+        return isinstance(value, str)
     if origin is Union:
         return any(_fits(value, one) for one in inner)
     if origin is list:
@@ -118,11 +125,10 @@ class TranslateOptions:
         group="Inference",
     )
     infer_add_scales: bool = setting("infer missing scales around Add, Sub and Sum (rule S11)", group="Inference")
-    inference: str = setting(
+    inference: Literal["sound", "reference"] = setting(
         "reference: NVIDIA's formulas, also where a scale made by them can only clip (rules S5, S6, S8)",
         "sound",
         group="Inference",
-        choices=("sound", "reference"),
     )
     keep_fp16: List[str] = setting(
         "layers to keep in FP16: names, patterns with *, or @FILE with one a line (or a --layerPrecisions argument)",
@@ -131,11 +137,10 @@ class TranslateOptions:
         nargs="+",
         metavar="LAYER",
     )
-    calibration_type: str = setting(
+    calibration_type: Literal["max", "histogram"] = setting(
         "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)",
         "max",
         group="Quantizers",
-        choices=("max", "histogram"),
     )
     addtl_ops_to_infer_adjacent_scales: List[str] = setting(
         "further ONNX operators whose input and output share one scale (rule S3)",
@@ -148,35 +153,33 @@ class TranslateOptions:
     add_unary_ew_scales_for_dla: bool = setting(
         "scale 1.0 between a Conv and the Add it is fused with on DLA (rule S9)", group="Inference"
     )
-    target: str = setting("hardware whose rules the plan is held against", "gpu", group="Essential", choices=TARGETS)
+    target: Literal["gpu", "orin-dla", "xavier-dla"] = setting(
+        "hardware whose rules the plan is held against", "gpu", group="Essential"
+    )
     platform: Optional[str] = setting(
         "e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules", None, group="Essential", metavar="NAME"
     )
-    weights: str = setting(
+    weights: Literal["baked", "float"] = setting(
         "baked: weights on the trained int8 grid; float: the exporter's original float weights (rules W1, W2)",
         "baked",
         group="Quantizers",
-        choices=("baked", "float"),
     )
-    on_conflict: str = setting(
+    on_conflict: Literal["max", "min", "first", "error"] = setting(
         "which scale a tensor gets that was quantized with several (rule C1)",
         "max",
         group="Quantizers",
-        choices=("max", "min", "first", "error"),
     )
-    asymmetric: str = setting(
+    asymmetric: Literal["error", "widen", "data"] = setting(
         "zero points other than 0 (int8) or 128 (uint8): refuse, take the smallest symmetric scale that "
         "covers the range, or the best one for the inputs of --calibrate; presets choose widen, with "
         "--calibrate data",
         "error",
         group="Quantizers",
-        choices=("error", "widen", "data"),
     )
-    per_channel_activations: str = setting(
+    per_channel_activations: Literal["error", "max"] = setting(
         "activations with one scale per channel: refuse, or take the largest scale",
         "error",
         group="Quantizers",
-        choices=("error", "max"),
     )
     scales: Optional[str] = setting(
         "for a float model: the scales that a quantizer wrote beside it (AIMET .encodings, ONNX Runtime's calibration table, "
@@ -185,24 +188,22 @@ class TranslateOptions:
         group="Quantizers",
         metavar="FILE",
     )
-    missing_zero_point: str = setting(
+    missing_zero_point: Literal["uint8", "int8"] = setting(
         "what a QuantizeLinear without zero point means: uint8 as the ONNX standard says, or int8 as some "
         "exporters mean",
         "uint8",
         group="Quantizers",
-        choices=("uint8", "int8"),
     )
-    graph_optimizer: str = setting(
-        "what folds BatchNormalization and Pad (rule F4)", "native", group="Output", choices=("native", "onnxoptimizer")
+    graph_optimizer: Literal["native", "onnxoptimizer"] = setting(
+        "what folds BatchNormalization and Pad (rule F4)", "native", group="Output"
     )
     no_auto_names: bool = setting(
         "leave the tensors that only TensorRT's network has out of the cache (rule S10)", group="Target"
     )
-    unify_scales: str = setting(
+    unify_scales: Literal["off", "warn", "max"] = setting(
         "on a DLA: ranges that Concat and element-wise layers must share: ignore, report, or raise to the largest",
         "warn",
         group="Target",
-        choices=("off", "warn", "max"),
     )
     max_bits_lost: float = setting(
         "resolution that --unify_scales max may cost a tensor; layers that would cost more stay FP16",
@@ -219,12 +220,11 @@ class TranslateOptions:
         type=str,
         choices=("on", "list", "force", "approximate"),
     )
-    dla_output: str = setting(
+    dla_output: Literal["same", "4d"] = setting(
         "4d: a graph output ends at its four-dimensional tensor, without the Reshape behind it (rule D16; "
         "needs --dla_rewrites)",
         "same",
         group="Target",
-        choices=("same", "4d"),
     )
     prove: bool = setting(
         "run every rewrite for the DLA in ONNX Runtime, before and after, on random and extreme inputs, and "
@@ -302,7 +302,7 @@ class TranslateOptions:
     image_std: List[float] = setting(
         "images: divisor after the mean", [1.0], group="Calibration", nargs="+", metavar="S", type=float
     )
-    layout: str = setting("images: of the input", "auto", group="Calibration", choices=("auto", "nchw", "nhwc"))
+    layout: Literal["auto", "nchw", "nhwc"] = setting("images: of the input", "auto", group="Calibration")
     shapes: List[str] = setting(
         "sizes for dynamic input dimensions, e.g. images:1x3x640x640",
         [],
@@ -315,12 +315,11 @@ class TranslateOptions:
         "for programs that build from your ONNX (DeepStream, ultralytics, ONNX Runtime); needs --calibrate",
         group="Output",
     )
-    cache_algorithm: str = setting(
+    cache_algorithm: Literal["entropy2", "minmax", "entropy", "legacy"] = setting(
         "calibration algorithm in the header of the cache; it has to be that of the program that reads it "
         "(trtexec and every DLA: entropy2; ultralytics on a GPU: minmax)",
         "entropy2",
         group="Target",
-        choices=("entropy2", "minmax", "entropy", "legacy"),
     )
     annotate: bool = setting(
         "write precision, device, scales and reasons into the ONNX metadata, for Netron", group="Output"
@@ -466,6 +465,8 @@ def same_option(name: str, **changes: Any) -> Any:
     """The option `name` of `translate` for another command; changes: its `default`, or metadata."""
     field = TranslateCommand.__dataclass_fields__[name]
     metadata = {**field.metadata, **{key: value for key, value in changes.items() if key != "default"}}
+    if choices_of(field):
+        metadata.setdefault("choices", choices_of(field))
     if field.default_factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
     return dataclasses.field(default=changes.get("default", field.default), metadata=metadata)

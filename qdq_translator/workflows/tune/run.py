@@ -83,7 +83,9 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
     base = dataclasses.replace(base, preset=None, without=[])
     model, source = load_model(request.model)
     explicit = ExplicitNetwork.of(runnable(model, base.scales))
-    planned = translate(request.model, dataclasses.replace(base, calibrate=None, recalibrate=[]), assume_scales=True)
+    planned = translate(
+        request.model, dataclasses.replace(base, calibrate=None, recalibrate=[], asymmetric="widen"), assume_scales=True
+    )
     samples = only_finite(_samples(request, base, planned.model), base.ignore_nonfinite, progress, where)
     metric = metric_of(request.metric)
     code = Path(request.metric.rpartition(":")[0])
