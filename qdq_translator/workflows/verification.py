@@ -179,7 +179,8 @@ def _verified(
         "generator": f"qdq-translator {__version__}",
         "model": {"file": source.file, "sha256": source.sha256},
         "translation": files.name,
-        "stale": network.config.get("source", {}).get("sha256", source.sha256) != source.sha256,
+        # "": translated from a ModelProto
+        "stale": network.config.get("source", {}).get("sha256", "") not in ("", source.sha256),
         "simulation": {
             "rounding": settings.rounding,
             "higher_layers": "fp16" if settings.fp16 else "fp32",
