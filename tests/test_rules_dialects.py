@@ -213,6 +213,14 @@ def test_q13_integer_products_with_constant_scales(body: str, op: str) -> None:
     assert op in ops(t) and scales_of(t)["x"] == 2**-6
 
 
+def test_q13_parameters_that_do_not_fit_are_refused_with_the_node() -> None:
+    explicit = quantized(QUANTIZED["Conv"])
+    scales = next(t for t in explicit.graph.initializer if t.name == "s")
+    scales.CopyFrom(numpy_helper.from_array(np.ones(3, np.float32), "s"))
+    message = refused(explicit)
+    assert "QLinearConv" in message and "_b'" in message and "do not fit together" in message
+
+
 def test_q13_dynamic_quantization_is_refused() -> None:
     text = """g (float[4,16] x) => (float[4,5] y) { a, s, z = DynamicQuantizeLinear(x)  i = MatMulInteger(a, m, z)
         c = Cast<to=1>(i)  y = Mul(c, s) }"""

@@ -128,6 +128,7 @@ def seeds() -> tuple[tuple[str, onnx.ModelProto], ...]:
     }
     made["body"] = _with_body()
     made["function"] = _with_function()
+    made.update(_other_forms())
     return tuple(made.items())
 
 
@@ -156,3 +157,43 @@ def _with_function() -> onnx.ModelProto:
     made.opset_import.append(helper.make_opsetid("local", 1))
     made.functions.append(helper.make_function("local", "Pair", ["f", "fs", "fz"], ["g"], body, imports))
     return made
+
+
+def _other_forms() -> dict[str, onnx.ModelProto]:
+    """Rule Q13."""
+    point = {"low": np.float32(-127), "high": np.float32(127), "k": np.float32(2)}
+    fake = "{0}m = Mul({0}, k) {0}r = Round({0}m) {0}c = Clip({0}r, low, high) {0}q = Mul({0}c, s)"
+    parameters = "<int8 z = {0}, float s = {0.5}>"
+    w4, codes = _weight(4, 4, 3, 3), (np.arange(144).reshape(4, 4, 3, 3) % 255 - 127).astype(np.int8)
+    image = f"net (float[1,4,8,8] x) => (float[a,b,c,d] y) {parameters}"
+    return {
+        "arithmetic": model(f"{image} {{ {fake.format('x')} {fake.format('w')} y = Conv(xq, wq) }}", w=w4, **point),
+        "qlinear": model(
+            f"{image} {{ q = QuantizeLinear(x, s, z) c = QLinearConv(q, s, z, w, s, z, s, z, bias) "
+            "a = com.microsoft.QLinearAdd(c, s, z, c, s, z, s, z) y = DequantizeLinear(a, s, z) }",
+            domains=("com.microsoft",),
+            w=codes,
+            bias=np.arange(4, dtype=np.int32),
+        ),
+        "integer_product": model(
+            f"{image} {{ q = QuantizeLinear(x, s, z) i = ConvInteger(q, w, z) f = Cast <to = 1> (i) y = Mul(f, k) }}",
+            w=codes,
+            k=np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1),
+        ),
+        "qonnx": model(
+            f"{image} {{ a = qonnx.custom_op.general.Quant <signed = 1, narrow = 1> (x, s, zero, bits) "
+            "c = qonnx.custom_op.general.Quant <signed = 1, narrow = 0> (w, ws, zero, bits) y = Conv(a, c) }",
+            domains=("qonnx.custom_op.general",),
+            w=w4,
+            ws=np.full((4, 1, 1, 1), 0.01, np.float32),
+            zero=np.float32(0),
+            bits=np.float32(8),
+        ),
+        "mct": model(
+            f"{image} {{ a = mct_quantizers.ActivationUniformQuantizer <min_range = -2.0, max_range = 1.5, num_bits = 8> (x) "
+            "c = mct_quantizers.WeightsSymmetricQuantizer <num_bits = 8, per_channel = 1, channel_axis = 0> (w, t) y = Conv(a, c) }",
+            domains=("mct_quantizers",),
+            w=w4,
+            t=np.ones(4, np.float32),
+        ),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 import numpy as np
 
@@ -82,6 +82,15 @@ def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Unio
     return None
 
 
+def or_why(node: Node, convert: Callable[[], Optional[Rejected]]) -> Optional[Rejected]:
+    """What `convert` returns; for parameters that do not fit together, of which NumPy raises many errors, that as a reason."""
+    try:
+        return convert()
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
+        what = f"{node.op_type} {node.label} has parameters that do not fit together ({str(error).splitlines()[0]})."
+        return Rejected(what, "Export the model again.")
+
+
 def linear(graph: Graph, op: str, inputs: list[str], output: str, whose: str, axis: Optional[int] = None) -> Node:
     """A QuantizeLinear or DequantizeLinear, named after what it belongs to; an omitted zero point is ''."""
     node = Node(op, [name for name in inputs if name], [output], graph.node_name(f"{whose}_{op}"))
@@ -92,6 +101,8 @@ def linear(graph: Graph, op: str, inputs: list[str], output: str, whose: str, ax
 
 def _storage(low: int, high: int) -> Optional[tuple[str, int]]:
     """Type and zero point that hold the quantized values; symmetric int8 wherever they fit."""
+    if not low < high:
+        return None
     if low >= -128 and high <= 127:
         return "int8", 0
     return ("uint8", -low) if -255 <= low <= 0 and high - low <= 255 else None

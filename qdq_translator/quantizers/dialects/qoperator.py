@@ -16,7 +16,7 @@ import numpy as np
 from qdq_translator.ir.constants import Constants, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import FLOAT_TYPES
-from qdq_translator.quantizers.dialects.pairs import channels, linear
+from qdq_translator.quantizers.dialects.pairs import channels, linear, or_why
 from qdq_translator.quantizers.parameters import Rejected
 
 _Triple = Tuple[int, int, int]
@@ -75,20 +75,21 @@ class _Converter:
     def run(self) -> tuple[int, list[Rejected]]:
         count, rejected = 0, []
         for node in self.graph.nodes:
-            form = _FORMS.get((node.domain, node.op_type))
-            if form is not None:
-                what = self._refusal(node)
-                if not what:
-                    self._convert(node, form)
-            elif node.is_op(*_INTEGER):
-                what = self._integer(node, _INTEGER[node.op_type])
-            else:
-                continue
-            count += not what
-            if what:
-                hint = "Export in QDQ format (int8), statically quantized."
-                rejected.append(Rejected(f"{node.op_type} {node.label} {what}.", hint))
+            if (node.domain, node.op_type) in _FORMS or node.is_op(*_INTEGER):
+                why = or_why(node, lambda node=node: self._one(node))  # type: ignore[misc]
+                count += why is None
+                rejected += [why] if why is not None else []
         return count, rejected
+
+    def _one(self, node: Node) -> Optional[Rejected]:
+        form = _FORMS.get((node.domain, node.op_type))
+        what = self._integer(node, _INTEGER[node.op_type]) if form is None else self._refusal(node)
+        if what:
+            hint = "Export in QDQ format (int8), statically quantized."
+            return Rejected(f"{node.op_type} {node.label} {what}.", hint)
+        if form is not None:
+            self._convert(node, form)
+        return None
 
     def _refusal(self, node: Node) -> str:
         if node.get("channels_last", 0):

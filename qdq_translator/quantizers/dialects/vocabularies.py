@@ -13,7 +13,7 @@ import numpy as np
 from qdq_translator.core.words import counted
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, channels, write_pair
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, channels, or_why, write_pair
 from qdq_translator.quantizers.parameters import Rejected
 
 _HALF_TO_EVEN = ("ROUND", "HALF_EVEN")
@@ -66,15 +66,17 @@ def _convert(graph: Graph, constants: Constants, readers: dict[tuple[str, str], 
         read = readers.get((node.domain, node.op_type))
         if read is None:
             continue
-        found = read(node, constants)
-        why: Optional[Rejected] = None
-        if isinstance(found, str):
-            why = Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
-        else:
-            why = write_pair(graph, constants, found)
+        why = or_why(node, lambda node=node, read=read: _converted(graph, constants, node, read))  # type: ignore[misc]
         count += why is None
         rejected += [why] if why is not None else []
     return count, rejected
+
+
+def _converted(graph: Graph, constants: Constants, node: Node, read: _Read) -> Optional[Rejected]:
+    found = read(node, constants)
+    if isinstance(found, str):
+        return Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
+    return write_pair(graph, constants, found)
 
 
 def _quant(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
