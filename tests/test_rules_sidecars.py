@@ -67,6 +67,29 @@ def test_q13_pairs_compute_what_the_exporters_own_operators_do(name: str) -> Non
     assert np.abs(made - ends["y"]).max() <= 1.01 * step and np.mean(np.abs(made - ends["y"]) > step / 2) < 0.002
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qoperator__ort",
+        "qonnx__brevitas",
+        "arithmetic__brevitas",
+        "arithmetic__torch",
+        "mct__quantizers",
+        "default__ort",
+    ],
+)
+def test_q13_exported_models_on_the_command_line(name: str, tmp_path: Path) -> None:
+    """`verify` compares with the pairs that stand for the other form."""
+    asked = ["translate", str(DATA / f"{name}.onnx"), "--preset", "gpu", "-o", str(tmp_path)]
+    assert main(asked) == 0
+    assert (
+        main(
+            ["verify", "-i", str(DATA / f"{name}.onnx"), "-t", str(tmp_path), "--samples", "2", "--min_cosine", "0.99"]
+        )
+        == 0
+    )
+
+
 @pytest.mark.parametrize("name", ["arithmetic__brevitas", "arithmetic__torch", "qoperator__ort"])
 def test_q13_pairs_compute_what_onnx_runtime_does(name: str) -> None:
     from tests.test_rules_dialects import as_pairs

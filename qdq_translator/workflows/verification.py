@@ -20,8 +20,9 @@ from qdq_translator.ir.io import load_model
 from qdq_translator.output.emit.integrity import disagreements
 from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.output.report.tables import table_of
+from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.qdq.restore import with_qdq_opset
-from qdq_translator.quantizers.dialects import convert
+from qdq_translator.quantizers.dialects import OPERATORS, convert
 from qdq_translator.quantizers.sidecars import apply_scales
 from qdq_translator.simulate.calibration.audit import audit_network, print_audit
 from qdq_translator.simulate.compare import (
@@ -260,12 +261,12 @@ def _other_ends(
 
 
 def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.ModelProto:
-    """The model as ONNX Runtime can run it: quantizers of other domains, and those of a file beside it, as Q/DQ pairs."""
-    domains = {node.domain for node in model.graph.node} - {"", "ai.onnx", "com.microsoft"}
-    if not domains and sidecar is None:
+    """The model with all its quantizers as Q/DQ pairs: those of other forms, and those of a file beside it (rules Q13, Q14)."""
+    if sidecar is None and OPERATORS.isdisjoint(node.op_type for node in model.graph.node):
         return model
     graph = Graph.from_model(model)
-    convert(graph, foreign_only=True)
+    convert(graph)
+    remove_dead_nodes(graph)
     if sidecar is not None:
         apply_scales(graph, sidecar)
     return with_qdq_opset(graph).to_model()

@@ -21,7 +21,7 @@ from qdq_translator.quantizers.parameters import Rejected
 class Dialect:
     """name: in messages. writers, becomes, exact: columns of the table. operators: without one of these operators the dialect is
     not looked for. convert: graph and its constants -> how many operators or quantizers were converted, and why others
-    cannot be. foreign: ONNX Runtime does not have its operators."""
+    cannot be."""
 
     name: str
     writers: str
@@ -29,7 +29,6 @@ class Dialect:
     exact: str
     operators: frozenset[str]
     convert: Callable[[Graph, Constants], tuple[int, list[Rejected]]]
-    foreign: bool = True
 
 
 DIALECTS = (
@@ -67,7 +66,6 @@ DIALECTS = (
         "yes, up to the rounding of requantization ties; dynamic quantization is refused",
         qoperator.OPERATORS,
         qoperator.convert,
-        foreign=False,
     ),
     Dialect(
         "arithmetic",
@@ -76,9 +74,12 @@ DIALECTS = (
         "yes; what does not multiply by the inverse, or rounds half up, is refused with its node",
         frozenset(("Round", "Floor")),
         arithmetic.convert,
-        foreign=False,
     ),
 )
+
+
+OPERATORS = frozenset().union(*(row.operators for row in DIALECTS))
+"""A model without any of them has no dialect but Q/DQ."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,14 @@ class Converted:
     rejected: list[Rejected]
 
 
-def convert(graph: Graph, foreign_only: bool = False) -> Converted:
-    """Converts every dialect in place. What only fed the old operators is left without readers. foreign_only: only those that
-    ONNX Runtime cannot run."""
+def convert(graph: Graph) -> Converted:
+    """Converts every dialect in place. What only fed the old operators is left without readers."""
     present = {node.op_type for node in graph.nodes}
     counts: dict[str, int] = {}
     rejected: list[Rejected] = []
     constants: Optional[Constants] = None
     for row in DIALECTS:
-        if present.isdisjoint(row.operators) or (foreign_only and not row.foreign):
+        if present.isdisjoint(row.operators):
             continue
         constants = constants or Constants(graph)
         count, reasons = row.convert(graph, constants)
