@@ -24,7 +24,7 @@ import zipfile
 import zlib
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 from unittest import mock
 
 import numpy as np
@@ -357,12 +357,12 @@ def add(rows: list[tuple[str, str, bytes, Mapping[str, Any]]]) -> None:
             archive.writestr(zipfile.ZipInfo(member), data, zipfile.ZIP_DEFLATED, 9)
 
 
-def main() -> int:
+def main(argv: Optional[list[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.records", description=__doc__)
     parser.add_argument("--write", nargs="*", metavar="WORD")
     parser.add_argument("--show", metavar="WORD")
     parser.add_argument("--add", nargs="+", metavar="NAME MODEL [OPTION=VALUE ...]")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.add:
         name, path, *settings = options.add
         given = {k: json.loads(v) for k, _, v in (s.partition("=") for s in settings)}

@@ -90,9 +90,22 @@ def test_every_option_stands_on_the_page_of_commands(command: str, capsys: pytes
     said = capsys.readouterr().out
     module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[command][0]}")
     for field in dataclasses.fields(module.Options):
-        for flag in field.metadata["args"]:
-            assert flag in said, f"{command} --help lacks {flag}"
+        flag = field.metadata["short"] or field.name
+        assert flag in said, f"{command} --help lacks {flag}"
         assert field.metadata["help"], f"{field.name} has no help"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_option_is_on_a_page_that_says_when_to_use_it(command: str) -> None:
+    """By its flag or its short one, on a written page of the docs, in the README or in the changelog."""
+    pages = [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "e2e_workflow").glob("*/README.md"))]
+    written = text("README.md", "CHANGELOG.md", *(path.relative_to(ROOT).as_posix() for path in pages))
+    module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[command][0]}")
+    flags = {field.name: field.metadata["short"] for field in dataclasses.fields(module.Options)
+             if not field.metadata["positional"]}  # fmt: skip
+    missing = [name for name, short in flags.items()
+               if not re.search(rf"--{name}\b", written) and not (short and re.search(rf" {short}\b", written))]  # fmt: skip
+    assert missing == [] and (flags or command == "completion")
 
 
 @pytest.mark.parametrize("file", ["model", "config", "cache", "layer_arg", "report"])

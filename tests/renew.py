@@ -1,0 +1,41 @@
+"""Writes again everything that is generated from the code, in one go: `python -m tests.renew`. Read `git diff` afterwards.
+
+Tables of the rules in docs/rules.md, operators and rewrites in docs/dla_rules.md, the golden file of messages, the records of small
+models and those of networks by chance. Tables with measurements have commands of their own (docs/performance.md, docs/tables).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks import dla_rewrites
+from qdq_translator.core import rules
+from tests import records, sentences
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pages() -> dict[Path, str]:
+    """Each generated file but the records -> what it has to contain."""
+    page = dla_rewrites.RULES_PAGE.read_text(encoding="utf-8")
+    for part, content in (("rules", dla_rewrites.rules()), ("operators", dla_rewrites.operators())):
+        page = dla_rewrites.page(page, part, content)
+    table = ROOT / "docs" / "rules.md"
+    return {
+        table: rules.with_tables(table.read_text(encoding="utf-8")),
+        dla_rewrites.RULES_PAGE: page,
+        sentences.GOLDEN: sentences.golden(),
+    }
+
+
+def main() -> int:
+    for path, text in pages().items():
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(ROOT))
+    return records.main(["--write"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
