@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, NoReturn, Optional
+from typing import Any, NoReturn, Optional
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.report_rows import FoundCauses
+from qdq_translator.core.formats.rows import COUNT, FLAG, NUMBER, TEXT, Schema, maybe, schema_of
 
-Schema = Dict[str, Any]
-
-_TEXT: Schema = {"type": "string"}
-_FLAG: Schema = {"type": "boolean"}
-_COUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63}
-_NUMBER: Schema = {"type": "number", "minimum": -1e300, "maximum": 1e300}
 _OBJECT: Schema = {"type": "object"}
-
-
-def _maybe(schema: Schema) -> Schema:
-    """The same, or null."""
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    return {**schema, "type": [*kinds, "null"]}
 
 
 def _list(items: Schema) -> Schema:
@@ -45,13 +35,13 @@ def _record(required: Schema, later: Optional[Schema] = None) -> Schema:
     return {"type": "object", "properties": {**required, **(later or {})}, "required": list(required)}
 
 
-def _row(keys: str, schema: Schema = _TEXT) -> Schema:
+def _row(keys: str, schema: Schema = TEXT) -> Schema:
     """Several keys of one schema."""
     return dict.fromkeys(keys.split(), schema)
 
 
-_TEXTS = _list(_TEXT)
-_ORIGIN = {"rule": _TEXT}, _row("node source note")
+_TEXTS = _list(TEXT)
+_ORIGIN = {"rule": TEXT}, _row("node source note")
 _FILE = _record(_row("file sha256"))
 _VERSION = _record(_row("number origin"))
 _VERDICTS = ("dla-int8", "dla-fp16", "gpu", "folded")
@@ -61,41 +51,41 @@ _DIAGNOSTIC = _record(
 _PARTS = "total int8 by_design limit avoidable"
 _END = _record(
     {
-        "name": _TEXT,
-        "shape": _maybe(_list({"type": ["integer", "string", "null"]})),
-        "float": _FLAG,
-        "scale": _maybe(_NUMBER),
-        "hex": _maybe(_TEXT),
-        "origin": _maybe(_record(*_ORIGIN)),
+        "name": TEXT,
+        "shape": maybe(_list({"type": ["integer", "string", "null"]})),
+        "float": FLAG,
+        "scale": maybe(NUMBER),
+        "hex": maybe(TEXT),
+        "origin": maybe(_record(*_ORIGIN)),
     }
 )
-_COST = _row("milliseconds int8_milliseconds fp16_milliseconds share", _maybe(_NUMBER))
+_COST = _row("milliseconds int8_milliseconds fp16_milliseconds share", maybe(NUMBER))
 _PLAN = _record(
     {
         **_row("name op reason cause cure"),
         "precision": _one_of("int8", "fp16", "none"),
         **_row("inputs outputs missing", _TEXTS),
-        **_row("listed by_design", _FLAG),
-        **_row("macs weights", _maybe(_COUNT)),
-        **_row("macs_share weights_share", _maybe(_NUMBER)),
+        **_row("listed by_design", FLAG),
+        **_row("macs weights", maybe(COUNT)),
+        **_row("macs_share weights_share", maybe(NUMBER)),
         "device": _one_of("dla", "gpu", "none"),
         "hypotheses": _TEXTS,
-        "cost": _maybe(_record({**_COST, "bytes": _maybe(_COUNT), **_row("bound fused_into", _maybe(_TEXT))})),
+        "cost": maybe(_record({**_COST, "bytes": maybe(COUNT), **_row("bound fused_into", maybe(TEXT))})),
     }
 )
 _FINDING = _record(_row("limit text found effect source status"))
 _SHARE = _record(
     {
-        "layers": _COUNT,
-        "macs": _maybe(_COUNT),
-        **_row("milliseconds macs_share milliseconds_share", _maybe(_NUMBER)),
+        "layers": COUNT,
+        "macs": maybe(COUNT),
+        **_row("milliseconds macs_share milliseconds_share", maybe(NUMBER)),
     }
 )
 _DLA = _record(
     {
-        "generation": _TEXT,
-        "counts": _record(_row(" ".join(_VERDICTS), _COUNT)),
-        **_row("subgraphs max_loadables", _COUNT),
+        "generation": TEXT,
+        "counts": _record(_row(" ".join(_VERDICTS), COUNT)),
+        **_row("subgraphs max_loadables", COUNT),
         "notes": _TEXTS,
         "layers": _list(
             _record(
@@ -104,49 +94,13 @@ _DLA = _record(
                     "verdict": _one_of(*_VERDICTS),
                     "findings": _list(_FINDING),
                     "unknown": _TEXTS,
-                    "subgraph": _COUNT,
-                    "wants_scale": _FLAG,
+                    "subgraph": COUNT,
+                    "wants_scale": FLAG,
                 }
             )
         ),
         "shares": _record(_row("dla-int8 dla-fp16 gpu", _SHARE)),
-        "transitions": _record(_row("int8_fp16 dla_gpu", _record({"tensors": _COUNT, "bytes": _maybe(_COUNT)}))),
-    }
-)
-_CAUSES = _record(
-    {
-        "causes": _list(
-            _record(
-                {
-                    **_row("tensor producer op sentence why cure rule"),
-                    **_row("options follows layers shared_layers", _TEXTS),
-                    "macs": _maybe(_COUNT),
-                    "milliseconds": _maybe(_NUMBER),
-                },
-                {"in_your_model": _TEXT},
-            )
-        ),
-        "groups": _list(
-            _record(
-                {
-                    "op": _TEXT,
-                    **_row("options tensors", _TEXTS),
-                    "layers": _COUNT,
-                    **_row("macs total_macs", _maybe(_COUNT)),
-                    "milliseconds": _maybe(_NUMBER),
-                }
-            )
-        ),
-        "what_if": _list(
-            _record(
-                {
-                    "options": _TEXTS,
-                    **_row("int8_layers scales", _COUNT),
-                    **_row("int8_macs gpu_layers", _maybe(_COUNT)),
-                    **_row("milliseconds bits_lost", _maybe(_NUMBER)),
-                }
-            )
-        ),
+        "transitions": _record(_row("int8_fp16 dla_gpu", _record({"tensors": COUNT, "bytes": maybe(COUNT)}))),
     }
 )
 _NODES = _list(_record(_row("node op")))
@@ -160,21 +114,21 @@ REPORT = _record(
         "cache_version": _VERSION,
         "coverage": _record(
             {
-                "layers": _record(_row(f"{_PARTS} without_float_data", _COUNT)),
-                "macs": _record({**_row(_PARTS, _maybe(_COUNT)), "unknown_layers": _COUNT}),
-                "weights": _record(_row(_PARTS, _COUNT)),
+                "layers": _record(_row(f"{_PARTS} without_float_data", COUNT)),
+                "macs": _record({**_row(_PARTS, maybe(COUNT)), "unknown_layers": COUNT}),
+                "weights": _record(_row(_PARTS, COUNT)),
             }
         ),
         **_row("inputs outputs", _list(_END)),
-        "root_causes": _CAUSES,
+        "root_causes": schema_of(FoundCauses),
         "plan": _list(_PLAN),
-        "dla": _maybe(_DLA),
+        "dla": maybe(_DLA),
         "dla_rewrites": _record(
             {
                 "applied": _list(
                     _record(
                         {
-                            "rule": _TEXT,
+                            "rule": TEXT,
                             **_row("before after", _NODES),
                             "tensors": _map(_TEXTS),
                             "new_tensors": _TEXTS,
@@ -188,46 +142,46 @@ REPORT = _record(
         "shared_ranges": _list(
             _record(
                 {
-                    "scale": _NUMBER,
-                    "from": _TEXT,
-                    "raised": _FLAG,
+                    "scale": NUMBER,
+                    "from": TEXT,
+                    "raised": FLAG,
                     "nodes": _TEXTS,
-                    "tensors": _list(_record({"tensor": _TEXT, **_row("scale bits_lost", _NUMBER)})),
-                    "refused": _FLAG,
+                    "tensors": _list(_record({"tensor": TEXT, **_row("scale bits_lost", NUMBER)})),
+                    "refused": FLAG,
                 }
             )
         ),
         "scales": _list(
             _record(
-                {"tensor": _TEXT, "scale": _NUMBER, "hex": _TEXT, "explicit": _FLAG, **_ORIGIN[0]},
+                {"tensor": TEXT, "scale": NUMBER, "hex": TEXT, "explicit": FLAG, **_ORIGIN[0]},
                 _ORIGIN[1],
             )
         ),
-        "automatic_scales": _map(_NUMBER),
+        "automatic_scales": _map(NUMBER),
         "conflicts": _list(_DIAGNOSTIC),
         "weights": _list(
             _record(
                 {
                     **_row("weight node note"),
                     **_row(
-                        "codes reproduced channels full_channels largest_code_error mixed_channels saturated", _COUNT
+                        "codes reproduced channels full_channels largest_code_error mixed_channels saturated", COUNT
                     ),
-                    "full_reproduced": _maybe(_NUMBER),
-                    **_row("largest_error share", _NUMBER),
-                    "exact": _FLAG,
+                    "full_reproduced": maybe(NUMBER),
+                    **_row("largest_error share", NUMBER),
+                    "exact": FLAG,
                 },
-                {"one_scale": _FLAG},
+                {"one_scale": FLAG},
             )
         ),
         "diagnostics": _list(_DIAGNOSTIC),
-        "assumption": _TEXT,
-        "cost": _maybe(
+        "assumption": TEXT,
+        "cost": maybe(
             _record(
                 {
-                    **_row("milliseconds fp16_milliseconds between_milliseconds total_milliseconds", _maybe(_NUMBER)),
+                    **_row("milliseconds fp16_milliseconds between_milliseconds total_milliseconds", maybe(NUMBER)),
                     **_row("what note"),
-                    "unknown_layers": _COUNT,
-                    "model": _maybe(_OBJECT),
+                    "unknown_layers": COUNT,
+                    "model": maybe(_OBJECT),
                 }
             )
         ),
@@ -237,7 +191,7 @@ REPORT = _record(
         "integrity": _record(
             {
                 **_row("set cache layer_arg config"),
-                "model": _record(_row("ends nodes initializers", _map(_TEXT))),
+                "model": _record(_row("ends nodes initializers", _map(TEXT))),
             }
         ),
     },
@@ -248,42 +202,42 @@ REPORT.update({"if": {"properties": {"dla": _OBJECT}}, "then": {"properties": {"
 CONFIG = _record(
     {},
     {
-        "int8_tensor_scales": _map(_NUMBER),
+        "int8_tensor_scales": _map(NUMBER),
         "fp16_nodes": _TEXTS,
-        "schema_version": _COUNT,
-        "generator": _TEXT,
+        "schema_version": COUNT,
+        "generator": TEXT,
         "scale_origins": _map(_record(*_ORIGIN)),
-        "automatic_tensor_scales": _map(_NUMBER),
+        "automatic_tensor_scales": _map(NUMBER),
         "diagnostics": _list(_DIAGNOSTIC),
         "options": {
-            **_record({}, {**_row("target platform", _maybe(_TEXT)), "shapes": _maybe(_TEXTS)}),
+            **_record({}, {**_row("target platform", maybe(TEXT)), "shapes": maybe(_TEXTS)}),
             "additionalProperties": True,
         },
         "source": _FILE,
         "cache_version": _VERSION,
-        "set": _TEXT,
+        "set": TEXT,
     },
 )
 """NAME_precision_config.json; NVIDIA's translator writes the first two keys only."""
 
 _COMPARISON = _record(
     {
-        "identical": _FLAG,
-        **_row("cosine sqnr_db mse max_abs top1_agreement", _maybe(_NUMBER)),
-        **_row("top1_samples non_finite values", _maybe(_COUNT)),
+        "identical": FLAG,
+        **_row("cosine sqnr_db mse max_abs top1_agreement", maybe(NUMBER)),
+        **_row("top1_samples non_finite values", maybe(COUNT)),
     }
 )
-_HISTOGRAM = _record({"end": _NUMBER, "counts": _list(_COUNT)})
+_HISTOGRAM = _record({"end": NUMBER, "counts": _list(COUNT)})
 _AUDIT = _record(
     {
-        "unlike": _TEXT,
+        "unlike": TEXT,
         "zero": _TEXTS,
         "tensors": _list(
             _record(
                 {
                     **_row("tensor origin cause"),
-                    **_row("scale amax best best_amax lowest highest clipped unused_bits", _NUMBER),
-                    **_row("sqnr_db best_sqnr_db gain_db", _maybe(_NUMBER)),
+                    **_row("scale amax best best_amax lowest highest clipped unused_bits", NUMBER),
+                    **_row("sqnr_db best_sqnr_db gain_db", maybe(NUMBER)),
                     "histogram": _HISTOGRAM,
                 }
             )
@@ -292,12 +246,12 @@ _AUDIT = _record(
             _record(
                 {
                     **_row("weight node cause"),
-                    "one_scale": _FLAG,
-                    "worst_channel": _COUNT,
-                    "worst_sqnr_db": _NUMBER,
-                    "channel_amax": _list(_NUMBER),
-                    "channel_codes": _list(_COUNT),
-                    "channel_sqnr_db": _list(_maybe(_NUMBER)),
+                    "one_scale": FLAG,
+                    "worst_channel": COUNT,
+                    "worst_sqnr_db": NUMBER,
+                    "channel_amax": _list(NUMBER),
+                    "channel_codes": _list(COUNT),
+                    "channel_sqnr_db": _list(maybe(NUMBER)),
                     "histogram": _HISTOGRAM,
                 }
             )
@@ -308,18 +262,18 @@ _POINT = _record(
     {
         "changes": _OBJECT,
         "kept_fp16": _TEXTS,
-        "cost": _record({"milliseconds": _maybe(_NUMBER), "gpu_layers": _COUNT, "int8_macs": _NUMBER}),
-        "measured": _record({**_row("score drop", _NUMBER), "samples": _COUNT, "complete": _FLAG}),
+        "cost": _record({"milliseconds": maybe(NUMBER), "gpu_layers": COUNT, "int8_macs": NUMBER}),
+        "measured": _record({**_row("score drop", NUMBER), "samples": COUNT, "complete": FLAG}),
     },
     _row("why"),
 )
 TUNING = _record(
     {
-        "data": _record({"source": _TEXT, "samples": _COUNT}),
-        "metric": _record({"name": _TEXT, "reference": _NUMBER}),
-        "goal": _record({"max_drop": _maybe(_NUMBER)}),
-        "early_stopping": _TEXT,
-        "evaluations": _COUNT,
+        "data": _record({"source": TEXT, "samples": COUNT}),
+        "metric": _record({"name": TEXT, "reference": NUMBER}),
+        "goal": _record({"max_drop": maybe(NUMBER)}),
+        "early_stopping": TEXT,
+        "evaluations": COUNT,
         "best": _POINT,
         "front": _list(_POINT),
         "points": _list(_POINT),
@@ -330,36 +284,36 @@ TUNING = _record(
 RESULTS = _record(
     {},
     {
-        "schema_version": _COUNT,
+        "schema_version": COUNT,
         **_row("kind generator translation"),
         "model": _record({}, _row("file sha256")),
         "simulation": _OBJECT,
         "integrity": _TEXTS,
-        "inputs": _record({"source": _TEXT, **_row("samples batch", _COUNT)}, {"random": _FLAG}),
+        "inputs": _record({"source": TEXT, **_row("samples batch", COUNT)}, {"random": FLAG}),
         "outputs": _record(
             {
                 "pairs": _list(_record({**_row("reference other"), "outputs": _map(_COMPARISON)})),
                 "accuracy": _OBJECT,
             },
-            {"metric": _map(_NUMBER)},
+            {"metric": _map(NUMBER)},
         ),
         **_row("notes failed", _TEXTS),
-        "verdict": _record({}, {"overall": _TEXT, "outputs": _map(_OBJECT), "reasons": _TEXTS}),
-        "metric": _record({}, {"name": _TEXT, "drop": _NUMBER}),
-        "audit": _maybe(_AUDIT),
-        "per_layer": _maybe(
+        "verdict": _record({}, {"overall": TEXT, "outputs": _map(_OBJECT), "reasons": _TEXTS}),
+        "metric": _record({}, {"name": TEXT, "drop": NUMBER}),
+        "audit": maybe(_AUDIT),
+        "per_layer": maybe(
             _record(
                 {},
                 {
                     "layers": _list(
                         _record(
                             {
-                                "tensor": _TEXT,
+                                "tensor": TEXT,
                                 "read": _COMPARISON,
-                                **_row("node op", _maybe(_TEXT)),
-                                "scale": _maybe(_NUMBER),
-                                "made": _maybe(_COMPARISON),
-                                "inherited_db": _maybe(_NUMBER),
+                                **_row("node op", maybe(TEXT)),
+                                "scale": maybe(NUMBER),
+                                "made": maybe(_COMPARISON),
+                                "inherited_db": maybe(NUMBER),
                                 "notes": _TEXTS,
                             }
                         )
@@ -367,9 +321,9 @@ RESULTS = _record(
                     "jumps": _list(
                         _record(
                             {
-                                "tensor": _TEXT,
-                                **_row("node op where", _maybe(_TEXT)),
-                                "lost_db": _maybe(_NUMBER),
+                                "tensor": TEXT,
+                                **_row("node op where", maybe(TEXT)),
+                                "lost_db": maybe(NUMBER),
                                 "notes": _TEXTS,
                             }
                         )
@@ -422,9 +376,9 @@ _WORDS = {
 EXPLICIT_REPORT = _record(
     {
         "target": _one_of("gpu", "orin-dla"),
-        "platform": _TEXT,
-        "pairs": _map(_NUMBER),
-        "without_pair": _map(_TEXT),
+        "platform": TEXT,
+        "pairs": _map(NUMBER),
+        "without_pair": _map(TEXT),
         "stays_float": _list(_OBJECT),
     }
 )

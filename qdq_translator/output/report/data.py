@@ -11,9 +11,10 @@ from typing import Any, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import effective
 from qdq_translator.core.rules import STATED
-from qdq_translator.planning.root_causes import RootCauses, add_macs
+from qdq_translator.planning.root_causes import add_macs
 from qdq_translator.planning.translation import Translated
 from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, LayerPlan
 
@@ -35,7 +36,7 @@ def make_report(translation: Translated) -> dict[str, Any]:
         "coverage": coverage(plan),
         "inputs": _graph_tensors(translation, list(translation.graph.inputs)),
         "outputs": _graph_tensors(translation, list(translation.graph.outputs)),
-        "root_causes": _root_causes(translation.causes),
+        "root_causes": plain(translation.causes.found),
         "plan": _plan(translation),
         "nodes_in_your_model": {made: {"node": node, "op": op} for made, (node, op) in translation.users_nodes.items()},
         "dla": _dla(translation),
@@ -128,54 +129,6 @@ def _plan(translation: Translated) -> list[dict[str, Any]]:
         for row, cost in zip(rows, costs.layers):
             row["cost"] = None if cost is None else cost.as_dict(costs.milliseconds)
     return rows
-
-
-def _root_causes(causes: RootCauses) -> dict[str, Any]:
-    return {
-        "causes": [
-            {
-                "tensor": cause.tensor,
-                "in_your_model": cause.users,
-                "producer": cause.producer,
-                "op": cause.op,
-                "sentence": cause.sentence,
-                "why": cause.why,
-                "cure": cause.cure,
-                "rule": cause.rule,
-                "options": list(cause.options),
-                "follows": list(cause.follows),
-                "layers": list(cause.layers),
-                "shared_layers": list(cause.shared),
-                "macs": cause.macs,
-                "milliseconds": cause.milliseconds,
-            }
-            for cause in causes.causes
-        ],
-        "groups": [
-            {
-                "op": group.op,
-                "options": list(group.options),
-                "tensors": list(group.tensors),
-                "layers": group.layers,
-                "macs": group.macs,
-                "total_macs": group.total_macs,
-                "milliseconds": group.milliseconds,
-            }
-            for group in causes.groups
-        ],
-        "what_if": [
-            {
-                "options": list(row.options),
-                "int8_layers": row.int8_layers,
-                "int8_macs": row.int8_macs,
-                "scales": row.scales,
-                "gpu_layers": row.gpu_layers,
-                "milliseconds": row.milliseconds,
-                "bits_lost": None if row.bits_lost is None else round(row.bits_lost, 3),
-            }
-            for row in causes.what_if
-        ],
-    }
 
 
 def is_dynamic(shape: Optional[list[Any]]) -> bool:

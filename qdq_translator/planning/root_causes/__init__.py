@@ -17,8 +17,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, Tuple
 
+from qdq_translator.core.formats.report_rows import CauseGroup, RootCause, WhatIf
 from qdq_translator.ir.graph import Graph
-from qdq_translator.planning.root_causes.causes import CauseGroup, RootCause, RootCauses, WhatIf, add_macs
+from qdq_translator.planning.root_causes.causes import RootCauses, add_macs
 from qdq_translator.planning.root_causes.cures import Flag, Needs, command_line, everything_on, try_rules, what_if
 from qdq_translator.planning.root_causes.roots import Roots
 from qdq_translator.planning.root_causes.words import evidence, what, who, why_not
@@ -51,13 +52,13 @@ def find_root_causes(
     name in its stead."""
     wanted = _missing(plan, context)
     if not wanted:
-        return RootCauses([], [], {}, [])
+        return RootCauses([], [], [])
     more = everything_on(context)
     cured, needs = try_rules(context, more)
     root_of = Roots(context, wanted).find()
     causes = _describe(context, plan, root_of, cured, needs, users)
     groups = _group(causes, plan, root_of)
-    return RootCauses(causes, groups, root_of, what_if(context, plan, more, needs, wanted, cured))
+    return RootCauses(causes, groups, what_if(context, plan, more, needs, wanted, cured), root_of)
 
 
 def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
@@ -139,18 +140,18 @@ def _describe(
         causes.append(
             RootCause(
                 root,
+                users(root),
                 producer.name if producer is not None else "",
                 op,
+                sentence + ".",
+                why,
+                cure,
+                rule,
+                options,
                 tuple(follows[root]),
                 tuple(layer.name for layer in alone[root]),
                 tuple(layer.name for layer in shared[root]),
                 add_macs(alone[root]),
-                rule,
-                options,
-                why,
-                cure,
-                sentence + ".",
-                users(root),
             )
         )
     causes.sort(key=lambda cause: -(cause.macs or 0))

@@ -6,9 +6,10 @@ import dataclasses
 from typing import Any, Dict, Iterable, NamedTuple, Optional
 
 from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats.report_rows import WhatIf
 from qdq_translator.core.rules import MARKERS, RULES, inference_options
 from qdq_translator.ir.graph import Node
-from qdq_translator.planning.root_causes.causes import WhatIf, add_macs
+from qdq_translator.planning.root_causes.causes import add_macs
 from qdq_translator.scales.inference import Context, Policy, infer_scales, pass_through
 from qdq_translator.scales.table import ScaleTable, TensorScale
 from qdq_translator.targets.precision import INT8, LayerPlan
