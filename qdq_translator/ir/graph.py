@@ -142,7 +142,7 @@ class Node:
         return f"'{self.name}'" if self.name else f"{self.op_type} of '{self.outputs[0] if self.outputs else '?'}'"
 
     def subgraphs(self) -> Iterator[onnx.GraphProto]:
-        return bodies(self.attributes.values())
+        return bodies(self.attributes.values()) if self.attributes else iter(())
 
     def reads(self) -> list[str]:
         """Tensors of this graph that the node depends on: inputs, and what its subgraphs capture."""

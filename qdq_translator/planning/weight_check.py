@@ -130,8 +130,8 @@ class _Tally:
         made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
         full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
         same = made == codes
-        self.reproduced += int(np.count_nonzero(same))
         wrong = np.flatnonzero(~same.all(axis=1))
+        self.reproduced += int(np.count_nonzero(same)) if wrong.size else same.size
         for some in np.array_split(wrong, -(-wrong.size * codes.shape[1] // _AT_ONCE)) if wrong.size else ():
             trained_rows, made_rows, step = codes[some].astype(np.int64), made[some].astype(np.int64), scale[some]
             # a negative BatchNormalization factor was folded in
