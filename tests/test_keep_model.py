@@ -117,6 +117,8 @@ def test_what_cannot_be_kept(tmp_path: Path) -> None:
         kept(tmp_path, float_model(), calibrate=None)
     with pytest.raises(UsageError, match="keeps every name"):
         kept(tmp_path, float_model(), rename_node_outputs=True)
+    with pytest.raises(UsageError, match="--keep_model leaves as they are"):
+        kept(tmp_path, float_model(), scales="scales.json")
     newer = float_model()
     newer.opset_import[0].version = 18
     with pytest.raises(UserError, match="opset 18"):

@@ -146,8 +146,8 @@ def test_explain_a_log_against_the_plan(tmp_path: Path, capsys: pytest.CaptureFi
     (row,) = json.loads(capsys.readouterr().out)["messages"]
     planned = row["planned"]
     assert planned["/fc/Gemm_2d"].startswith("predicted, not on the DLA: four dimensions")
-    assert planned["/layer1/Add"] == "planned INT8 on the DLA, not predicted"
-    assert planned["{ForeignNode[/layer2/Add...x]}"] == "planned INT8 on the DLA, not predicted"
+    assert planned["/layer1/Add"] == "planned FP16 on the DLA, not predicted"
+    assert planned["{ForeignNode[/layer2/Add...x]}"] == "planned FP16 on the DLA, not predicted"
     assert main(["explain", str(path), "-t", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "3 x A layer runs on the GPU" in out and "remedy:  qdq-translator translate MODEL --preset dla" in out

@@ -95,7 +95,7 @@ def _print_message(message: "Message", title: str = "", lines: "List[str]" = [])
     def entry(name: str, text: str) -> str:
         return fill(f"{name + ':':<9}{text}", 78, initial_indent="  ", subsequent_indent=" " * 11)
 
-    print(fill(title or f"{message.happened} [{message.id}]", 78, subsequent_indent="  "))
+    print(fill(title or f"{message.happened} [{message.id}]", 78, subsequent_indent="  ", break_on_hyphens=False))
     for text in lines:
         print(fill(text, 78, initial_indent="  ", subsequent_indent="    "))
     print(entry("cause", message.cause))

@@ -39,12 +39,13 @@ def next_commands(
     info: Optional[Path] = None,
     inputs: Optional[List[Dict[str, Any]]] = None,
     parts: Optional[Dict[str, Any]] = None,
+    falls_back: bool = False,
 ) -> List[str]:
     """The commands that follow `after` on the way from a model to an engine, ready to paste.
 
     model: the explicit model, '' where only its name is known (without the model itself nothing is said of verify). info: the
     layer information that the command writes, after trtexec. inputs: the report's, for who has just written it; None: they
-    are read. parts: the manifest, where a tail was cut off.
+    are read. parts: the manifest, where a tail was cut off. falls_back: layers of a DLA's network run on the GPU; read with the inputs.
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
@@ -52,13 +53,15 @@ def next_commands(
         return [f"qdq-translator check-engine{where} --layer_info {shlex.quote(str(info))}"]
     report: Dict[str, Any] = {"inputs": inputs or []}
     if inputs is None and files.report.exists():
-        report = files.read_report("inputs")
+        report = files.read_report("inputs", "dla")
+        falls_back = any(row["verdict"] == "gpu" for row in (report.get("dla") or {"layers": ()})["layers"])
     shapes = _static_shapes(report.get("inputs", []))
     explicit = model or find_explicit(files, "")
     steps = {
         "report": f"qdq-translator report{where}",
         "verify": f"qdq-translator verify {_model_flag(explicit)}{where}" if explicit else "",
-        "trtexec": f"qdq-translator trtexec{where}" + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
+        "trtexec": f"qdq-translator trtexec{where}{' --allow_gpu_fallback' if falls_back else ''}"
+        + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
     }
     if parts is not None:
         steps["loadable"] = _loadable(parts)
@@ -121,9 +124,10 @@ def print_next(
     info: Optional[Path] = None,
     inputs: Optional[List[Dict[str, Any]]] = None,
     parts: Optional[Dict[str, Any]] = None,
+    falls_back: bool = False,
 ) -> None:
     """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
-    lines = next_commands(files, model, after, info, inputs, parts)
+    lines = next_commands(files, model, after, info, inputs, parts, falls_back)
     stream = sys.stderr if after == "trtexec" else sys.stdout
     if lines:
         print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)

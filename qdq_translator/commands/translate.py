@@ -250,4 +250,5 @@ def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bo
             None if summary["dynamic_inputs"] else []
         )  # whose shapes are of interest
         files = TranslationFiles.locate(summary["files"]["model"])
-        print_next(files, summary["source"], "translate", inputs=inputs, parts=summary["split"])
+        falls_back = bool(summary["dla"] and summary["dla"]["gpu_operators"])
+        print_next(files, summary["source"], "translate", inputs=inputs, parts=summary["split"], falls_back=falls_back)
