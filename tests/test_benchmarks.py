@@ -42,8 +42,8 @@ def test_table_goes_into_the_readme() -> None:
         readme.with_table("# a\n", table)
 
 
-def test_the_readme_has_the_table() -> None:
-    text = (readme.ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_has_the_table() -> None:
+    text = readme.PAGE.read_text(encoding="utf-8")
     assert readme.with_table(text, "HERE\n").count("HERE") == 1
 
 
