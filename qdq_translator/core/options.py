@@ -226,6 +226,13 @@ class TranslateOptions:
         "same",
         group="Target",
     )
+    assume: Optional[str] = setting(
+        "an open fact to plan with: pow (the DLA of TensorRT 10.3 to 10.x has Pow with one constant operand, as its operator page "
+        "has it and NvInfer.h has not; limit O3). Check it on a board",
+        None,
+        group="Target",
+        choices=("pow",),
+    )
     prove: bool = setting(
         "run every rewrite for the DLA in ONNX Runtime, before and after, on random and extreme inputs, and "
         "take back what is not the same function (needs --dla_rewrites)",

@@ -377,7 +377,10 @@ _ROWS = (
                 "Reshapes and Transposes in a row become what they come to: nothing, one of them, or a Conv that copies",
             ),
             ("D18", "linear layers over the last axis, and what is around them, work on [N, C, H, W]"),
-            ("D19", "Pow, Reciprocal and Where with a constant condition become products, quotients and sums"),
+            (
+                "D19",
+                "Pow, Reciprocal, Sqrt and Where with a constant condition become products, quotients, sums and powers",
+            ),
             ("D20", "Expand, Tile and Concat over rows or columns become Resize, Conv that copies, Concat of channels"),
             ("D21", "ConvTranspose with padding, groups or dilation becomes one without, and a Slice"),
             ("D22", "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)"),

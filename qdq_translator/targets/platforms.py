@@ -74,13 +74,15 @@ class Hardware:
     """What the engine is for.
 
     target: 'gpu', 'orin-dla' or 'xavier-dla'. cache_number: the number in the cache header; origin: who said so, 'option',
-    'platform', 'installed' or 'default'. platform: the row of the table that the user named.
+    'platform', 'installed' or 'default'. platform: the row of the table that the user named. assumed: open facts that the user takes
+    to hold (`--assume`).
     """
 
     target: str
     cache_number: str
     origin: str
     platform: Optional[Platform] = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def generation(self) -> str:

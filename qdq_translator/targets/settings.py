@@ -120,6 +120,7 @@ def resolve(
         )
     calibration = _calibration(options)
     hardware = explicit_hardware(options) if explicit else resolve_hardware(options, diagnostics)
+    hardware = dataclasses.replace(hardware, assumed=(options.assume,) if options.assume else ())
     if hardware.generation and hardware.platform is not None:
         _warn_of_platform(options, hardware.platform, diagnostics)
     return Settings(

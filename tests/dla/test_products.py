@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, covers, graph, pair, same, weights
+from qdq_translator import TranslateOptions, translate
+from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, feed_of, graph, pair, same, weights
 from tests.small_models import f32
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -113,3 +116,34 @@ def test_not(body: str, why: str, options: dict[str, str]) -> None:
     found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", pair("x", "q") + body + "\n" + END, **used), **options)
     assert "D19" not in found.rules
     assert any(why in row["why"] for row in found.rewritten.rewrites.left(found.rewritten.dla))
+
+
+@covers(5)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_5_a_root_by_pow(batch: str) -> None:
+    """The parts of a normalization: 1 / sqrt(v + e) by Pow and Div, all of it on the DLA; in FP16 within its precision."""
+    body = pair("x", "q") + "v = Mul (q, q)\ne = Add (v, small)\nr = Sqrt (e)\nm = Div (q, r)\ny = Relu (m)"
+    more = {"small": np.full((1, 3, 1, 1), 0.01, np.float32)}
+    explicit = graph("float[{N},3,4,5] x", "float[b,c,h,w] y", body, batch, **more)
+    found = same(explicit, batch, relative=1e-5, platform="jetpack-6.2", assume="pow")
+    assert found.rules == ["D19"] and "Pow" in found.ops and found.gpu() == (["Sqrt"], [])
+    assert found.rewritten.costs.between < found.plain.costs.between  # type: ignore[union-attr]
+    feed = feed_of(found.rewritten, batch, 1)
+    assert decibels(found.rewritten, feed, fp16=True) > 45
+
+
+@covers("case 5 without that word, or below TensorRT 10.3")
+@pytest.mark.parametrize("options", [{"platform": "jetpack-6.2"}, {"platform": "jetpack-6.0", "assume": "pow"}])
+def test_not_case_5(options: dict[str, str]) -> None:
+    found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", pair("x", "q") + "a = Abs (q)\ny = Sqrt (a)"), **options)
+    assert not found.rules and "--assume pow" in found.reason("Sqrt_y")
+
+
+@pytest.mark.parametrize(("assume", "verdict"), [(None, "gpu"), ("pow", "dla-fp16")])
+def test_limit_o3_is_an_open_fact(assume: Optional[str], verdict: str) -> None:
+    """With one constant operand; two computed ones stay on the GPU."""
+    body = pair("x", "q") + "a = Abs (q)\nb = Pow (a, e)\ny = Pow (a, b)"
+    explicit = graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, e=np.full((1, 1, 1, 1), 0.7, np.float32))
+    made = translate(explicit, TranslateOptions(**{**ORIN, "platform": "jetpack-6.2"}, assume=assume))
+    verdicts = {row.name: row.verdict for row in made.dla.layers}  # type: ignore[union-attr]
+    assert (verdicts["Pow_b"], verdicts["Pow_y"]) == (verdict, "gpu")

@@ -4,12 +4,13 @@
 2. `Pow(x, -1)`, `Reciprocal(x)` -> 1 / x, where the DLA has Div (TensorRT 8.6.12 on)
 3. `Where(c, x, v)`, `Where(c, v, x)` with constants c and v -> x * m + w: m is 1 where x is taken and 0 elsewhere, w is v there
 4. `Where(c, x, y)` with a constant c -> x * m + y * (1 - m)
+5. `Sqrt(x)` -> Pow(x, 0.5) with `--assume pow`, which limit O3 is about
 
 x * x has the square of x's range if x has a scale of the model's own. In cases 3 and 4 each product has the scale of what it
 masks, if the result has one, and m is a constant like the others. An infinite or undefined x where the other one is taken would
 make NaN of it, which does not happen to codes.
 
-Not: other exponents (the DLA has no root); an exponent that is not one constant number; case 2 where the DLA has no Div; more
+Not: other exponents (the DLA has no root); case 5 without that word, or below TensorRT 10.3; an exponent that is not one constant number; case 2 where the DLA has no Div; more
 than four dimensions; a condition that is computed; a constant v that is not finite.
 """
 
@@ -24,7 +25,7 @@ RULE = "D19"
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Pow", "Reciprocal", "Where"):
+    for node in rewriter.nodes("Pow", "Reciprocal", "Sqrt", "Where"):
         target = node.outputs[0]
         if rewriter.dtype(target) is None or not rewriter.rejected(node):
             continue
@@ -33,8 +34,20 @@ def apply(rewriter: Rewriter) -> None:
             rewriter.leave(node, "it has more than four dimensions")
         elif node.is_op("Where"):
             _where(rewriter, node)
+        elif node.is_op("Sqrt"):
+            _root(rewriter, node, rank)
         else:
             _power(rewriter, node)
+
+
+def _root(rewriter: Rewriter, node: Node, rank: int) -> None:
+    """Case 5."""
+    half = rewriter.constant(f"{node.name}.half", np.full((1,) * rank, 0.5, rewriter.dtype(node.inputs[0])))
+    made = Node("Pow", [node.inputs[0], half], node.outputs, node.name)
+    if rewriter.rejected(made):
+        rewriter.leave(node, "the DLA has no root (limit O3; --assume pow)")
+    else:
+        rewriter.replace(RULE, node, [made])
 
 
 def _power(rewriter: Rewriter, node: Node) -> None:

@@ -66,7 +66,8 @@ class Rewriter(Editor):
 
     def _layer(self, node: Node) -> Layer:
         context = Context(self.graph, self.types, self.scales, self.settings.policy)
-        return Layer(node, context, self.settings.hardware.tensorrt)
+        hardware = self.settings.hardware
+        return Layer(node, context, hardware.tensorrt, assumed=hardware.assumed)
 
     def may_divide(self, node: Node) -> bool:
         """False, with the reason noted, where the DLA has no quotient (limit O5)."""

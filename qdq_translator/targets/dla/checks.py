@@ -19,12 +19,14 @@ from qdq_translator.scales.inference.unify import shared_tensors
 
 @dataclass(frozen=True)
 class Layer:
-    """What a check may look at. fp16: it is planned above INT8, for want of a scale or because the user keeps it there."""
+    """What a check may look at. fp16: it is planned above INT8, for want of a scale or because the user keeps it there. assumed: of
+    `Hardware`."""
 
     node: Node
     context: Context
     tensorrt: tuple[int, int, int]
     fp16: bool = False
+    assumed: tuple[str, ...] = ()
 
     def shape(self, name: str) -> Optional[list[Optional[int]]]:
         """Sizes, None for dynamic ones; None where the rank is unknown."""
@@ -45,6 +47,14 @@ class Layer:
 
 
 Check = Callable[[Layer], Optional[str]]
+
+
+def power(layer: Layer) -> Optional[str]:
+    """Two sources of TensorRT 10.3 contradict each other; `--assume pow` takes the operator page's word."""
+    constants = sum(layer.context.graph.is_constant(name) for name in layer.node.inputs)
+    if "pow" not in layer.assumed or layer.tensorrt < (10, 3, 0):
+        return layer.node.op_type
+    return "" if constants == 1 else f"{constants} of 2 operands are constant"
 
 
 def always(layer: Layer) -> Optional[str]:

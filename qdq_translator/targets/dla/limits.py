@@ -43,6 +43,7 @@ from qdq_translator.targets.dla.checks import (
     no_sizes,
     output_padding,
     pad_below_kernel,
+    power,
     resize_mode,
     several_inputs,
     since,
@@ -130,9 +131,10 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "O3",
         ("Pow",),
-        "Pow is an element-wise operator from TensorRT 11 on only",
-        always,
-        source=_PAGE,
+        "Pow is an element-wise operator from TensorRT 11 on; in 10.3 by the operator page (one operand constant) and not by NvInfer.h: "
+        "--assume pow",
+        power,
+        source=_PAGE + "; ElementWise page and NvInfer.h of TensorRT 10.3 (fact 6.3e)",
         status="inferred",
         stays=_NOT_HERE,
     ),

@@ -107,7 +107,7 @@ def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPla
     generation = hardware.generation
     table = limits_by_op(generation)
     layers = [
-        _judge(Layer(node, context, hardware.tensorrt, planned.precision == FP16), planned, table)
+        _judge(Layer(node, context, hardware.tensorrt, planned.precision == FP16, hardware.assumed), planned, table)
         for node, planned in zip(context.graph.nodes, plan)
     ]
     numbers, count = _subgraphs(context.graph, layers)
