@@ -90,7 +90,8 @@ def test_every_option_stands_on_the_page_of_commands(command: str, capsys: pytes
     said = capsys.readouterr().out
     module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[command][0]}")
     for field in dataclasses.fields(module.Options):
-        flag = field.metadata["short"] or field.name
+        places = field.metadata.get("metavar", field.name) if field.metadata["positional"] else field.name
+        flag = field.metadata["short"] or places
         assert flag in said, f"{command} --help lacks {flag}"
         assert field.metadata["help"], f"{field.name} has no help"
 
