@@ -187,7 +187,7 @@ _ROWS = (
     Rule(
         "F10",
         "Slice indices in INT32",
-        "For TensorRT 10.x a Slice with constant indices has starts, ends, axes and steps in INT32: of INT64 ones its parser "
+        "For TensorRT 10 and later a Slice with constant indices has starts, ends, axes and steps in INT32: of INT64 ones its parser "
         "computes start and size in 26 integer layers.",
     ),
     Rule(
