@@ -31,7 +31,7 @@ REPAIRED = 2
 LEAST_SHARE = 0.002
 """Of the noise energy at the outputs: what takes away less is no candidate."""
 LOOKED_BACK = 6
-MOST_UNITS, NEAR, PROPOSED = 32, 8, 3
+MOST_UNITS, NEAR, PROPOSED = 32, 4, 3
 """Units of layers that elimination takes back one by one, how many of them it looks at in each step, and how many sets it proposes
 for a budget of milliseconds."""
 ELIMINATED = "all layers in FP16, but those that cost least noise"
