@@ -41,10 +41,11 @@ TOP1, PSNR, MAP = (
     f"{images.__name__}:psnr",
     f"{average_precision.__name__}:MeanAveragePrecision",
 )
+DLA = {"preset": "dla", "platform": "jetpack-6.2"}
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {"asymmetric": "widen"},
     "gpu": {"preset": "gpu", "asymmetric": "widen"},
-    "dla": {"preset": "dla", "platform": "jetpack-6.2", "asymmetric": "widen"},
+    "dla": {**DLA, "asymmetric": "widen"},
 }
 
 
@@ -72,7 +73,7 @@ def cases(folder: Path, zoo: Optional[Path] = None) -> list[Case]:
     dla = {"target": "orin-dla", "platform": "jetpack-6.2"}
     found = [
         Case("digits", EXAMPLE_MODEL, EXAMPLE_SAMPLES, {"add_unary_ew_scales_for_dla": True}, TOP1),
-        Case("detector", *(ROOT / "e2e_workflow/detector" / n for n in ("detector_qat.onnx", "samples.npz")), {}, MAP),
+        Case("detector", *(ROOT / "e2e_workflow/detector" / n for n in ("detector_qat.onnx", "samples.npz")), DLA, MAP),
         Case(
             "denoiser",
             ROOT / "e2e_workflow/denoiser/denoiser_float.onnx",
@@ -126,6 +127,8 @@ def set_scale(translation: Translation, name: str, value: Optional[float]) -> No
 def scaled(factor: float, place: float) -> Fault:
     def plant(translation: Translation) -> bool:
         names = held(translation)
+        if not names:
+            return False
         name = names[int(place * (len(names) - 1))]
         set_scale(translation, name, translation.tensor_scales[name] * factor)
         return True
@@ -144,8 +147,10 @@ def swapped(translation: Translation) -> bool:
 
 
 def dropped(translation: Translation) -> bool:
-    set_scale(translation, held(translation)[0], None)
-    return True
+    for name in held(translation)[:1]:
+        set_scale(translation, name, None)
+        return True
+    return False
 
 
 def middle(translation: Translation, *ops: str) -> Iterator[Node]:

@@ -54,7 +54,7 @@ FALSE_ALARM = 0.00135
 """Probability that a correct translation is called suspicious: that of three standard errors."""
 HARMLESS = 10**-4.5
 """Noise energy of 45 dB: what a single rounding to INT8 makes of a tensor. Less is never suspicious."""
-MEASURED_RUNS = 8
+MEASURED_RUNS = 32
 """Runs of the network that the expected noise is measured on."""
 
 
