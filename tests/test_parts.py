@@ -13,6 +13,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.workflows.parts import Request, split_model, split_translation
 from tests.dla.check import graph, ints, pair, weights
@@ -179,6 +180,42 @@ def test_the_preset_cuts_a_tail_off_beside_the_whole(tmp_path: Path, capsys: pyt
     summary = json.loads(capsys.readouterr().out)["translated"][0]
     assert summary["split"] is None and "earlier" in summary["not_cut"]
     assert translated(explicit, tmp_path, "--without", "cut_tail", "--fail_on_gpu_fallback") == 1
+
+
+def test_what_was_cut_is_verified_reported_and_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """verify runs the parts one behind the other, as their own plans have them."""
+    assert translated(detector(), tmp_path) == 0
+    files, parts = TranslationFiles(tmp_path / "out", "net"), tmp_path / "out" / "net_parts"
+    report = files.read_report()
+    manifest = json.loads((parts / "net_split.json").read_text())
+    assert report["parts"]["folder"] == "net_parts" and report["parts"]["parts"] == manifest["parts"]
+    capsys.readouterr()
+    assert main(["verify", "-i", str(tmp_path / "net.onnx"), "-t", str(files.folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    dla = TranslationFiles(parts, "net_dla")
+    planned = dla.read_report()["dla"]["counts"]
+    assert found["simulation"]["parts"] == {"dla": planned["dla-int8"], "after": 0} and planned["dla-int8"] == 3
+    rows = {row["other"]: row["outputs"] for row in found["outputs"]["pairs"]}
+    assert rows["parts"].keys() == {"y", "o"} and 30 < rows["parts"]["o"]["sqnr_db"] < 60
+
+    written = dla.cache.read_text()
+    broken = {name: 16 * scale for name, scale in dla.read_cache().scales.items()}
+    lines = (f"{name}: {scale_to_hex(scale)}\n" for name, scale in broken.items())
+    dla.cache.write_text("".join([f"{written.splitlines()[0]}\n", *lines]))
+    main(["verify", "-i", str(tmp_path / "net.onnx"), "-t", str(files.folder), "--json"])
+    worse = {row["other"]: row["outputs"] for row in json.loads(capsys.readouterr().out)["outputs"]["pairs"]}
+    assert worse["parts"]["o"]["sqnr_db"] < rows["parts"]["o"]["sqnr_db"] - 10, "the part's own files are read"
+    assert worse["simulated"] == rows["simulated"]
+    dla.cache.write_text(written)
+
+    assert main(["report", "-t", str(parts)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("net_dla") and f"trtexec -t {parts}/net_dla_noqdq.onnx --allow_gpu_fallback" in printed
+    assert main(["report", "-t", str(files.folder), "--html", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert all(row["file"] in page for row in manifest["parts"]) and 'id="parts"' in page
+    assert translated(detector(), tmp_path, "--without", "cut_tail") == 0
+    assert files.read_report()["parts"] is None
 
 
 def test_a_tail_with_the_gpu_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

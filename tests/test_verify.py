@@ -199,6 +199,7 @@ def test_json_and_save(files: TranslationFiles, tmp_path: Path, capsys: pytest.C
         "layers_in_int8": 21,
         "layers_above_int8": 2,
         "layers_in_fp16_on_dla": 0,
+        "parts": {},
         "weights_rounded": 9,
         "hypotheses": [dataclasses.asdict(HYPOTHESES["fusion"])],
     }

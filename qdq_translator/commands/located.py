@@ -23,7 +23,7 @@ def locate(path: str, model: str) -> TranslationFiles:
     files = TranslationFiles.locate(path, model)
     if not model and Path(path).is_dir():
         number = len(TranslationFiles.names_in(files.folder))
-        if number > 1:
+        if number > 1 and manifest_of(files) is None:
             print(
                 f"note: {path} holds {number} translations; this is the newest, '{files.name}'. -i MODEL chooses another.",
                 file=sys.stderr,
@@ -63,18 +63,32 @@ def next_commands(
         "trtexec": f"qdq-translator trtexec{where}{' --allow_gpu_fallback' if falls_back else ''}"
         + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
     }
-    if parts is not None:
-        steps["loadable"] = _loadable(parts)
+    if parts is not None and any("gpu_layers" in row for row in parts["parts"]):
+        own = any(row["role"] == "dla" and row["file"] == files.model.name for row in parts["parts"])
+        steps["trtexec" if own else "loadable"] = _loadable(parts)
     order = list(steps)
     return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
 
 
+def manifest_of(files: TranslationFiles) -> Optional[Dict[str, Any]]:
+    """The manifest of the parts that a translation was cut into, or is one of; None for neither. Raises UserError."""
+    from qdq_translator.core.formats.files import SPLIT_SUFFIX
+    from qdq_translator.core.formats.schemas import SPLIT, read_json
+
+    whole = files.name[: -len("_dla")] if files.name.endswith("_dla") else files.name
+    for folder, name in ((files.parts, files.name), (files.folder, whole)):
+        path = folder / f"{name}{SPLIT_SUFFIX}"
+        if path.is_file():
+            return {**read_json(path, SPLIT, "Translate the model again."), "folder": str(folder)}
+    return None
+
+
 def _loadable(parts: Dict[str, Any]) -> str:
-    """The command for the DLA's part; where the GPU has layers in it, that which cuts further."""
+    """The command that builds the DLA's part: a loadable, or with layers for the GPU in it an engine."""
     part = next(row for row in parts["parts"] if row["role"] == "dla")
     file = shlex.quote(str(Path(parts["folder"]) / part["file"]))
     if part["gpu_layers"]:
-        return f"qdq-translator split -t {file}"
+        return f"qdq-translator trtexec -t {file} --allow_gpu_fallback"
     formats = (",".join(row["format"] for row in part[end]) for end in ("inputs", "outputs"))
     words = "qdq-translator trtexec -t {} --dla_standalone --input_io_formats {} --output_io_formats {}"
     return words.format(file, *formats)

@@ -41,7 +41,7 @@ def run(options: Options) -> int:
     """Draws from NAME_report.json alone. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
     from pathlib import Path
 
-    from qdq_translator.commands.located import locate, print_next
+    from qdq_translator.commands.located import locate, manifest_of, print_next
     from qdq_translator.core.errors import UsageError
     from qdq_translator.output.report.data import format_report
 
@@ -93,5 +93,5 @@ def run(options: Options) -> int:
         from qdq_translator.output.report.terminal import print_report
 
         print_report(report, options.all)
-        print_next(files, "", "report")
+        print_next(files, "", "report", parts=manifest_of(files))
     return 1 if comparison and comparison["worse"] else 0

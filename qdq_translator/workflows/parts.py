@@ -19,13 +19,14 @@ import onnx
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together, write_file
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import TranslationFiles, model_name
+from qdq_translator.core.formats.files import SPLIT_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.options import TranslateOptions, options_of
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.io import load_model, write_model
 from qdq_translator.ir.operators import PARTS, RANDOM, REARRANGES
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import to_message
+from qdq_translator.output.report.data import format_report
 from qdq_translator.scales.table import Origin, TensorScale
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.inputs import input_specs, random_samples
@@ -289,15 +290,22 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
 
 
 def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict[str, Any]]:
-    """Beside the whole, in `NAME_parts/`: the DLA's part and the tail. The manifest, and where it lies ('folder'); None where
-    there is no tail to cut off.
+    """Beside the whole, in `NAME_parts/`: the DLA's part and the tail, and in the whole's report what they are. The manifest,
+    with its folder ('folder'); None if there is no tail to cut off.
 
     files: of `translation`. Raises UserError as `split_translation` does; the whole is there all the same.
     """
     ends = tail_begins(translation.graph, translation.report)
     if not ends:
         return None
-    return {**split_translation(files, Request([], ends, files.parts, 2)), "folder": str(files.parts)}
+    manifest = split_translation(files, Request([], ends, files.parts, 2))
+    translation.report["parts"] = {
+        "folder": files.parts.name,
+        **{key: manifest[key] for key in ("parts", "tail", "proof")},
+    }
+    report = {**files.read_report(), "parts": translation.report["parts"]}
+    write_file(files.report, format_report(report).encode("utf-8", "surrogateescape"))
+    return {**manifest, "folder": str(files.parts)}
 
 
 def split_model(path: Path, options: TranslateOptions, request: Request) -> dict[str, Any]:
@@ -418,4 +426,4 @@ def _manifest(
 
 
 def _write_manifest(folder: Path, name: str, manifest: dict[str, Any]) -> None:
-    write_file(folder / f"{name}_split.json", (json.dumps(manifest, indent=2) + "\n").encode())
+    write_file(folder / f"{name}{SPLIT_SUFFIX}", (json.dumps(manifest, indent=2) + "\n").encode())

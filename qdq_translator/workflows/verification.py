@@ -25,6 +25,7 @@ from qdq_translator.qdq.restore import with_qdq_opset
 from qdq_translator.quantizers.dialects import OPERATORS, convert
 from qdq_translator.quantizers.sidecars import apply_scales
 from qdq_translator.simulate.calibration.audit import audit_network, print_audit
+from qdq_translator.simulate.chain import chained
 from qdq_translator.simulate.compare import (
     EXPLICIT,
     SIMULATED,
@@ -49,6 +50,8 @@ from qdq_translator.simulate.verdict import (
     judge_all,
 )
 
+PARTS = "parts"
+"""The stage of the parts that a tail was cut into, one behind the other."""
 SCHEMA_VERSION = 1
 SHOWN_JUMPS = 8
 NETWORK = "explicit network"
@@ -162,6 +165,9 @@ def _verified(
     stages = {HYPOTHESES[name].stage: other for name, other in others.items()}
     if options.explicit_network:
         stages[NETWORK] = _explicit_network(options.explicit_network, simulated)
+    parts = _parts(files, network, settings)
+    if parts:
+        stages[PARTS] = chained(parts, simulated)
     outputs = compare_outputs(explicit, simulated, samples, float_model, device, progress, stages, metric, where)
     progress("expected rounding", 0, 1)
     verdict = judge_all(
@@ -195,6 +201,7 @@ def _verified(
             "layers_in_int8": len(placement.int8),
             "layers_above_int8": len(placement.higher),
             "weights_rounded": len(placement.weights),
+            "parts": {role: len(part.placement.int8) for role, part in parts.items()},
             "hypotheses": [dataclasses.asdict(HYPOTHESES[name]) for name in others],
         },
         "integrity": faults,
@@ -239,6 +246,16 @@ def _verified(
     if verdict.overall == BROKEN or (options.strict and verdict.overall == SUSPICIOUS):
         results["failed"].append(f"The verdict is '{verdict.overall}'.")
     return results
+
+
+def _parts(files: TranslationFiles, network: ImplicitNetwork, settings: SimulationOptions) -> dict[str, Simulated]:
+    """Role -> simulation of each part that the translation was cut into; {} if it was not."""
+    made = network.report.get("parts")
+    if not made:
+        return {}
+    folder = files.folder / made["folder"]
+    read = {row["role"]: ImplicitNetwork.read(TranslationFiles.locate(folder / row["file"])) for row in made["parts"]}
+    return {role: simulate(part, settings) for role, part in read.items()}
 
 
 def _other_ends(
@@ -433,6 +450,9 @@ def _print_simulation(console: Any, simulation: dict[str, Any]) -> None:
             "off": "before biases",
         }[simulation["fuse"]]
         console.print(f"  {counted(simulation['tensors_inside_fusions'], 'more tensor')} with a scale {print_fusion}")
+    if simulation["parts"]:
+        each = ", ".join(f"{role} {count}" for role, count in simulation["parts"].items())
+        console.print(f"  'parts': what was cut, one part behind the other; layers in INT8: {each}")
     for row in simulation["hypotheses"]:
         if row["id"] != FUSION:
             console.print(f"  Not known ({row['fact']}): {row['planned']}; '{row['stage']}': {row['other']}.")

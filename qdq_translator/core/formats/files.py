@@ -16,6 +16,8 @@ from qdq_translator.core.formats.schemas import CONFIG, REPORT, only, read_json
 from qdq_translator.core.rules import STATED
 
 MODEL_SUFFIX = "_noqdq.onnx"
+SPLIT_SUFFIX = "_split.json"
+"""Of the manifest of a network's parts; the DLA's part is what its folder is about."""
 _AGAIN = "Translate the model again."
 
 
@@ -155,7 +157,8 @@ def _choose(folder: Path, names: list[str], model: str, only_one: bool) -> str:
     if not names:
         raise UserError(f"{folder} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first.")
     if not model or (only_one and len(names) == 1):
-        return names[-1]
+        split = [path.name[: -len(SPLIT_SUFFIX)] + "_dla" for path in folder.glob(f"*{SPLIT_SUFFIX}")]
+        return next((name for name in split if len(split) == 1 and name in names), names[-1])
     if model not in names:
         shown = ", ".join(sorted(names)[:3]) + ("" if len(names) < 4 else ", ...")
         raise UserError(f"{folder} holds no translation of '{model}', only of {shown}.", "Name one with -i or -t.")

@@ -104,6 +104,13 @@ _DLA = _record(
     }
 )
 _NODES = _list(_record(_row("node op")))
+_BORDERS = _list(_record({"name": TEXT}, {"format": TEXT}))
+_SPLIT_PART = _record(
+    {**_row("role file"), "layers": COUNT, **_row("inputs outputs", _BORDERS)},
+    {**_row("gpu_layers subgraphs", COUNT), "milliseconds": maybe(NUMBER)},
+)
+SPLIT = _record({"parts": _list(_SPLIT_PART)})
+"""NAME_split.json."""
 REPORT = _record(
     {
         "schema_version": {"type": "integer", "enum": [3]},
@@ -123,6 +130,7 @@ REPORT = _record(
         "root_causes": schema_of(FoundCauses),
         "plan": _list(_PLAN),
         "dla": maybe(_DLA),
+        "parts": maybe(_record({"folder": TEXT, "parts": _list(_SPLIT_PART), "tail": _TEXTS, "proof": _OBJECT})),
         "dla_rewrites": _record(
             {
                 "applied": _list(

@@ -41,6 +41,7 @@ def make_report(translation: Translated) -> dict[str, Any]:
         "nodes_in_your_model": {made: {"node": node, "op": op} for made, (node, op) in translation.users_nodes.items()},
         "dla": _dla(translation),
         "cost": None if translation.costs is None else translation.costs.as_dict(),
+        "parts": None,
         "dla_rewrites": translation.rewrites.as_dict(dla),
         "shared_ranges": [shared.as_dict() for shared in translation.shared_ranges],
         "scales": _scales(translation),

@@ -13,6 +13,7 @@ from qdq_translator.output.report.dla import by_limit
 from qdq_translator.output.report.tables import indented, pairs, print_fitted, table_of, title
 from qdq_translator.output.report.terminal_summary import (
     best_line,
+    cut_lines,
     group_line,
     outputs_of,
     print_diagnostics,
@@ -60,7 +61,12 @@ def _print_short(console: Console, report: dict[str, Any]) -> None:
     from rich.text import Text
 
     rows = pairs()
-    for label, text in (*_cause_lines(report), *_layer_lines(report), *_scale_lines(report)):
+    for label, text in (
+        *_cause_lines(report),
+        *_layer_lines(report),
+        *cut_lines(report["parts"]),
+        *_scale_lines(report),
+    ):
         rows.add_row(label, Text(text))
     console.print(rows)
 

@@ -70,7 +70,7 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
     if summary.get("metric"):
         found = summary["metric"]
         rows.append(("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated"))
-    for label, sentence in _parts(summary):
+    for label, sentence in cut_lines(summary["split"], summary["not_cut"]):
         rows.append((label, sentence))
     default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
     rows.append(("header", summary["cache_header"] + default))
@@ -88,12 +88,11 @@ def print_short(summary: dict[str, Any], verbose: bool) -> None:
         out.print(indented(f"[dim]{hint}qdq-translator report has causes and remedies.[/dim]"))
 
 
-def _parts(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def cut_lines(split: Optional[dict[str, Any]], not_cut: str = "") -> Iterator[tuple[str, str]]:
     """What was cut off, and where the parts are; or why they are not."""
-    split = summary["split"]
     if split is None:
-        if summary["not_cut"]:
-            yield "not cut", summary["not_cut"]
+        if not_cut:
+            yield "not cut", not_cut
         return
     part = next(row for row in split["parts"] if row["role"] == "dla")
     own = counted(part["gpu_layers"], "GPU layer") if part["gpu_layers"] else "no GPU layer"
