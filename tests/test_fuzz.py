@@ -8,23 +8,30 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.fuzz.campaign import run_cases
+from qdq_translator.workflows.translator import translate
+from tests.fuzz import construct
+from tests.fuzz.campaign import rng_of, run_cases
 from tests.fuzz.faults import contents, killed_at, two_translations
 from tests.fuzz.readers import SHAPES, status_of
 
 SEED = 20260101
 
 
-@pytest.mark.parametrize("kind, cases, least", [("models", 1560, 300), ("readers", 400, 40), ("kills", 40, 40)])
+@pytest.mark.parametrize(
+    "kind, cases, least", [("models", 1560, 300), ("readers", 400, 40), ("kills", 40, 40), ("constructed", 80, 80)]
+)
 def test_two_thousand_cases(kind: str, cases: int, least: int) -> None:
     results, finds = run_cases(kind, SEED, range(cases))
     assert not finds, f"python -m tests.fuzz --kind {kind} --seed {SEED} --case {finds[0][0]}: {finds}"
-    assert results["translated" if kind == "models" else "read" if kind == "readers" else "kept"] >= least
+    assert (
+        results["translated" if kind in ("models", "constructed") else "read" if kind == "readers" else "kept"] >= least
+    )
     assert results.total() == cases and not results["failed"]
 
 
@@ -115,3 +122,19 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest
     assert (first["cases"], second["cases"]) == (10, 30)
     assert sum(second["results"].values()) == 30
     assert second["results"] == dict(run_cases("models", 3, range(30))[0])
+
+
+def test_the_judge_of_constructed_networks_notices() -> None:
+    """A scale twice as large, and a float network with another constant, are finds."""
+    noticed = 0
+    for case in range(6):
+        network = construct.made(rng_of("noticed", SEED, case))
+        first = translate(construct.explicit_of(network))
+        doubled = {name: 2 * scale for name, scale in network.scales.items()}
+        assert not construct.scale_fault(first, network.scales) and construct.scale_fault(first, doubled)
+        assert not construct.function_fault(first, network)
+        weights = [name for name in network.float_constants if name.startswith("w")]
+        if weights:
+            network.float_constants[weights[0]] = network.float_constants[weights[0]] + np.float32(0.01)
+            noticed += bool(construct.function_fault(first, network))
+    assert noticed

@@ -25,7 +25,7 @@ from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.core.errors import UserError
 from qdq_translator.workflows.translator import Translation, translate
-from tests.fuzz import faults, oracle, readers
+from tests.fuzz import construct, faults, oracle, readers
 from tests.fuzz.mutate import model_case
 
 SECONDS = 20
@@ -198,10 +198,21 @@ def kill_outcome(seed: int, case: int) -> Outcome:
     return _quietly(lambda: Outcome("kept", faults.interrupted(rng_of("kills", seed, case))))
 
 
+def constructed_outcome(seed: int, case: int) -> Outcome:
+    """A network whose function and scales are known, under each set of options in turn."""
+    rng = rng_of("constructed", seed, case // len(construct.OPTIONS))
+    try:
+        with _limited():
+            return Outcome("translated", construct.find(rng, construct.OPTIONS[case % len(construct.OPTIONS)]))
+    except Exception as error:
+        return Outcome("failed", f"{type(error).__name__}: {str(error)[:200]}")
+
+
 KINDS: dict[str, Callable[[int, int], Outcome]] = {
     "models": model_outcome,
     "readers": reader_outcome,
     "kills": kill_outcome,
+    "constructed": constructed_outcome,
 }
 
 
