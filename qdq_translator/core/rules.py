@@ -146,8 +146,8 @@ _ROWS = (
     Rule(
         "F3",
         "constants and dead nodes",
-        "`Constant` nodes and constant expressions become initializers; dead nodes, unused initializers, and shapes in the "
-        "file that contradict the network go.",
+        "`Constant` nodes, constant expressions and arithmetic on known sizes become initializers; dead nodes, unused "
+        "initializers, and shapes in the file that contradict the network are removed.",
     ),
     Rule(
         "F4",

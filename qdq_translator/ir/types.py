@@ -41,11 +41,14 @@ class _Form:
 class TensorTypes:
     """What is known of every tensor. Unknown element types count as float unless their operator makes integers."""
 
-    def __init__(self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None) -> None:
-        """`input_shapes`: sizes for dynamic dimensions of graph inputs. Raises UserError where they do not fit."""
+    def __init__(
+        self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None, believe: bool = True
+    ) -> None:
+        """`input_shapes`: sizes for dynamic dimensions of graph inputs. believe: what the file claims of shapes counts where
+        nothing follows from the inputs. Raises UserError where they do not fit."""
         self._graph = graph
         self._declared: dict[str, ValueInfoProto] = {}
-        if not input_shapes:  # for which the file's claims may not hold
+        if believe and not input_shapes:  # for which the file's claims may not hold
             self._declared = {**graph.value_info, **graph.outputs}
         model = onnx.ModelProto(ir_version=graph.ir_version)
         model.graph.input.extend(graph.inputs.values())

@@ -70,6 +70,19 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
     return folded
 
 
+def fold_integers(graph: Graph, types: TensorTypes) -> list[Node]:
+    """Nodes that make integers or booleans which follow from known sizes (Shape, and what is computed from it) become
+    initializers; returns them. Not: graph outputs."""
+    folded = []
+    for name, values in types.integers().items():
+        node, kind = graph.producer[name], types.elem_type(name)
+        if kind and len(node.outputs) == 1 and name not in graph.outputs:
+            graph.remove(node)
+            graph.add_initializer(name, values.astype(helper.tensor_dtype_to_np_dtype(kind)))
+            folded.append(node)
+    return folded
+
+
 def _computed(graph: Graph, node: Node, budget: Budget) -> dict[str, Optional[np.ndarray]]:
     """The values of each output that is read; None for what cannot be computed, or not at that price."""
     inputs = [graph.array(name) if name else None for name in node.inputs]

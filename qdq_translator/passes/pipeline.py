@@ -15,6 +15,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.layer_names import is_expressible
 from qdq_translator.core.rules import RULES
 from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.dialects import convert_dialects
 from qdq_translator.passes.fold_batchnorm import fold_batchnorm
@@ -186,6 +187,8 @@ def _constants(network: Network, settings: Settings) -> None:
     cleanup.constants_to_initializers(network.graph)
     if not settings.keep_model:
         cleanup.fold_constants(network.graph, network.trained)
+    if settings.rewrites == "off" and network.graph.of("Shape"):  # else rule D1 does it, and writes it down
+        cleanup.fold_integers(network.graph, TensorTypes(network.graph, believe=False))
 
 
 def _to_float32(network: Network, settings: Settings) -> None:

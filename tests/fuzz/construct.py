@@ -401,7 +401,12 @@ def _variants(network: Network, first: Translation, options: TranslateOptions, r
     for node in renamed.graph.node:
         node.name = f"other/{node.name}"
     scales = dict(first.tensor_scales)
-    models = [("the order of nodes", shuffled), ("names of nodes", renamed)]
+    reordered = dict(translate(shuffled, options).tensor_scales)
+    if any(
+        reordered.get(name) != scales.get(name) for name in network.scales
+    ):  # of two branches the last infers a scale
+        return "the order of nodes changes scales"
+    models = [("names of nodes", renamed)]
     if not any(node.op_type == "LayerNormalization" for node in network.nodes):
         models.append(("the opset", explicit_of(network, OLDER)))
     for what, model in models:

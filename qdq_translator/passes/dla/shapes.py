@@ -11,9 +11,7 @@ tells them); operators outside ONNX.
 
 from __future__ import annotations
 
-import onnx
-
-from qdq_translator.passes.cleanup import fold_constants
+from qdq_translator.passes.cleanup import fold_constants, fold_integers
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 RULE = "D1"
@@ -27,18 +25,8 @@ def apply(rewriter: Rewriter) -> None:
 
 def _fold(rewriter: Rewriter) -> bool:
     """Whether sizes that were not known may be now."""
-    graph, folded = rewriter.graph, []
-    known = rewriter.types.integers()
-    for node in graph.nodes:
-        output = node.outputs[0] if len(node.outputs) == 1 else ""
-        if output not in known or output in graph.outputs:
-            continue
-        kind = rewriter.types.elem_type(output)
-        if kind:
-            graph.remove(node)
-            graph.add_initializer(output, known[output].astype(onnx.helper.tensor_dtype_to_np_dtype(kind)))
-            folded.append(node)
-    behind = fold_constants(graph, rewriter.trained)
+    folded = fold_integers(rewriter.graph, rewriter.types)
+    behind = fold_constants(rewriter.graph, rewriter.trained)
     for node in [*folded, *behind]:
         # what only fed other shape arithmetic goes with the unused initializers
         rewriter.note(RULE, [node], [], {})
