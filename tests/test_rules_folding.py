@@ -489,7 +489,9 @@ def test_value_types_of_the_example_are_known() -> None:
 def test_f3_arithmetic_on_known_sizes_is_constant(channels: str, left: list[str]) -> None:
     """The half of the channels, as exporters write `chunk`; the batch size may be open."""
     body = "h = Shape(x) g = Gather(h, one) n = Div(g, two) o = Slice(i, zero, n, one)"
-    text = f"g (float[b,{channels},2,2] x) => (float[b,k,2,2] y) {{ {pair('x', 'i')} {body} {pair('o', 'p')} y = Abs(p) }}"
+    text = (
+        f"g (float[b,{channels},2,2] x) => (float[b,k,2,2] y) {{ {pair('x', 'i')} {body} {pair('o', 'p')} y = Abs(p) }}"
+    )
     numbers = {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2])}
     feed = {"x": np.random.default_rng(0).standard_normal((3, 4, 2, 2)).astype(np.float32)}
     t = same_function(model(text, **numbers, **S), feed, platform="jetpack-6.2")
