@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any
 from qdq_translator._version import __version__
 
 if TYPE_CHECKING:
-    from qdq_translator.api.functions import calibrate, explain, explicit, plan, report, translate, tune, verify
-    from qdq_translator.api.results import Explanation, Report, Tuning, Verification
+    from qdq_translator.api.functions import calibrate, deploy, explain, explicit, plan, report, translate, tune, verify
+    from qdq_translator.api.results import Bundle, Explanation, Report, Tuning, Verification
     from qdq_translator.core.errors import UserError
     from qdq_translator.core.options import TranslateOptions
     from qdq_translator.workflows.explicit import Explicit
     from qdq_translator.workflows.translator import Translation
 
 _PLACES = {
-    "api.functions": ("calibrate", "explain", "explicit", "plan", "report", "translate", "tune", "verify"),
-    "api.results": ("Explanation", "Report", "Tuning", "Verification"),
+    "api.functions": ("calibrate", "deploy", "explain", "explicit", "plan", "report", "translate", "tune", "verify"),
+    "api.results": ("Bundle", "Explanation", "Report", "Tuning", "Verification"),
     "core.errors": ("UserError",),
     "core.options": ("TranslateOptions",),
     "workflows.explicit": ("Explicit",),
     "workflows.translator": ("Translation",),
 }
 __all__ = [
+    "Bundle",
     "Explanation",
     "Explicit",
     "Report",
@@ -38,6 +39,7 @@ __all__ = [
     "Verification",
     "__version__",
     "calibrate",
+    "deploy",
     "explain",
     "explicit",
     "plan",

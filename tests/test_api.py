@@ -36,8 +36,9 @@ class Loader:
 
 
 def test_names() -> None:
-    functions = {"calibrate", "explain", "explicit", "plan", "report", "translate", "tune", "verify"}
+    functions = {"calibrate", "deploy", "explain", "explicit", "plan", "report", "translate", "tune", "verify"}
     types = {
+        "Bundle",
         "Explanation",
         "Explicit",
         "Report",
@@ -176,6 +177,21 @@ def test_report_and_explain(tmp_path: Path) -> None:
     assert qt.explain("W-U1").title.startswith("Rule U1") and "four dimensions" in str(qt.explain("H1"))
     with pytest.raises(qt.UserError, match="Z9"):
         qt.explain("Z9")
+
+
+def test_deploy(tmp_path: Path) -> None:
+    told: list[str] = []
+    made = qt.deploy(
+        EXAMPLE_MODEL,
+        "jetpack-6.2",
+        data=INPUTS[:32],
+        consumers=["trtexec", "onnxruntime"],
+        output_dir=tmp_path / "bundle",
+        shapes=["input:1x1x16x16"],
+        progress=lambda what, done, total: told.append(what),
+    )
+    assert (made.folder / "README.md").exists() and set(made.to_dict()["consumers"]) == {"trtexec", "onnxruntime"}
+    assert told and len(repr(made).splitlines()) <= 10 and made.to_dict()["verdict"] in repr(made)
 
 
 def test_explicit(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Optional, Sequence, Type, TypeVar, Union
 
 from qdq_translator.api.given import Data, Metric, Model, data_path, metric_of, model_path
-from qdq_translator.api.results import Explanation, Report, Tuning, Verification
+from qdq_translator.api.results import Bundle, Explanation, Report, Tuning, Verification
+from qdq_translator.commands import deploy as deploy_command
 from qdq_translator.commands import explain as explain_command
 from qdq_translator.commands import explicit as explicit_command
 from qdq_translator.commands import plan as plan_command
@@ -145,6 +146,31 @@ def tune(
         asked = dataclasses.replace(_options(tune_command.Options, options), metric=metric_of(metric))
         outcome = tune_command.searched(asked, progress or silent)
     return Tuning(outcome.results, outcome.translation, outcome.holds)
+
+
+def deploy(
+    model: Place,
+    board: str,
+    *,
+    consumers: Sequence[str] = ("trtexec",),
+    data: Optional[Data] = None,
+    progress: Optional[Progress] = None,
+    **options: Any,
+) -> Bundle:
+    """One folder with everything that `board` needs to run `model`: translation, scripts, configurations, a page.
+
+    consumers: trtexec, python, cudla, deepstream, ultralytics, onnxruntime, triton. data: to calibrate and to verify on. options:
+    those of `qdq-translator deploy` (output_dir, keep_model, skip, ...). Done again, only changed steps run. Raises UserError.
+    """
+    told = progress or silent
+    with tempfile.TemporaryDirectory() as scratch:
+        if data is not None:
+            options["data"] = data_path(data, os.fspath(model), Path(scratch))
+        asked = _options(
+            deploy_command.Options, {"model": model, "board": board, "consumers": list(consumers), **options}
+        )
+        made = deploy_command.deployed(asked, lambda text: told(text, 0, 0))
+    return Bundle(deploy_command.summary_of(made), made.folder)
 
 
 def report(

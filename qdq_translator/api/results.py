@@ -108,6 +108,19 @@ class Tuning(Result):
         ]
 
 
+@dataclass(frozen=True, repr=False)
+class Bundle(Result):
+    """What `deploy --json` prints, and the folder."""
+
+    folder: Path
+
+    def lines(self) -> list[str]:
+        """The folder, the verdict, and the command of each consumer."""
+        found = self._results
+        commands = [f"{name}: {command}" for name, command in found["consumers"].items()]
+        return [f"Bundle: {self.folder}", f"verdict: {found['verdict']}", *commands, *found["failed"]]
+
+
 @dataclass(frozen=True)
 class Explanation:
     """A rule, limit, platform or message in words."""

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from qdq_translator.core.options import REQUIRED, same_option, setting
 
@@ -49,6 +49,22 @@ class Options:
 def run(options: Options) -> int:
     """Prints a summary and the next command; status 1 where the comparison found the translation broken."""
     import json
+
+    made = deployed(options, lambda text: print(text, file=sys.stderr, flush=True))
+    summary = summary_of(made)
+    if options.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        _draw(summary)
+    for key, why in made.refused.items():
+        print(f"note: not for {key}: {why}.", file=sys.stderr)
+    for sentence in summary["failed"]:
+        print(sentence, file=sys.stderr)
+    return int(bool(summary["failed"]))
+
+
+def deployed(options: Options, say: "Callable[[str], None]") -> "Deployed":
+    """The folder of `options`, written. say: told each step. Raises UserError where a step fails."""
     from pathlib import Path
 
     from qdq_translator.core.formats.files import model_name
@@ -68,17 +84,7 @@ def run(options: Options) -> int:
         skip=options.skip,
         keep_model=options.keep_model,
     )
-    made = deploy(request, lambda text: print(text, file=sys.stderr, flush=True))
-    summary = _summary(made)
-    if options.json:
-        print(json.dumps(summary, indent=2))
-    else:
-        _draw(summary)
-    for key, why in made.refused.items():
-        print(f"note: not for {key}: {why}.", file=sys.stderr)
-    for sentence in summary["failed"]:
-        print(sentence, file=sys.stderr)
-    return int(bool(summary["failed"]))
+    return deploy(request, say)
 
 
 def _verified(options: Options, translation: str, shapes: List[str]) -> Dict[str, Any]:
@@ -99,7 +105,8 @@ def _verified(options: Options, translation: str, shapes: List[str]) -> Dict[str
     return dict(verify(asked))
 
 
-def _summary(made: "Deployed") -> Dict[str, Any]:
+def summary_of(made: "Deployed") -> Dict[str, Any]:
+    """What `deploy --json` prints."""
     report, verification = made.report, made.verification or {}
     dla, cost = report["dla"], report["cost"]
     return {
