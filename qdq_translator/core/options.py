@@ -30,12 +30,6 @@ def setting(help: str, default: Any = False, short: str = "", positional: bool =
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def option(*flags: str, default: Any = REQUIRED, help: str, **metadata: Any) -> Any:
-    """`setting` with all flags spelled out; for branches that were begun before."""
-    short = [flag for flag in flags if len(flag) == 2 and flag[0] == "-"]
-    return setting(help, default, "".join(short), not flags[0].startswith("-"), **metadata)
-
-
 def translation_option() -> Any:
     """`-t` of every command that reads a translation."""
     return setting("the output folder of translate, or a NAME_noqdq.onnx", "./translated", short="-t", metavar="PATH")
