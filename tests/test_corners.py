@@ -9,13 +9,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from qdq_translator import TranslateOptions, Translation, translate
+from qdq_translator import TranslateOptions, Translation
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.clamps import is_non_negative
 from qdq_translator.passes.opset import lower_opset
 from qdq_translator.targets.platforms import PLATFORMS, cache_version, find_platform, tensorrt_version
+from qdq_translator.workflows.translator import translate
 from tests.explicit_reference import assert_equal_function, random_inputs, run
 from tests.small_models import model, ops, pair, same_function, scales_of, translated
 

@@ -246,9 +246,10 @@ class Network:
 
     # ---------------------------------------------------------------- what was left
 
-    def leave(self, node: Node, why: str) -> None:
-        """Notes why a rewrite left a node as it is; the first reason stays."""
-        self._reasons.setdefault(id(node), (node, why))
+    def leave(self, node: Node, why: str, last: bool = False) -> None:
+        """Notes why a rewrite left a node as it is; the first reason stays, or the one that is `last`."""
+        if last or id(node) not in self._reasons:
+            self._reasons[id(node)] = (node, why)
 
     @property
     def reasons(self) -> dict[str, str]:

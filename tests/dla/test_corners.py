@@ -196,7 +196,8 @@ W1, B1 = LINEAR["w1"], LINEAR["b1"]
 
 
 def test_d18_slices_of_older_opsets() -> None:
-    from qdq_translator import TranslateOptions, translate
+    from qdq_translator import TranslateOptions
+    from qdq_translator.workflows.translator import translate
     from tests.explicit_reference import assert_equal_function, random_inputs, run
 
     body = "m = MatMul (x, w1)\nr = Relu (m)\ns0 = Slice <axes = [2], starts = [1], ends = [5]> (r)\nn = MatMul (s0, w3)\ny = Relu (n)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.workflows.translator import Translation, translate
 from tests.dla.check import ORIN, graph, pair, weights
 from tests.small_models import model
 
@@ -37,8 +37,8 @@ def test_a_rewrite_that_costs_more_than_a_transition_is_an_offer() -> None:
     explicit = resized(middle=False)
     plain, kept, forced = of(explicit, dla_rewrites=False), of(explicit), of(explicit, dla_rewrites="force")
     assert total(kept) == total(plain) < total(forced) - 1
-    assert [a.rule for a in kept.rewrites.applied] == [] and [a.rule for a in forced.rewrites.applied] == ["D12"]
-    told = next(d for d in kept.diagnostics if d.rule == "D12")
+    assert [a.rule for a in kept.rewrites.applied] == [] and [a.rule for a in forced.rewrites.applied] == ["D23"]
+    told = next(d for d in kept.diagnostics if d.rule == "D23")
     assert told.data["milliseconds"] == [total(forced), total(kept)] and "force" in told.hint
     left = kept.rewrites.left(kept.dla)[0]
     assert left["op"] == "Resize" and "faster" in left["why"]
@@ -52,7 +52,7 @@ def test_a_rewrite_that_saves_a_transition_stays() -> None:
     arrays = {"w": weights(0, 16, 16, 3, 3), "sizes": np.array([1, 16, 50, 50], np.int64), "v": weights(1, 4, 16, 3, 3)}
     explicit = graph("float[1,16,32,32] x", "float[b,c,h,w] y", body, **arrays)
     plain, kept = of(explicit, dla_rewrites=False), of(explicit)
-    assert [a.rule for a in kept.rewrites.applied] == ["D12"] and not kept.dla.fallbacks  # type: ignore[union-attr]
+    assert [a.rule for a in kept.rewrites.applied] == ["D23"] and not kept.dla.fallbacks  # type: ignore[union-attr]
     assert total(kept) < total(plain) - FURTHER_REGION / 2
 
 

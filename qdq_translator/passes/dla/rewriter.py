@@ -50,7 +50,7 @@ class Rewriter(Editor):
         """False, with the reason noted, for a node to which the rule at hand may not be applied."""
         if node.name not in self._refuted:
             return True
-        self.leave(node, self._refuted[node.name])
+        self.network.leave(node, self._refuted[node.name], last=True)
         return False
 
     def rejected(self, node: Node) -> list[Finding]:
