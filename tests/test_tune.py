@@ -418,9 +418,10 @@ def test_starts_hold_what_people_choose() -> None:
     calibrated = starts(TranslateOptions(calibrate="x.npz", calibrate_method="max"))
     assert calibrated[:4] == gpu
     assert [dict(point.changes) for point in calibrated[4:]] == [
-        {"calibrate_method": method} for method in ("percentile", "entropy", "mse")
+        *({"calibrate_method": method} for method in ("percentile", "entropy", "mse")),
+        {"calibrate_method": "mse", "equalize": True},
     ]
-    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 3
+    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 4
     base = TranslateOptions(infer_bounds=True)
     changes = {"infer_bounds": True, "infer_concat_scales": False, "recalibrate": (), "calibrate_method": "max"}
     assert Point.of(changes, ["l"]).plain(base) == Point((("calibrate_method", "max"),), ("l",))
