@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.commands.tune import Options as TuneOptions
 from qdq_translator.commands.verify import Options as VerifyOptions
@@ -28,6 +28,7 @@ from qdq_translator.core.workers.packing import pack, unpack
 from qdq_translator.core.workers.work import InProcess, Work, shards
 from qdq_translator.simulate.evaluation import Evaluation, evaluation
 from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
+from qdq_translator.workflows.translator import translate
 from qdq_translator.workflows.tune.run import tune
 from qdq_translator.workflows.verification import verify
 from tests.dask_cluster import connected, dask_cluster, free_port

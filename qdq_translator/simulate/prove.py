@@ -52,7 +52,7 @@ class _Side:
         model.graph.initializer.extend(onnx.TensorProto(name=name) for name in self.weights)
         self.graph = Graph.from_model(model)
         self.graph.initializers.update(self.weights)
-        self._inputs = _concrete(self.graph, shapes)
+        self._inputs = concrete_sizes(self.graph, shapes)
         self.types = TensorTypes(self.graph, self._inputs)
         self.nodes = {node.to_proto().SerializeToString(): node for node in self.graph.nodes}
         self.order = {id(node): index for index, node in enumerate(self.graph.nodes)}
@@ -348,7 +348,7 @@ def _session(
 # ---------------------------------------------------------------- sizes
 
 
-def _concrete(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+def concrete_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     """A size for every dimension of every graph input; the same one for the same name."""
     found: dict[str, list[int]] = {}
     named: dict[str, int] = {}

@@ -229,7 +229,8 @@ def test_d12_linear_along_one_pixel_only_repeats_it(size: str, made: tuple[int, 
 
 @pytest.mark.parametrize("opset", [9, 10, 17])
 def test_d17_slices_as_the_opset_has_them(opset: int) -> None:
-    from qdq_translator import TranslateOptions, translate
+    from qdq_translator import TranslateOptions
+    from qdq_translator.workflows.translator import translate
     from tests.explicit_reference import assert_equal_function, random_inputs, run
 
     body = "r = Relu (x)\ng1 = Gather <axis = 2> (r, i)\ny = Relu (g1)"
