@@ -19,6 +19,7 @@ from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source, check_text, load_model, open_model, with_own_weights
+from qdq_translator.ir.operators import RANDOM
 from qdq_translator.ir.validate import validate
 from qdq_translator.output.emit.write import write_translation
 from qdq_translator.output.report.data import make_report
@@ -280,7 +281,7 @@ def _proved(
         "D0",
         f"--prove: ONNX Runtime computes the same with each of {count} rewrites and without it, for {SAMPLES} inputs a rewrite.",
     )
-    if settings.rewrites != "approximate":
+    if settings.rewrites != "approximate" and not any(node.is_op(*RANDOM, "Dropout") for node in network.graph.nodes):
         _prove_whole(model, network, settings, diagnostics)
     return network, source, name
 

@@ -75,14 +75,3 @@ def test_codes_are_compared_by_tensor() -> None:
     finer = codes_of(EXAMPLE_MODEL, before, translate(EXAMPLE_MODEL, dataclasses.replace(OPTIONS, unify_scales="off")))
     assert finer.equal < 100 and finer.first is not None and finer.most > 0
     assert finer.after > finer.before + 10
-
-
-def test_what_d3_changes_in_yolov8n_fp32_is_int8_in_the_place_of_fp16() -> None:
-    """Tensors in front of its Slices have no scale: with what D3 makes in FP16, as it was, every code is the one before."""
-    path = need_shared(ZOO / "mini" / "yolov8n__mo_fp32.onnx")
-    before, after = dla_rewrites.both(path)
-    assert (len(before.fp16_nodes), len(after.fp16_nodes)) == (74, 48)
-    made = [node.name for applied in after.rewrites.applied if applied.rule == "D3" for node, _ in applied.after]
-    options = dataclasses.replace(OPTIONS, dla_rewrites=True, dla_output="4d", keep_fp16=made)
-    assert codes_of(path, before, after).equal < 50
-    assert codes_of(path, before, translate(path, options)).equal == 100

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.core.errors import UserError
 from qdq_translator.passes.dla.spatial_mean import factors, steps
 from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, engine, graph, ints, milliseconds, pair, same
 from tests.explicit_reference import run
@@ -251,9 +252,12 @@ def test_not(op: str, size: str, why: str) -> None:
 )
 def test_not_where_windows_are_padded_by_auto_pad_or_dilated(attributes: str, size: int, out: int) -> None:
     body = pair("x", "q") + f"m = AveragePool <{attributes}> (q)\n" + pair("m", "p") + "y = Relu (p)"
-    found = same(
-        graph(f"float[1,2,{size},{size}] x", f"float[1,2,{out},{out}] y", body, opset=19), platform="jetpack-6.2"
-    )
+    explicit = graph(f"float[1,2,{size},{size}] x", f"float[1,2,{out},{out}] y", body, opset=19)
+    if "dilations" in attributes:
+        with pytest.raises(UserError, match="dilations of a pooling"):
+            both(explicit, platform="jetpack-6.2")
+        return
+    found = same(explicit, platform="jetpack-6.2")
     assert found.ops == ["AveragePool", "Relu"] and not found.rules
 
 

@@ -12,8 +12,8 @@
 The interpolation's triangle is two boxes in a row: the first one is the pixel that was repeated, the second one the pooling; an
 even factor has its samples between those of the pooling, so that two neighbours are averaged. At the border a window holds
 the same pixel only, which is what linear interpolation takes there. The names stay; the tensors between have the scale of the
-input if the result has one (the DLA requires one for both ends of a pooling, NvInfer.h; nothing interpolated exceeds it).
-Rule D23 makes Convs of what is left.
+input if the result has one (the DLA requires one for both ends of a pooling, NvInfer.h; nothing interpolated exceeds it). What is
+left becomes Convs by rule D23.
 
 Not: factors that are not whole; other coordinates and interpolations; linear by more than 8; nearest by more than 32 with a prime
 factor above it; sizes that are not known; tf_crop_and_resize; keep_aspect_ratio_policy other than stretch; named axes; opset below
