@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.workers.work import InProcess
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.run import Session
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.workflows.translator import Translation, translate
 from tests.small_models import model, pair
 
 # a trained input, a Conv whose BatchNormalization is folded, SiLU, and a residual Add with a plain operand

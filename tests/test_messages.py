@@ -29,10 +29,11 @@ def test_the_worst_stands_for_all() -> None:
     made = translate(many(), TranslateOptions(asymmetric="widen"))
     items = [d.as_dict() for d in made.diagnostics]
     widened = [d for d in items if d["code"] == "W-Q1"]
-    assert len(widened) == NUMBER
-    # zero point 100: codes -100..155, so 155 / 127 times the step; 255: -255..0, so 255 / 128
-    assert sorted({d["data"]["coarser"] for d in widened}) == pytest.approx([155 / 127, 255 / 128], abs=1e-3)
-    (group,) = [g for g in one_a_rule(items) if g.worst["code"] == "W-Q1"]
+    assert len(widened) == 1 and f"{NUMBER} asymmetric activations" in widened[0]["message"]
+    # zero point 255: codes -255..0, so 255 / 128 times the step
+    assert f"{np.log2(255 / 128):.2f} at most ('x24')" in widened[0]["message"]
+    rows = [{**widened[0], "data": {"coarser": 1.0 + i % 25}, "tensor": f"x{i}"} for i in range(NUMBER)]
+    (group,) = one_a_rule(rows)
     assert group.count == NUMBER and group.worst["tensor"] == "x24"
     assert sum(g.count for g in one_a_rule(items)) == len(items)
 
@@ -50,10 +51,8 @@ def test_terminal_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert main(argv) == 0
         said[name] = re.sub(r"\s+", " ", capsys.readouterr().out)
     counts = {name: text.count("W-Q1") for name, text in said.items()}
-    assert counts == {"translate": 1, "translate --verbose": NUMBER, "report": 1, "report --all": NUMBER}
-    assert f"(the worst of {NUMBER}; --verbose lists them)" in said["translate"] and "'x24'" in said["translate"]
+    assert counts == dict.fromkeys(said, 1) and "'x24'" in said["translate"]
     page = tmp_path / "page.html"
     assert main(["report", "-t", str(tmp_path / "out"), "--html", str(page)]) == 0
     notes = page.read_text().split('<section id="notes">')[1]
-    assert notes.count("W-Q1") == 1 and f"all {NUMBER}</summary>" in notes
-    assert len(re.findall(r"Activation &#39;x\d+&#39;", notes)) >= NUMBER
+    assert notes.count("W-Q1") == 1 and "&#39;x24&#39;" in notes

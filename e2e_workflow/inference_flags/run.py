@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from e2e_workflow.common.translation import ENGINE
 from e2e_workflow.glyphs.run import PERCENTILE
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.records import record
 from qdq_translator.scales.inference import self_gated
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 
@@ -80,7 +80,7 @@ def flags(model: Path, task: tasks.Task, expected: list[np.ndarray], limit: floa
 def floors(model: Path, task: tasks.Task, expected: list[np.ndarray]) -> list[str]:
     """One cell a floor: score, and signal to noise of the outputs against the Q/DQ model's."""
 
-    @record(frozen=True)
+    @dataclass(frozen=True)
     class Floored(self_gated.Gate):
         least: float = 0.0
 

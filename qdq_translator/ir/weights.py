@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from qdq_translator.core.errors import ModelError
 from qdq_translator.ir.qparams import row_blocks
 
 ELEMENTS: dict[int, np.dtype] = {
@@ -186,9 +187,12 @@ def to_array(tensor: Initializer) -> np.ndarray:
     """The values; bfloat16 as float32 where this version of onnx has no NumPy type for it (before 1.19). Do not write to them."""
     if isinstance(tensor, Weight):
         return tensor.array()
-    if tensor.data_type in ELEMENTS and tensor.HasField("raw_data"):  # as ONNX does it, less what it checks
-        return np.frombuffer(tensor.raw_data, ELEMENTS[tensor.data_type]).reshape(tuple(tensor.dims))
-    values = numpy_helper.to_array(tensor)
+    try:
+        if tensor.data_type in ELEMENTS and tensor.HasField("raw_data"):  # as ONNX does it, less what it checks
+            return np.frombuffer(tensor.raw_data, ELEMENTS[tensor.data_type]).reshape(tuple(tensor.dims))
+        values = numpy_helper.to_array(tensor)
+    except ValueError as error:
+        raise ModelError(f"The values of '{tensor.name}' do not fill its shape: {error}.", "Export it again.") from error
     if values.dtype.names == ("bfloat16",):
         values = np.left_shift(values["bfloat16"], 16, dtype=np.uint32).view(np.float32)
     return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Container, Optional
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from qdq_translator.core.budget import Budget
 from qdq_translator.core.diagnostics import Diagnostics
@@ -76,7 +76,7 @@ def fold_integers(graph: Graph, types: TensorTypes) -> list[Node]:
     folded = []
     for name, values in types.integers().items():
         node, kind = graph.producer[name], types.elem_type(name)
-        if kind and len(node.outputs) == 1 and name not in graph.outputs:
+        if kind and kind != TensorProto.STRING and len(node.outputs) == 1 and name not in graph.outputs:
             graph.remove(node)
             graph.add_initializer(name, values.astype(helper.tensor_dtype_to_np_dtype(kind)))
             folded.append(node)
