@@ -192,7 +192,9 @@ def to_array(tensor: Initializer) -> np.ndarray:
             return np.frombuffer(tensor.raw_data, ELEMENTS[tensor.data_type]).reshape(tuple(tensor.dims))
         values = numpy_helper.to_array(tensor)
     except ValueError as error:
-        raise ModelError(f"The values of '{tensor.name}' do not fill its shape: {error}.", "Export it again.") from error
+        raise ModelError(
+            f"The values of '{tensor.name}' do not fill its shape: {error}.", "Export it again."
+        ) from error
     if values.dtype.names == ("bfloat16",):
         values = np.left_shift(values["bfloat16"], 16, dtype=np.uint32).view(np.float32)
     return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import contextlib
 import logging
 import sys
@@ -39,6 +40,7 @@ class Cluster(Engine):
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._address = address
         self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT_PARTS)
+        gc.collect()  # a client that never connected closes itself when it is collected, and must not do so while this one starts
         try:
             client: Any = distributed.Client
             self._client = client(address, timeout=PATIENCE, set_as_default=False)

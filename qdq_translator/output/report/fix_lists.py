@@ -36,7 +36,12 @@ def fix_lists(report: dict[str, Any]) -> FixLists:
     others: dict[str, str] = {}
     causes = [cause.get("in_your_model") or cause["tensor"] for cause in report["root_causes"]["causes"]]
     missing = {tensor for cause in report["root_causes"]["causes"] for tensor in (cause["tensor"], *cause["follows"])}
+    added = {
+        item["node"] for item in report["diagnostics"] if item["rule"] == "Q9"
+    }  # clamps that were part of a quantizer
     for row in report["plan"]:
+        if row["name"] in added:
+            continue
         own = users.get(row["name"], {"node": row["name"], "op": row["op"]})
         name, op = own["node"], own["op"]
         if row["precision"] != "none" and not row["missing"] and not row["listed"]:
