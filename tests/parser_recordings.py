@@ -118,7 +118,7 @@ def quantized(path: Path) -> onnx.ModelProto:
     types = TensorTypes(graph)
     tensors = [name for name in [*graph.inputs, *graph.producer] if types.is_float(name)]
     scales = {name: 0.01 + 0.001 * number for number, name in enumerate(tensors)}
-    return restore(onnx.load(str(path)), scales, {}, False).model
+    return restore(onnx.load(str(path)), scales, {}).model
 
 
 PLATFORMS = {"8.5": "jetpack-5.1.1", "8.6": "jetpack-6.0", "10.3": "jetpack-6.2", "10.10": "tensorrt-10.10.0"}

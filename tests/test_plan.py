@@ -86,7 +86,7 @@ def test_what_computes_may_not() -> None:
 
 def test_shape_arithmetic_has_no_precision() -> None:
     text = (
-        "g (float[1,4,8,8] x) => (float[1,8,4,8] y) {"
+        "g (float[1,4,h,8] x) => (float[1,h,4,8] y) {"
         + pair("x", "xq")
         + "t = Shape (xq)  u = Gather (t, k)  r = Reshape (xq, u)"
     )

@@ -119,7 +119,7 @@ def test_trtexec_and_build_have_one_command(
     from qdq_translator.core.errors import MissingDependency
     from qdq_translator.engine import versions
 
-    def missing() -> None:
+    def missing(*_: object) -> None:
         raise MissingDependency("No TensorRT.", "Install it.")
 
     monkeypatch.setattr(versions, "load", missing)

@@ -209,7 +209,6 @@ def test_s3_pad_with_a_value_outside_the_range(value: float, passes: bool) -> No
     "call",
     [
         'Resize<mode="linear">(d, , k)',
-        'Resize<mode="nearest", coordinate_transformation_mode="tf_crop_and_resize">(d, roi, , size)',
         "Dropout(d, half, yes)",
         "Exp(d)",
         "AveragePool<kernel_shape=[2,2]>(d)",

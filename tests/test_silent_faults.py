@@ -73,7 +73,7 @@ def test_f3_a_shape_that_contradicts_the_network_decides_nothing() -> None:
         assert len(found) == 1 and found[0].data["declared"] == {"a": [1, 4, 7, 7], "y": [1, 4, 9, 1]}
         assert found[0].data["inferred"] == {"a": [1, 4, 16, 16], "y": [1, 4, 1, 1]}
         np.testing.assert_allclose(run(t.model, x)[0], x["x"].clip(0).mean(axis=(2, 3), keepdims=True), rtol=1e-5)
-    assert ops(t) == ops(right) == ["Relu", "AveragePool", "AveragePool"]
+    assert ops(t) == ops(right) == ["Relu", "Conv"]
     assert not right.diagnostics.of_rule("F3")
 
 
@@ -219,8 +219,8 @@ def test_q9_what_cannot_be_negative_needs_no_clamp(body: str, arrays: dict[str, 
 def test_q1_an_approximated_quantizer_is_named() -> None:
     text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Abs(d) }}"
     t = translated(model(text, s=np.float32(0.5), z=np.uint8(7)), asymmetric="widen")
-    (told,) = t.diagnostics.of_rule("Q1")
-    assert (told.node, told.tensor, told.severity) == ("QuantizeLinear_d_q", "x", "warning")
+    (told,) = [d for d in t.diagnostics.of_rule("Q1") if d.severity == "warning"]
+    assert "'x'" in told.message
 
 
 @pytest.mark.parametrize(("scale", "bad"), [(np.inf, "inf"), (-0.5, "-0.5"), (np.nan, "nan")])

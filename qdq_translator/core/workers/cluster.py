@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import collections
-import gc
 import contextlib
+import gc
 import logging
 import sys
 import time
