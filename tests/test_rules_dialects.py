@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,10 @@ def test_q13_operators_on_quantized_values(op: str) -> None:
             "MatMul",
         ),
     ],
+)
+@pytest.mark.skipif(
+    sys.version_info < (3, 10),
+    reason="SKIPPED FOR LACK OF OPERATORS: the last onnxruntime of this Python cannot run the model",
 )
 def test_q13_integer_products_with_constant_scales(body: str, op: str) -> None:
     explicit = quantized(body)

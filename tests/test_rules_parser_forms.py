@@ -278,6 +278,10 @@ def test_f11_each_row_of_the_table_has_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("opset", [13, 22])
+@pytest.mark.skipif(
+    sys.version_info < (3, 10),
+    reason="SKIPPED FOR LACK OF OPERATORS: the last onnxruntime of this Python cannot run the model",
+)
 def test_f11_windows_behind_the_input(opset: int) -> None:
     """Wherever TensorRT would count one window more than ONNX; the same function, and ONNX's shape inference agrees with it."""
     rewritten = 0
@@ -301,6 +305,10 @@ def test_f11_windows_behind_the_input(opset: int) -> None:
     assert rewritten > 10
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 10),
+    reason="SKIPPED FOR LACK OF OPERATORS: the last onnxruntime of this Python cannot run the model",
+)
 def test_f11_what_reads_such_a_pooling_has_its_sizes() -> None:
     """A dense layer behind it becomes a convolution over three rows, not four (rule D4)."""
     weight = np.random.default_rng(0).standard_normal((36, 5)).astype(np.float32)
