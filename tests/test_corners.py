@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, Translation
-from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.errors import ModelError, UsageError, UserError
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.clamps import is_non_negative
@@ -381,3 +382,23 @@ def test_a_transpose_with_an_empty_perm_is_one_without() -> None:
     )
     assert [(row.op, row.precision) for row in empty.plan] == [(row.op, row.precision) for row in without.plan]
     assert scales_of(empty) == scales_of(without)
+
+
+def test_a_place_of_external_data_that_is_no_text(tmp_path: Path) -> None:
+    explicit = model(
+        f"g (float[1,4,6,6] x) => (float[1,4,6,6] y) {{ {pair('x', 'i')} y = Mul(i, w) }}", w=weights(4, 1, 1), **S
+    )
+    onnx.save(explicit, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    data = (tmp_path / "m.onnx").read_bytes()
+    (tmp_path / "m.onnx").write_bytes(data.replace(b"m.data", b"m.dat\xff"))
+    with pytest.raises(ModelError, match="does not say where its external data lie"):
+        translate(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("options", [{}, {"target": "orin-dla", "dla_rewrites": True}])
+def test_f11_sizes_are_counted_before_they_become_constants(options: dict[str, Any]) -> None:
+    """ONNX's inference counts three rows, ONNX Runtime makes two; the shape is that of what is made."""
+    pool = "p = MaxPool<kernel_shape=[1,1], strides=[5,5], ceil_mode=1>(i) sizes = Shape(p) f = Cast<to=1>(sizes) y = Relu(f)"
+    explicit = model(f"g (float[1,4,9,9] x) => (float[4] y) {{ {pair('x', 'i')} {pool} }}", opset=14, **S)
+    made = translate(explicit, TranslateOptions(platform="jetpack-6.2", **options))
+    assert run(made.model, {"x": np.zeros((1, 4, 9, 9), np.float32)}, ["y"])[0].tolist() == [1, 4, 2, 2]

@@ -154,6 +154,9 @@ def test_the_roofline_holds_every_layer_of_the_dla(report: dict[str, Any]) -> No
     slowest = max(plot.dots, key=lambda dot: dot.layer.milliseconds or 0)
     assert slowest.y == min(dot.y for dot in plot.dots)  # pixels grow downwards
     assert roofline(Network({**report, "plan": [{**row, "cost": None} for row in report["plan"]]})) is None
+    for damaged in ({"a": [1]}, {**report["cost"]["model"], "bytes_per_second": 0}):
+        plot = roofline(Network(report), damaged)
+        assert plot is not None and plot.ridge is None
 
 
 def test_unknown_macs_say_so(report: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.core.errors import UnsupportedQuantizer, UserError
+from qdq_translator.core.errors import ModelError, UnsupportedQuantizer, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.rules import STATED
 from qdq_translator.ir.graph import Graph
@@ -410,6 +410,13 @@ def test_a_network_that_would_have_no_pair_is_an_error() -> None:
     text = "net (float[2,8] x) => (float[2,8] y) { [r] y = Relu(x) }"
     with pytest.raises(UserError, match="No tensor of the model would get Q/DQ"):
         restore(model(text), {"x": 0.1}, {"r": "fp16"})
+
+
+def test_a_damaged_model_is_refused() -> None:
+    made = model("net (float[1,2,4,4] x) => (float[1,2,4,4] y) { y = Mul(x, c) }", c=np.ones((1, 2, 1, 1), np.float32))
+    made.graph.initializer[0].data_type = 99
+    with pytest.raises(ModelError, match="unknown element type 99"):
+        restore(made, {"x": 0.1})
 
 
 def test_a_cache_of_another_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

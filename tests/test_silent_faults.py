@@ -344,6 +344,17 @@ def test_q8_q10_a_series_goes_on_through_data_movement(first: float, second: flo
     assert set(scales_of(t).values()) == {0.25} and len(t.diagnostics.of_rule("Q8")) == 1
 
 
+def test_q8_c1_what_is_moved_on_saturates_by_itself() -> None:
+    """The tensor keeps the scale that its other reader sees; its part, which a second quantizer alone reads, gets the smaller."""
+    text = """g (float[4,3] x) => (float[2,3] y, float[4,3] v) { q = QuantizeLinear(x, one, z)  t = Slice(q, i0, i2, i0)
+        d = DequantizeLinear(t, one, z)  r = QuantizeLinear(d, two, z)  e = DequantizeLinear(r, two, z)  y = Abs(e)
+        u = DequantizeLinear(q, one, z)  v = Abs(u) }"""
+    arrays = {"i0": np.array([0]), "i2": np.array([2]), "z": np.int8(0)}
+    t = translated(model(text, one=np.float32(0.5), two=np.float32(0.25), **arrays))
+    assert scales_of(t) == {"x": 0.5, "t": 0.25}
+    assert len(t.diagnostics.of_rule("Q8")) == 1 and not t.diagnostics.of_rule("C1")
+
+
 def test_f9_initializers_of_bodies_become_float32() -> None:
     """16384 are the bits of 2 in float16, as ONNX's text has them."""
     text = f"""g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair("x", "d")} h = Cast<to=10>(d)

@@ -231,7 +231,7 @@ class _DataFiles:
             offset, length = int(info.offset or 0), int(info.length or 0)
         except (TypeError, ValueError):
             offset = -1
-        if offset < 0 or length < 0 or "\0" in info.location:
+        if offset < 0 or length < 0 or not isinstance(info.location, str) or "\0" in info.location:
             raise ModelError(
                 f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
             )

@@ -60,22 +60,22 @@ class Editor:
         return len(constant.dims) if constant is not None else self.types.rank(tensor)
 
     def image(self, tensor: str) -> Optional[Image]:
-        """(N, C, H, W) of a 4-D float tensor of which all but the batch size is known."""
+        """(N, C, H, W) of a 4-D float tensor of which all but the batch size is known and positive."""
         shape = self.types.shape(tensor)
         if shape is None or len(shape) != 4 or self.dtype(tensor) is None:
             return None
         batch, *rest = shape
-        if not all(isinstance(d, int) for d in rest):
+        if not all(isinstance(d, int) and d > 0 for d in rest):
             return None
         channels, height, width = (int(d) for d in rest if isinstance(d, int))
         return batch, channels, height, width
 
     def channels(self, tensor: str) -> Optional[int]:
-        """C of a 4-D float tensor."""
+        """C of a 4-D float tensor; None where it is not known or 0."""
         shape = self.types.shape(tensor)
         if shape is None or len(shape) != 4 or self.dtype(tensor) is None:
             return None
-        return shape[1] if isinstance(shape[1], int) else None
+        return shape[1] or None if isinstance(shape[1], int) else None
 
     def unless_output(self, tensor: str) -> list[str]:
         """What a scale beside `tensor` waits for: its scale, which a graph output may never get (rule S2)."""

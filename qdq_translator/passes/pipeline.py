@@ -263,9 +263,9 @@ PIPELINE: tuple[Pass, ...] = (
         keeps=True,
     ),
     Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,), keeps=True),
+    Pass("windows", ("F11",), _windows, (scales_are_settled,)),  # before sizes become constants
     Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,), keeps=True),
     Pass("float32", ("F9",), _to_float32, _STRIPPED),
-    Pass("windows", ("F11",), _windows, _STRIPPED),
     Pass("no-ops", ("F7",), _remove_no_ops, _STRIPPED),
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
     Pass("BatchNormalization", ("F1",), _fold_batchnorm, _STRIPPED),

@@ -37,6 +37,7 @@ from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import output_channels
 from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.validate import validate
 from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.given_scales import is_unary_marker
 from qdq_translator.planning.placement import Placement, graph_tensors, place
@@ -89,7 +90,9 @@ def restore(
     Raises UserError where the model has Q/DQ already, where no scale fits it, and where its opset cannot be raised.
     """
     precisions = precisions or {}
-    graph = with_qdq_opset(Graph.from_model(model))
+    graph = Graph.from_model(model)
+    validate(graph)
+    graph = with_qdq_opset(graph)
     for node in graph.nodes:
         if is_quantize(node) or is_dequantize(node):
             raise UserError(

@@ -57,9 +57,14 @@ def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
             link.read |= made in graph.outputs or not all(is_quantize(reader) for reader in graph.consumers(made))
         else:  # on codes; a Concat of several ends their series
             joined = list({id(codes[name]): codes[name] for name in step.node.reads() if name in codes}.values())
-            link = joined[0] if len(joined) == 1 else begin(step.node.outputs[0], step.scale)
-            for other in joined:
-                other.read |= other is not link
+            if len(joined) != 1:
+                link = begin(step.node.outputs[0], step.scale)
+            elif isinstance(step, Move):  # a tensor of its own, which may saturate earlier than the one that is moved
+                link = begin(step.node.outputs[0], joined[0].scale, joined[0])
+            else:
+                link = joined[0]
+            for other in joined if len(joined) > 1 else ():
+                other.read = True
             codes.update((name, link) for name in (step.moved if isinstance(step, Move) else step.node.outputs))
         of_step.append(link)
     after: dict[int, list[float]] = {}

@@ -240,3 +240,19 @@ def test_d17_slices_as_the_opset_has_them(opset: int) -> None:
     assert len(cut.inputs) == (1 if opset < 10 else 4)
     feed = random_inputs(explicit, 2)
     assert_equal_function(run(explicit, feed, ["y"]), run(made.model, feed, ["y"]), 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["GlobalAveragePool (q)", "ReduceMean <axes = [2, 3]> (q)", "ReduceMean <axes = [1]> (q)", "GlobalMaxPool (q)"],
+)
+@pytest.mark.parametrize("size", ["1,4,0,8", "1,0,4,4"])
+def test_a_tensor_without_values_is_no_image(line: str, size: str) -> None:
+    explicit = graph(f"float[{size}] x", Y, f"{pair('x', 'q')}m = {line}\ny = Relu (m)")
+    assert not both(explicit, prove=False).rules
+
+
+def test_d17_indices_that_are_no_integers() -> None:
+    body = pair("x", "q") + "g = Gather <axis = 1> (q, i)\ny = Transpose <perm = [0, 1, 3, 2]> (g)"
+    found = both(graph(X, Y, body, i=np.array([0.0, 1.0], np.float32)), prove=False)
+    assert "D17" not in found.rules

@@ -129,9 +129,9 @@ def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Option
         x = across(intensity) if intensity >= 1 else left + 6
         words = f"{layer.op} {layer.name}: {intensity:.3g} MACs a byte, {cost_words(layer)}"
         dots.append(Dot(x, up(time), layer, words))
-    ridge = None
-    if model:
-        ridge = across(model["int8_rate"] * model["clock_ghz"] * 1e9 / model["bytes_per_second"])
+    rates = [(model or {}).get(key) for key in ("int8_rate", "clock_ghz", "bytes_per_second")]
+    known = [rate for rate in rates if isinstance(rate, (int, float)) and rate > 0]
+    ridge = across(known[0] * known[1] * 1e9 / known[2]) if len(known) == len(rates) else None
     columns = [(across(10.0**power), f"{10**power:,}") for power in range(5)]
     rows = [(up(power), milliseconds(10.0**power)) for power in range(low, high + 1)]
     return Roofline(dots, ridge, columns, rows)

@@ -247,7 +247,9 @@ def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.nd
     if node.is_op("Gather"):
         indices, axis = rewriter.graph.array(node.inputs[1]), operators.axis(node, rewriter.graph.opset())
         size = values.shape[axis] if -values.ndim <= axis < values.ndim else 0
-        if indices is None or not indices.size or indices.min() < -size or indices.max() >= size:
+        if indices is None or indices.dtype.kind not in "iu" or not indices.size:
+            return None
+        if indices.min() < -size or indices.max() >= size:
             return None
         return np.take(values, indices % size, axis)
     cut = operators.slices(node, rewriter.graph.array)
