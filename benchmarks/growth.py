@@ -1,8 +1,8 @@
 """How time and memory of `translate` grow with nodes and with bytes, and where the time goes: the tables, the plot and the
-profiles of docs/performance.md.
+profiles of docs/tables/performance.md.
 
     python -m benchmarks.growth                         # prints the tables
-    python -m benchmarks.growth --write                 # and replaces them in docs/performance.md, and the plot in assets/
+    python -m benchmarks.growth --write                 # and replaces them in docs/tables/performance.md, and the plot in assets/
     python -m benchmarks.growth --sizes 100 1000 10000 30000 --mib 10 100 1000
 
 Whole processes, imports included, against `onnx.load` + `onnx.save` of the same file in the same run, one after the other.
@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.measure import ROOT, Run, least, load_and_save, machine, translate
 from benchmarks.translate import made, nodes
 
-PAGE, PLOT = ROOT / "docs" / "performance.md", ROOT / "assets" / "growth.svg"
+PAGE, PLOT = ROOT / "docs" / "tables" / "performance.md", ROOT / "assets" / "growth.svg"
 _PROFILE = """
 import collections, json, sys, time
 import onnx
@@ -179,7 +179,7 @@ def replaced(text: str, mark: str, table: str) -> str:
     """`text` with the table below `<!-- mark -->` replaced. Raises ValueError where there is none."""
     made, count = re.subn(rf"(<!-- {mark} -->\n\n)(?:\|.*\n)*\n*", lambda found: f"{found[1]}{table}\n", text)
     if count != 1:
-        raise ValueError(f"docs/performance.md has no place for {mark}")
+        raise ValueError(f"docs/tables/performance.md has no place for {mark}")
     return made
 
 

@@ -1,7 +1,7 @@
-"""The performance tables of docs/performance.md, as Markdown.
+"""The performance tables of docs/tables/performance.md, as Markdown.
 
 python -m benchmarks.readme                            # five minutes on a quiet machine; prints
-python -m benchmarks.readme --write                    # and replaces the tables in docs/performance.md
+python -m benchmarks.readme --write                    # and replaces the tables in docs/tables/performance.md
 python -m benchmarks.readme --huge 3                   # also 3 GiB of external weights
 python -m benchmarks.readme --nvidia PYTHON SCRIPT     # also NVIDIA's translator: its environment's Python, its script
 """
@@ -46,7 +46,7 @@ def with_table(text: str, table: str) -> str:
     """`text` with its performance table replaced. Raises ValueError where it has none."""
     pattern = re.escape(HEADER) + r"(?:\|.*\n|PERFORMANCE_TABLE\n)*"
     if len(re.findall(pattern, text)) != 1:
-        raise ValueError("docs/performance.md has not one performance table with the header of benchmarks/readme.py")
+        raise ValueError("docs/tables/performance.md has not one performance table with the header of benchmarks/readme.py")
     return re.sub(pattern, lambda match: table, text)
 
 
@@ -79,7 +79,7 @@ def others(work: Path, repeats: int, huge: float) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--write", action="store_true", help="replace the tables in docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="replace the tables in docs/tables/performance.md")
     parser.add_argument("--repeats", type=int, default=3, help="runs of which the least counts (default: 3)")
     parser.add_argument(
         "--huge", type=float, default=0, metavar="GIB", help="also external weights (needs twice the disk)"

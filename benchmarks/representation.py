@@ -1,5 +1,5 @@
 """The graph that every pass edits against onnx-ir: reading a file, bypassing each pair of QuantizeLinear and DequantizeLinear,
-writing the file. docs/architecture.md quotes it.
+writing the file.
 
     python -m pip install onnx-ir
     python -m benchmarks.representation                  # a chain of 10,000 Convs
