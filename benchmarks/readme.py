@@ -46,7 +46,9 @@ def with_table(text: str, table: str) -> str:
     """`text` with its performance table replaced. Raises ValueError where it has none."""
     pattern = re.escape(HEADER) + r"(?:\|.*\n|PERFORMANCE_TABLE\n)*"
     if len(re.findall(pattern, text)) != 1:
-        raise ValueError("docs/tables/performance.md has not one performance table with the header of benchmarks/readme.py")
+        raise ValueError(
+            "docs/tables/performance.md has not one performance table with the header of benchmarks/readme.py"
+        )
     return re.sub(pattern, lambda match: table, text)
 
 

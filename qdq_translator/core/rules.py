@@ -116,7 +116,7 @@ _ROWS = (
     Rule(
         "Q14",
         "scales in a file",
-        "scales in a file beside a float model, `--scales FILE` ([dialects.md](dialects.md#scales-beside-a-float-model))",
+        "scales in a separate file for a float model, `--scales FILE` ([dialects.md](dialects.md#scales-in-a-separate-file))",
         "become Q/DQ pairs on the tensors that it names; names without a tensor are reported (`W-Q14`), and the share that is covered "
         "(`I-Q14`)",
     ),
