@@ -79,11 +79,11 @@ def test_baseline_command(
 
 def test_explicit_command(without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "a model.onnx"
-    model.write_bytes(b"not read before TensorRT is there")
-    _, out, _ = run(capsys, "-t", str(model), "--explicit", "--opt_shapes", "x:2x3")
+    model.write_bytes(models.network(batch="N").SerializeToString())
+    _, out, _ = run(capsys, "-t", str(model), "--explicit", "--opt_shapes", "images:2x3x4x4")
     assert out.replace(" \\\n  ", " ") == (
-        f"trtexec '--onnx={model}' --int8 --fp16 --precisionConstraints=obey --minShapes=x:2x3 --optShapes=x:2x3 "
-        f"--maxShapes=x:2x3 '--saveEngine={tmp_path}/a model_explicit.engine' --profilingVerbosity=detailed "
+        f"trtexec '--onnx={model}' --int8 --fp16 --minShapes=images:2x3x4x4 --optShapes=images:2x3x4x4 "
+        f"--maxShapes=images:2x3x4x4 '--saveEngine={tmp_path}/a model_explicit.engine' --profilingVerbosity=detailed "
         f"'--exportLayerInfo={tmp_path}/a model_explicit_layer_info.json'\n"
     )
 

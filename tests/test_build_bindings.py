@@ -94,6 +94,24 @@ def test_eleven_is_refused_with_what_to_do_instead(eleven: dict[str, Any]) -> No
     assert not [name for name in gate["files"] if name.endswith(".engine")]
 
 
+@pytest.mark.parametrize("form", ["gpu", "dla", "loadable"])
+def test_eleven_builds_what_explicit_writes(eleven: dict[str, Any], form: str) -> None:
+    """Strongly typed by name, no precisions or ranges, layouts without types, the parser told of the DLA."""
+    build = eleven["typed"][form]
+    assert build["status"] == 0, build["err"]
+    recorded = build["calls"]
+    assert of(recorded, "builder.create_network") == [["builder.create_network", 1]]  # STRONGLY_TYPED is 0 in 11
+    assert not of(recorded, "config.int8_calibrator") and not of(recorded, "tensor input.set_dynamic_range")
+    assert not {"INT8", "FP16"} & set(build_flags(recorded))
+    parser = [call[1] for call in of(recorded, "parser.set_flag")]
+    assert parser == {"gpu": [], "dla": ["ADJUST_FOR_DLA"]}.get(form, ["REPORT_CAPABILITY_DLA", "ADJUST_FOR_DLA"])
+    formats = [call[0].split(".")[0] for call in recorded if call[0].endswith(".allowed_formats =")]
+    assert formats == ([] if form == "gpu" else ["tensor input", "tensor logits"])
+    assert (["config.DLA_core =", 0] in recorded) is (form != "gpu")
+    ending = {"gpu": "explicit.engine", "dla": "explicit_orin-dla.engine"}.get(form, "explicit_orin-dla.loadable")
+    assert f"digits_resnet_qat_{ending}" in build["files"]
+
+
 # ---------------------------------------------------------------- callbacks
 
 

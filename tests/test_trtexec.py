@@ -691,7 +691,7 @@ def test_every_version_gets_the_options_that_it_knows(version: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        ({"optimization_level": 3}, "builder optimization level"),
+        ({"builder_optimization_level": 3}, "builder optimization level"),
         ({"pools": {"dlaSRAM": 1.0}, "target": "orin-dla"}, "--memPoolSize"),
     ],
 )
@@ -705,7 +705,7 @@ def test_what_an_old_version_cannot_do_is_refused(more: dict[str, Any], word: st
 @pytest.mark.parametrize("version", [(8, 5, 2), (8, 6, 0), (10, 3, 0)])
 def test_the_optimization_level_came_with_8_6(version: tuple[int, int, int], tmp_path: Path) -> None:
     """For trtexec and Polygraphy alike."""
-    request = trtexec.BuildRequest(optimization_level=3)
+    request = trtexec.BuildRequest(builder_optimization_level=3)
     files = translation(tmp_path, ["a"])
     if version < (8, 6, 0):
         with pytest.raises(UserError, match=r"8\.6"):

@@ -238,9 +238,7 @@ def jobs(files: TranslationFiles, options: argparse.Namespace) -> dict[str, Buil
         opt_shapes=Remembered.of(files).sizes_to_build(parse_shapes(options.opt_shapes)),
     )
     wanted = {
-        "implicit": BuildJob(
-            files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions(), parser_flags=()
-        ),
+        "implicit": BuildJob(files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions()),
         "fp16": BuildJob(files.model, request, precision="fp16"),
     }
     if options.explicit:

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, List, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import locate, print_next
@@ -34,9 +34,6 @@ class Options(EngineOptions):
         "tensorrt",
         choices=("tensorrt", "rtx"),
     )
-    parser_flags: List[str] = setting(
-        "flags of TensorRT's ONNX parser, e.g. adjust_for_dla (10.16 and later)", [], nargs="+", metavar="FLAG"
-    )
     log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
     verbose: bool = setting("TensorRT's whole log, and all names that did not match")
 
@@ -44,11 +41,11 @@ class Options(EngineOptions):
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
     from qdq_translator.core.errors import MissingDependency, UsageError, UserError
+    from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
     from qdq_translator.engine import versions
     from qdq_translator.output.emit.trtexec import engine_paths
-    from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
 
-    if options.translation.endswith(SUFFIX):
+    if options.translation.endswith(EXPLICIT_SUFFIX):
         options.explicit = True
     if options.engine == "rtx" and not options.explicit:
         raise UsageError(
@@ -56,8 +53,7 @@ def run(options: Options) -> int:
         )
     job = _job(options)
     job.check()
-    beside = job.model.with_name(job.model.name.replace(SUFFIX, ".onnx"))
-    engine, info = engine_paths(beside, "explicit" if job.explicit else job.precision, job.request)
+    engine, info = engine_paths(job.model, "explicit" if job.explicit else job.precision, job.request)
     try:
         api = versions.load(options.engine, options.explicit)
     except MissingDependency as missing:
@@ -102,23 +98,17 @@ def _job(options: Options) -> "BuildJob":
     if level is not None and not 0 <= level <= 5:
         raise UsageError(f"--builder_optimization_level {level} does not exist.", "Levels are 0 to 5.")
     files = None if options.explicit else locate(options.translation, options.model)
-    asked, notes = options.request(files)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    request = dataclasses.replace(
-        asked, verbose=options.verbose, save_engine=options.save_engine, layer_info=options.layer_info
-    )
-    flags = tuple(options.parser_flags)
     if files is None:
         model = Path(options.translation)
         if not model.is_file():
             raise UserError(f"{model} is not a file.", "With --explicit, -t names the model with Q/DQ nodes.")
-        return BuildJob(model, request, options.precision, explicit=True, parser_flags=flags)
+        return BuildJob(model, options.explicit_request()[0], options.precision, explicit=True)
+    request, notes = options.request(files)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     if options.precision != "int8":
-        return BuildJob(files.model, request, options.precision, parser_flags=flags)
-    return BuildJob(
-        files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions(), parser_flags=flags
-    )
+        return BuildJob(files.model, request, options.precision)
+    return BuildJob(files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions())
 
 
 def _warn_of_version(options: Options, api: "Api") -> None:
@@ -140,26 +130,12 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
 
     Raises UserError where trtexec's grammar cannot express it.
     """
-    import sys
+    from qdq_translator.output.emit.trtexec import explicit_arguments, prepare, trtexec_arguments, trtexec_command
 
-    from qdq_translator.output.emit.trtexec import Argument, prepare, trtexec_arguments, trtexec_command
-
-    if job.typed:
-        from qdq_translator.output.emit.trtexec.strongly_typed import explicit_arguments
-
-        return trtexec_command(explicit_arguments(job.model, job.request, (11, 4, 1)))
     if job.explicit:
-        return trtexec_command(
-            [
-                Argument("--onnx", str(job.model), "path"),
-                *(Argument(flag) for flag in ("--int8", "--fp16")),
-                Argument("--precisionConstraints", "obey"),
-                *(Argument(flag, value) for flag, value in _shape_lists(job).items()),
-                Argument("--saveEngine", str(engine), "path"),
-                Argument("--profilingVerbosity", "detailed"),
-                Argument("--exportLayerInfo", str(info), "path"),
-            ]
-        )
+        version = (11, 4, 1) if job.typed else (10, 0, 0)
+        request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
+        return trtexec_command(explicit_arguments(job.model, request, version))
     files = locate(options.translation, options.model)
     mode = "implicit" if job.precision == "int8" else job.precision
     request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""), mode=mode)
@@ -168,15 +144,6 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
     for note in settings.notes:
         print(f"note: {note}", file=sys.stderr)
     return trtexec_command(arguments)
-
-
-def _shape_lists(job: "BuildJob") -> Dict[str, str]:
-    lists = {}
-    for bound in ("min", "opt", "max"):
-        shapes = getattr(job.request, f"{bound}_shapes") or job.request.opt_shapes
-        if shapes:
-            lists[f"--{bound}Shapes"] = ",".join(f"{n}:{'x'.join(map(str, d))}" for n, d in shapes.items())
-    return lists
 
 
 def _print_summary(options: Options, job: "BuildJob", result: "BuildResult") -> None:

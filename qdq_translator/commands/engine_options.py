@@ -1,13 +1,16 @@
 """The options that `build` and `trtexec` share: the same engine, made here or by a command."""
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from qdq_translator.core.options import TARGETS, model_option, parse_shapes, setting, translation_option
 
 if TYPE_CHECKING:
     from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.output.emit.trtexec import BuildRequest
+    from qdq_translator.output.emit.trtexec.request import Version
 
 
 @dataclass
@@ -53,16 +56,19 @@ class EngineOptions:
     )
     timing_cache: str = setting("read where it exists, written after the build", "", metavar="FILE")
     builder_optimization_level: Optional[int] = setting("how long TensorRT searches", None, metavar="0-5")
+    parser_flags: List[str] = setting(
+        "flags of TensorRT's ONNX parser, e.g. report_capability_dla (10.16 and later)", [], nargs="+", metavar="FLAG"
+    )
     save_engine: str = setting("the engine or loadable (default: beside the model)", "", metavar="FILE")
     layer_info: str = setting("layer information for check-engine (default: beside the model)", "", metavar="FILE")
 
     def request(
         self, files: "Optional[TranslationFiles]" = None, target: Optional[str] = None
     ) -> "Tuple[BuildRequest, List[str]]":
-        """What was asked for, but for the paths of engine and layer information and for `verbose`; and notes.
+        """What was asked for, and notes.
 
-        files: the translation, whose target, platform and shapes hold where none are given; target: that of an explicit network. A DLA gets its SRAM (NVIDIA's
-        own builds do). Raises UsageError for what contradicts the translation.
+        files: the translation, whose target, platform and shapes hold where none are given; target: that of an explicit network.
+        A DLA gets its SRAM (NVIDIA's own builds do). Raises UsageError for what contradicts the translation.
         """
         from qdq_translator.output.emit.remembered import Remembered
         from qdq_translator.output.emit.trtexec import BuildRequest, parse_pools
@@ -80,22 +86,33 @@ class EngineOptions:
         pools = parse_pools(self.mem_pools)
         if target != "gpu":
             pools.setdefault("dlaSRAM", 1.0)
-        request = BuildRequest(
-            target=target,
-            dla_core=self.dla_core,
-            allow_gpu_fallback=self.allow_gpu_fallback,
-            dla_standalone=self.dla_standalone,
-            precision_constraints=self.precision_constraints or "",
-            input_io_formats=self.input_io_formats,
-            output_io_formats=self.output_io_formats,
-            min_shapes=parse_shapes(self.min_shapes),
-            opt_shapes=shapes,
-            max_shapes=parse_shapes(self.max_shapes),
-            pools=pools,
-            timing_cache=self.timing_cache,
-            optimization_level=self.builder_optimization_level,
-        )
-        return request, notes
+        same = {field.name for field in dataclasses.fields(BuildRequest)} & vars(self).keys()
+        given: Dict[str, Any] = {name: getattr(self, name) for name in same if getattr(self, name) is not None}
+        given.update(target=target, pools=pools, opt_shapes=shapes)
+        given.update((key, parse_shapes(getattr(self, key))) for key in ("min_shapes", "max_shapes"))
+        return BuildRequest(**given), notes
+
+    def explicit_request(self) -> "Tuple[BuildRequest, Version]":
+        """What was asked for of a network with Q/DQ, and the TensorRT version: of one that `explicit` wrote its report gives target,
+        platform, and what a DLA's parser must do. Raises UserError for another target."""
+        from qdq_translator.core.errors import UserError
+        from qdq_translator.targets.platforms import find_platform
+        from qdq_translator.workflows.explicit import read_report
+
+        model = Path(self.translation)
+        report = read_report(model)
+        made = report.get("target")
+        if made is not None and self.target not in (None, made):
+            raise UserError(
+                f"{model} was written for {made}, not for {self.target}.",
+                f"Write it with 'qdq-translator explicit --target {self.target}'.",
+            )
+        request, _ = self.request(target=made or "gpu")
+        flags = dict.fromkeys(flag.lower() for flag in self.parser_flags)
+        if report and request.on_dla:
+            flags.update(dict.fromkeys(report.get("parser_flags", ["adjust_for_dla"])))
+        platform = self.platform or report.get("platform") or "tensorrt-11.4.1"
+        return dataclasses.replace(request, parser_flags=tuple(flags)), find_platform(platform, explicit=True).tensorrt
 
 
 def _fallbacks(files: "TranslationFiles") -> List[str]:

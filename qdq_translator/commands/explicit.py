@@ -51,14 +51,13 @@ def run(options: Options) -> int:
     from qdq_translator.commands.located import EXAMPLE_MODEL
     from qdq_translator.core.disk import refuse_overwriting
     from qdq_translator.core.errors import UsageError
-    from qdq_translator.core.formats.files import model_name
-    from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
+    from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
 
     source = str(EXAMPLE_MODEL) if options.example else options.input_model
     if not source:
         raise UsageError("No model was named.", "Give one with -i, or --example for the one that ships.")
     folder, name = Path(options.output_dir), model_name(source)
-    target = folder / f"{name}{SUFFIX}"
+    target = folder / f"{name}{EXPLICIT_SUFFIX}"
     refuse_overwriting([target, target.with_name(f"{target.name}.data")], [Path(source), Path(options.cache or "")])
     written = made(dataclasses.replace(options, input_model=source))
     path = written.save(folder)

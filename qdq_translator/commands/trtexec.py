@@ -45,11 +45,11 @@ def run(options: Options) -> int:
     from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
     from qdq_translator.core.disk import refuse_overwriting, write_file
     from qdq_translator.core.errors import UsageError
+    from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
     from qdq_translator.output.emit import trtexec
-    from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
     from qdq_translator.targets.platforms import find_platform
 
-    if options.translation.endswith(SUFFIX):
+    if options.translation.endswith(EXPLICIT_SUFFIX):
         return _explicit(options)
     files = locate(options.translation, options.model)
     version = None
@@ -63,15 +63,7 @@ def run(options: Options) -> int:
         raise UsageError("--script writes a script for trtexec.", "Drop --tool polygraphy or --script.")
     asked, notes = options.request(files)
     request = dataclasses.replace(
-        asked,
-        save_engine=options.save_engine,
-        layer_info=options.layer_info,
-        skip_inference=options.skip_inference,
-        mode=options.mode,
-        explicit_model=explicit_model(files, options.model) if options.mode == "explicit" else "",
-        sparsity=options.sparsity or "",
-        profile=options.profile or "",
-        verbose=options.verbose,
+        asked, explicit_model=explicit_model(files, options.model) if options.mode == "explicit" else ""
     )
     kind = "int8" if options.mode == "implicit" else options.mode
     beside = files.folder / f"{files.name}.onnx" if kind == "explicit" else files.model
@@ -111,30 +103,14 @@ def _explicit(options: Options) -> int:
     """The command for a network that `explicit` wrote: its report says for what."""
     from pathlib import Path
 
-    from qdq_translator.core.errors import UserError
-    from qdq_translator.output.emit.trtexec import trtexec_command
-    from qdq_translator.output.emit.trtexec.strongly_typed import explicit_arguments
-    from qdq_translator.targets.platforms import find_platform
-    from qdq_translator.workflows.explicit import read_report
+    from qdq_translator.core.errors import UsageError, UserError
+    from qdq_translator.output.emit import trtexec
 
     model = Path(options.translation)
     if not model.is_file():
         raise UserError(f"{model} does not exist.", "Run 'qdq-translator explicit' first.")
-    report = read_report(model)
-    made = report.get("target", "gpu")
-    if options.target not in (None, made):
-        raise UserError(
-            f"{model} was written for {made}, not for {options.target}.",
-            f"Write it with 'qdq-translator explicit --target {options.target}'.",
-        )
-    asked, _ = options.request(target=made)
-    request = dataclasses.replace(
-        asked,
-        save_engine=options.save_engine,
-        layer_info=options.layer_info,
-        skip_inference=options.skip_inference,
-        verbose=options.verbose,
-    )
-    name = options.platform or report.get("platform") or "tensorrt-11.4.1"
-    print(trtexec_command(explicit_arguments(model, request, find_platform(name, explicit=True).tensorrt)), end="")
+    if options.mode != "implicit" or options.script or options.tool != "trtexec":
+        raise UsageError("An explicit network has a trtexec command only.", "Leave --mode, --script and --tool out.")
+    request, version = options.explicit_request()
+    print(trtexec.trtexec_command(trtexec.explicit_arguments(model, request, version)), end="")
     return 0

@@ -17,10 +17,10 @@ from typing import Any, Iterator, Mapping, Optional
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
-from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
 
 _DLA_FORMATS = {
     "dla_linear": ("fp16", "int8"),
@@ -45,7 +45,6 @@ class BuildJob:
     explicit: bool = False
     cache: Optional[CalibrationCache] = None
     layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    parser_flags: tuple[str, ...] = ()
 
     @property
     def implicit(self) -> bool:
@@ -54,7 +53,7 @@ class BuildJob:
     @property
     def typed(self) -> bool:
         """The types of all tensors are in the model, because `explicit` wrote it."""
-        return self.explicit and self.model.name.endswith(SUFFIX)
+        return self.explicit and self.model.name.endswith(EXPLICIT_SUFFIX)
 
     @property
     def constraints(self) -> str:
@@ -193,9 +192,9 @@ class _Build:
 
     def _parse(self) -> None:
         parser = self.parser = self.trt.OnnxParser(self.network, self.logger)
-        for flag in self.api.parser_flags(self.job.parser_flags):
+        for flag in self.api.parser_flags(self.request.parser_flags):
             parser.set_flag(flag)
-        if self.api.needs_builder_config(self.job.parser_flags):
+        if self.api.needs_builder_config(self.request.parser_flags):
             parser.set_builder_config(self.config)
         if not parser.parse_from_file(str(self.job.model)):
             errors = [self.api.describe_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
@@ -277,14 +276,13 @@ class _Build:
     def _formats(self) -> None:
         """Types and formats of the network's inputs and outputs."""
         direct = self.request.on_dla and not self.request.allow_gpu_fallback
-        if self.strongly_typed:
-            for tensor in [t for tensors in self._ends().values() for t in tensors] if direct else ():
-                tensor.allowed_formats = self.api.format_mask(["dla_linear"])
-            return
         for end, tensors in self._ends().items():
             option = f"--{end}_io_formats"
             text = str(getattr(self.request, f"{end}_io_formats"))
-            entries = parse_formats(text, option, self.api.version, self.notes)
+            if self.strongly_typed:
+                entries = (text or "dla_linear" * direct).split(",") if text or direct else []
+            else:
+                entries = parse_formats(text, option, self.api.version, self.notes)
             if len(entries) not in (0, 1, len(tensors)):
                 raise UsageError(
                     f"{option} lists {len(entries)} formats for {len(tensors)} network {end}s.",
@@ -296,7 +294,10 @@ class _Build:
                 listed = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
                 self.notes.append(f"Without GPU fallback the DLA reads and writes itself; chosen: {listed} ({option}).")
             for tensor, entry in zip(tensors, entries * len(tensors) if len(entries) == 1 else entries):
-                self._set_format(tensor, entry, end, option, direct)
+                if self.strongly_typed:
+                    tensor.allowed_formats = self.api.format_mask(entry.split("+"))
+                else:
+                    self._set_format(tensor, entry, end, option, direct)
 
     def _set_format(self, tensor: Any, entry: str, end: str, option: str, direct: bool) -> None:
         kind, _, formats = entry.partition(":")
@@ -328,13 +329,13 @@ class _Build:
         config.profiling_verbosity = self.trt.ProfilingVerbosity.DETAILED
         for name, mib in request.pools.items():
             config.set_memory_pool_limit(self.api.pool(name), int(mib * MIB))
-        if request.optimization_level is not None:
+        if request.builder_optimization_level is not None:
             if self.api.version[:2] < (8, 6):
                 raise UserError(
                     "This TensorRT has no builder optimization level (it came with 8.6).",
                     "Leave --builder_optimization_level out.",
                 )
-            config.builder_optimization_level = request.optimization_level
+            config.builder_optimization_level = request.builder_optimization_level
         if request.timing_cache:
             path = Path(request.timing_cache)
             stored = path.read_bytes() if path.is_file() else b""

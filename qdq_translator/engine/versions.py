@@ -22,6 +22,7 @@ import re
 from typing import Any, Iterable
 
 from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.output.emit.trtexec.request import POOLS
 from qdq_translator.targets.platforms import cache_version
 
 OLDEST = (8, 5)
@@ -36,12 +37,6 @@ _DATA_TYPES = {
     "int32": "INT32",
     "int64": "INT64",
     "bool": "BOOL",
-}
-_POOLS = {
-    "workspace": "WORKSPACE",
-    "dlaSRAM": "DLA_MANAGED_SRAM",
-    "dlaLocalDRAM": "DLA_LOCAL_DRAM",
-    "dlaGlobalDRAM": "DLA_GLOBAL_DRAM",
 }
 MIB = 1 << 20
 
@@ -166,7 +161,7 @@ class Api:
 
     def pool(self, key: str) -> Any:
         """trtexec's name of a memory pool -> MemoryPoolType."""
-        return self._member("MemoryPoolType", _POOLS.get(key, key.upper()), f"memory pool {key}")
+        return self._member("MemoryPoolType", POOLS.get(key, key).upper(), f"memory pool {key}")
 
     def is_float(self, data_type: Any) -> bool:
         """True for the types that can have a range and a precision (fact 1.13)."""

@@ -13,6 +13,7 @@ from onnx import TensorProto
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.errors import ModelError, UserError
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
@@ -20,7 +21,6 @@ from qdq_translator.core.words import counted, others
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import write_graph
-from qdq_translator.output.emit.trtexec.strongly_typed import SUFFIX
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.explicit import Placed, place_pairs
 from qdq_translator.qdq.float_types import (
@@ -70,7 +70,7 @@ class Explicit:
 
     def save(self, folder: Union[str, Path], file: str = "") -> Path:
         """Writes network and report, both or none; returns the network's path. file: its name (default: NAME_explicit.onnx)."""
-        path = Path(folder) / (file or f"{self.name}{SUFFIX}")
+        path = Path(folder) / (file or f"{self.name}{EXPLICIT_SUFFIX}")
         with appear_together(path.parent) as scratch:
             external = self.translated.source.external_data
             write_graph(self.graph, scratch / path.name, f"{path.name}.data", external)

@@ -64,7 +64,9 @@ class Board:
         self.module = Module()
 
     def double(self, kind: str, label: str = "", values: Any = None, **methods: Callable[..., Any]) -> Double:
-        return Double(self.recorder, kind, label, values, methods)
+        gone = [] if hasattr(self.trt.BuilderFlag, "INT8") else ["set_calibration_profile", "set_dynamic_range"]
+        known = {name: method for name, method in methods.items() if name not in gone}  # in TensorRT 11
+        return Double(self.recorder, kind, label, values, known)
 
     def make_builder(self, *args: Any, **kwargs: Any) -> Double:
         self.logger = bind(self.trt, "Builder", self.trt.Builder.__init__.__doc__, (None, *args), kwargs)[1]

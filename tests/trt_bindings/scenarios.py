@@ -324,8 +324,29 @@ def gate() -> dict[str, Any]:
     return found
 
 
+def typed() -> dict[str, Any]:
+    """What `explicit` writes of the example, for a GPU and for a DLA, through `build`."""
+    ours = ("--preset", "dla", "--infer_average_pool_scales", "--shapes", "input:1x1x16x16")
+    forms = {
+        "gpu": ((), ("--opt_shapes", "input:1x1x16x16")),
+        "dla": (ours, ("--input_io_formats", "dla_hwc4")),
+        "loadable": (ours, ("--dla_standalone", "--parser_flags", "report_capability_dla")),
+    }
+    found = {}
+    for name, (how, options) in forms.items():
+        folder = WORK / f"typed_{name}"
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert main(["explicit", "--example", "-o", str(folder), *how]) == 0
+        network = str(folder / "digits_resnet_qat_explicit.onnx")
+        found[name] = command(["-t", network, *options], Board(trt))
+        found[name]["files"] = sorted(p.name for p in folder.iterdir())
+    return found
+
+
 def run_all() -> None:
     found: dict[str, Any] = {"version": trt.__version__, "gate": gate()}
+    if trt.__version__.startswith("11"):
+        found["typed"] = typed()
     if hasattr(trt.BuilderFlag, "INT8"):
         found["builds"] = builds()
         found["callbacks"] = callbacks()

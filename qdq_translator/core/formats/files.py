@@ -16,6 +16,8 @@ from qdq_translator.core.formats.schemas import CONFIG, REPORT, only, read_json
 from qdq_translator.core.rules import STATED
 
 MODEL_SUFFIX = "_noqdq.onnx"
+EXPLICIT_SUFFIX = "_explicit.onnx"
+"""Of a network that `explicit` wrote: strongly typed."""
 SPLIT_SUFFIX = "_split.json"
 """Of the manifest of a network's parts; the DLA's part is what its folder is about."""
 _AGAIN = "Translate the model again."

@@ -10,6 +10,7 @@ from __future__ import annotations
 from qdq_translator.output.emit.trtexec.checks import Settings, complete_shapes, prepare
 from qdq_translator.output.emit.trtexec.command import (
     Argument,
+    explicit_arguments,
     layer_argument,
     shorten,
     trtexec_arguments,
@@ -42,6 +43,7 @@ __all__ = [
     "complete_shapes",
     "direct_format",
     "engine_paths",
+    "explicit_arguments",
     "layer_argument",
     "parse_formats",
     "parse_pools",

@@ -48,7 +48,7 @@ class Settings:
     @property
     def model(self) -> Path:
         """What is built."""
-        return Path(self.request.explicit_model) if self.request.mode == "explicit" else self.files.model
+        return Path(self.request.explicit_model) if self.request.mode in ("explicit", "typed") else self.files.model
 
 
 def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Version] = None) -> Settings:
@@ -107,6 +107,30 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
     )
 
 
+def prepare_network(model: Path, request: BuildRequest, version: Version) -> Settings:
+    """The same for a network that has its Q/DQ: mode 'explicit', or 'typed' for what `explicit` wrote. No cache, no layer argument;
+    TensorRT 11 has no typed formats, and a standalone build needs layouts there.
+
+    Raises UserError or UsageError for what such a network does not have."""
+    if request.precision_constraints:
+        raise UsageError("An explicit network has no precision constraints.", "Leave --precision_constraints out.")
+    if request.mode != "typed" and request.on_dla:
+        _check_mode(request, version)
+    _check_device(request, version)
+    layouts: dict[str, list[str]] = {}
+    for end, text in (("input", request.input_io_formats), ("output", request.output_io_formats)):
+        if request.mode == "typed" and ":" in text:
+            raise UsageError(
+                f"--{end}_io_formats {text}: formats of TensorRT 11 carry no type.",
+                "Name layouts alone (dla_linear, chw16); types are those of the graph: explicit --io_types.",
+            )
+        layouts[f"{end}_formats"] = [text or "dla_linear"] if text or request.dla_standalone else []
+    files, request = TranslationFiles(model.parent, model.stem), dataclasses.replace(request, explicit_model=str(model))
+    network = Network.read(model)
+    shapes = complete_shapes(request, network)
+    return Settings(files, request, version, network, CalibrationCache("", {}), {}, "", shapes=shapes, **layouts)
+
+
 def _check_device(request: BuildRequest, version: Version) -> None:
     if not request.on_dla:
         given = [n for n in ("allow_gpu_fallback", "dla_standalone", "dla_core") if getattr(request, n)]
@@ -138,7 +162,7 @@ def _check_mode(request: BuildRequest, version: Version) -> None:
             f"TensorRT {dotted(version)} builds Q/DQ models for a GPU only: a DLA supports them from TensorRT 11.4.1 on (fact 0.2).",
             "Leave --mode explicit out (implicit INT8 is the way to that DLA), or choose --target gpu.",
         )
-    if request.optimization_level is not None and version < (8, 6, 0):
+    if request.builder_optimization_level is not None and version < (8, 6, 0):
         raise UserError(
             f"TensorRT {dotted(version)} has no builder optimization level (it came with 8.6).",
             "Leave --builder_optimization_level out, or name another version.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import shlex
@@ -10,9 +11,17 @@ from pathlib import Path
 from typing import Iterable, Mapping, Optional
 
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions
-from qdq_translator.output.emit.trtexec.checks import Settings, dims_text
-from qdq_translator.output.emit.trtexec.request import Network, dotted
+from qdq_translator.output.emit.trtexec.checks import Settings, dims_text, prepare_network
+from qdq_translator.output.emit.trtexec.request import (
+    PARSER_FLAGS,
+    BuildRequest,
+    Network,
+    Version,
+    dotted,
+    engine_paths,
+)
 
 ARGUMENT_LIMIT = 131071
 """Bytes of one program argument that Linux takes, option name included (fact 3.17)."""
@@ -100,6 +109,7 @@ def layer_argument(settings: Settings) -> Optional[Argument]:
 _PRECISIONS = {
     "implicit": ("--int8", "--fp16"),
     "explicit": ("--int8", "--fp16"),
+    "typed": ("--stronglyTyped",),
     "fp16": ("--fp16",),
     "fp32": (),
     "best": ("--best",),
@@ -112,6 +122,7 @@ _SINCE = {
     "--layerPrecisions": (8, 4),
     "--memPoolSize": (8, 4),
     "--skipInference": (8, 6),
+    **dict.fromkeys(PARSER_FLAGS.values(), (10, 16)),
 }
 """Option -> the first version (major, minor) whose trtexec knows it (samples/common/sampleOptions.cpp, 8.0 to 10.16)."""
 
@@ -124,6 +135,14 @@ def trtexec_arguments(settings: Settings) -> list[Argument]:
     return [fitted for argument in _arguments(settings) for fitted in _for_version(argument, settings)]
 
 
+def explicit_arguments(model: Path, request: BuildRequest, version: Version) -> list[Argument]:
+    """The same for a network that has its Q/DQ, which is strongly typed where `explicit` wrote it. Raises as `prepare_network`."""
+    mode = "typed" if model.name.endswith(EXPLICIT_SUFFIX) else "explicit"
+    engine, info = engine_paths(model, "explicit", request)
+    request = dataclasses.replace(request, mode=mode, save_engine=str(engine), layer_info=str(info or ""))
+    return trtexec_arguments(prepare_network(model, request, version))
+
+
 def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
     version, request = settings.version, settings.request
     if version[:2] >= _SINCE.get(argument.flag, (8, 0)):
@@ -133,8 +152,9 @@ def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
         return [Argument("--buildOnly")]
     if argument.flag == "--memPoolSize" and set(request.pools) == {"workspace"}:
         return [Argument("--workspace", str(math.ceil(request.pools["workspace"])))]
-    if argument.flag == "--memPoolSize":
-        raise UserError(f"{who}.", "Leave --mem_pools out, or name another version.")
+    if argument.flag in ("--memPoolSize", *PARSER_FLAGS.values()):
+        option = "--mem_pools" if argument.flag == "--memPoolSize" else "--parser_flags"
+        raise UserError(f"{who}.", f"Leave {option} out, or name another version.")
     if argument.flag == "--layerPrecisions":
         settings.notes.append(
             f"{who}: layers without scales run above INT8 all the same; to keep others there, use 'qdq-translator build'."
@@ -144,7 +164,7 @@ def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
     return []
 
 
-def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch a flag of trtexec)
+def _arguments(settings: Settings) -> list[Argument]:
     request, files = settings.request, settings.files
     arguments = [Argument("--onnx", str(settings.model), "path")]
     if request.on_dla:
@@ -153,8 +173,13 @@ def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch 
             arguments.append(Argument("--buildDLAStandalone"))
         elif request.allow_gpu_fallback:
             arguments.append(Argument("--allowGPUFallback"))
+    for flag in request.parser_flags:
+        if flag.lower() not in PARSER_FLAGS or not request.on_dla:
+            raise UserError(f"trtexec has no option for the parser flag {flag} here.", "Use 'qdq-translator build'.")
+        arguments.append(Argument(PARSER_FLAGS[flag.lower()]))
     # --int8 alone would leave a DLA's layers without scale no FP16 (fact 3.10)
-    arguments += [Argument(flag) for flag in _PRECISIONS[request.mode]]
+    flags = _PRECISIONS[request.mode]
+    arguments += [Argument(flag) for flag in flags if settings.version[0] < 11]
     if request.mode in ("implicit", "best"):
         arguments.append(Argument("--calib", str(files.cache), "path"))
     layers = layer_argument(settings)
@@ -170,27 +195,26 @@ def _arguments(settings: Settings) -> list[Argument]:  # noqa: C901 (one branch 
             arguments.append(Argument(flag, lists))
     if request.pools:
         arguments.append(Argument("--memPoolSize", ",".join(f"{n}:{_number(s)}" for n, s in request.pools.items())))
-    if request.optimization_level is not None:
-        arguments.append(Argument("--builderOptimizationLevel", str(request.optimization_level)))
-    if request.timing_cache:
-        arguments.append(Argument("--timingCacheFile", request.timing_cache, "path"))
-    if request.save_engine:
-        arguments.append(Argument("--saveEngine", request.save_engine, "path"))
-    if request.layer_info:
-        arguments += [
-            Argument("--profilingVerbosity", "detailed"),
-            Argument("--exportLayerInfo", request.layer_info, "path"),
-        ]
-    if request.sparsity:
-        arguments.append(Argument("--sparsity", request.sparsity))
-    if request.profile:
-        # in a run of its own: measuring each layer would slow the timing of the whole
-        arguments += [Argument("--exportProfile", request.profile, "path"), Argument("--separateProfileRun")]
-    if request.skip_inference:
-        arguments.append(Argument("--skipInference"))
-    if request.verbose:
-        arguments.append(Argument("--verbose"))
+    for field, flag, fixed, kind in _FIELDS:
+        value = getattr(request, field)
+        if value not in (None, "") and value is not False:
+            arguments.append(Argument(flag, str(value) if fixed is None else fixed, kind))
     return arguments
+
+
+_FIELDS = (
+    ("builder_optimization_level", "--builderOptimizationLevel", None, "text"),
+    ("timing_cache", "--timingCacheFile", None, "path"),
+    ("save_engine", "--saveEngine", None, "path"),
+    ("layer_info", "--profilingVerbosity", "detailed", "text"),
+    ("layer_info", "--exportLayerInfo", None, "path"),
+    ("sparsity", "--sparsity", None, "text"),
+    ("profile", "--exportProfile", None, "path"),
+    ("profile", "--separateProfileRun", "", "text"),  # measuring each layer would slow the timing of the whole
+    ("skip_inference", "--skipInference", "", "text"),
+    ("verbose", "--verbose", "", "text"),
+)
+"""Field of `BuildRequest`, option of trtexec, its value (None: the field's), kind of the argument."""
 
 
 def _number(value: float) -> str:

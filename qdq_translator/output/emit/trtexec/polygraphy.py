@@ -26,14 +26,8 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
             "Polygraphy builds for DLA core 0 only.", "Use --dla_core 0, trtexec, or 'qdq-translator build'."
         )
     words = ["convert", str(files.model), "--model-type", "onnx", "--convert-to", "trt"]
-    words += [
-        "-o",
-        request.save_engine or f"{files.name}.engine",
-        "--int8",
-        "--fp16",
-        "--calibration-cache",
-        str(files.cache),
-    ]
+    words += ["-o", request.save_engine or f"{files.name}.engine"]
+    words += ["--int8", "--fp16", "--calibration-cache", str(files.cache)]
     if request.on_dla:
         words.append("--use-dla")
         # as trtexec sets DIRECT_IO: without a GPU the DLA reads and writes the formats that are given
@@ -58,10 +52,11 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
             words += [f"{n}:[{','.join(map(str, triple[index]))}]" for n, triple in settings.shapes.items()]
     if request.pools:
         words += ["--pool-limit", *(f"{POOLS[n]}:{int(mib * (1 << 20))}" for n, mib in request.pools.items())]
-    if request.optimization_level is not None:
-        words += ["--builder-optimization-level", str(request.optimization_level)]
-    if request.timing_cache:
-        words += ["--load-timing-cache", request.timing_cache, "--save-timing-cache", request.timing_cache]
+    for value, *flags in (
+        (request.builder_optimization_level, "--builder-optimization-level"),
+        (request.timing_cache, "--load-timing-cache", "--save-timing-cache"),
+    ):
+        words += [word for flag in flags for word in (flag, str(value)) if value not in (None, "")]
     words += ["--profiling-verbosity", "detailed"]
     if request.verbose:
         words.append("--verbose")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Iterable, Mapping, Optional, Sequence, Tuple
 
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.formats.files import MODEL_SUFFIX
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, MODEL_SUFFIX
 
 Version = Tuple[int, int, int]
 
@@ -26,6 +26,13 @@ POOLS = {
 }
 """trtexec's names of memory pools -> TensorRT's enum members in lower case."""
 
+
+PARSER_FLAGS = {
+    "adjust_for_dla": "--adjustForDLA",
+    "report_capability_dla": "--reportCapabilityDLA",
+    "enable_uint8_and_asymmetric_quantization_dla": "--uint8AsymmetricQuantizationDLA",
+}
+"""Members of `OnnxParserFlag` in lower case -> trtexec's options, which need a DLA."""
 
 MODES = ("implicit", "explicit", "fp16", "best")
 """What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with every
@@ -51,11 +58,12 @@ class BuildRequest:
     save_engine: str = ""
     layer_info: str = ""
     timing_cache: str = ""
-    optimization_level: Optional[int] = None
+    builder_optimization_level: Optional[int] = None
     skip_inference: bool = False
     verbose: bool = False
     mode: str = "implicit"
     explicit_model: str = ""
+    parser_flags: Sequence[str] = ()
     sparsity: str = ""
     profile: str = ""
 
@@ -75,7 +83,9 @@ def direct_format(scaled: bool, end: str) -> str:
 def engine_paths(model: Path, kind: str, request: BuildRequest) -> tuple[Path, Optional[Path]]:
     """Where engine (or loadable) and layer information go: what the request says, else beside `model`, under names that say
     what it was built as. No layer information of a loadable."""
-    base = model.name[: -len(MODEL_SUFFIX)] if model.name.endswith(MODEL_SUFFIX) and kind != "explicit" else model.stem
+    base = model.stem
+    for suffix in (EXPLICIT_SUFFIX,) if kind == "explicit" else (MODEL_SUFFIX,):
+        base = model.name[: -len(suffix)] if model.name.endswith(suffix) else base
     what = f"{base}_{kind}_{request.target}" if request.on_dla else f"{base}_{kind}"
     engine = model.parent / f"{what}.{'loadable' if request.dla_standalone else 'engine'}"
     if request.save_engine:
