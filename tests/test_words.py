@@ -1,0 +1,54 @@
+"""How the project writes: the length of its pages, and the habits that `benchmarks/words.py` counts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.words import HABITS, ROOT, habits, pages, parts, prose, texts
+
+MOST_WORDS = 31_000
+"""Written by hand, README and CONTRIBUTING among them."""
+MOST_HABITS = {"docs": 50, "tables": 45, "help": 35, "messages": 45}
+"""Of each text, 'what' and 'where' left out, which are often right."""
+REFERENCE = ("facts.md", "report_schema.md", "rules.md", "dla_rules.md")
+MOST_OF_A_HOW_TO = 2000
+
+
+def test_the_pages_are_short() -> None:
+    words = {page.name: len(parts(page)[0].split()) for page in pages()}
+    assert 10_000 < sum(words.values()) <= MOST_WORDS
+    assert {name: count for name, count in words.items() if name not in REFERENCE and count > MOST_OF_A_HOW_TO} == {}
+
+
+def test_what_counts_as_a_habit() -> None:
+    text = "Whoever mends it, `codes` aside, says so ([held against](stands.md)); it holds what was held against it."
+    found = {name: count for name, count in habits(prose(text)).items() if count}
+    assert found == {
+        "whoever, nobody, somebody, whatever": 1,
+        "anew, mend": 1,
+        "beside, aside, for want of": 1,
+        "says": 1,
+        "held against": 2,
+        "what": 1,
+    }
+
+
+@pytest.mark.parametrize("name", MOST_HABITS)
+def test_habits_stay_few(name: str) -> None:
+    counted = habits(texts()[name])
+    assert sum(count for habit, count in counted.items() if habit not in ("what", "where")) <= MOST_HABITS[name], (
+        counted
+    )
+    assert set(counted) == set(HABITS)
+
+
+def test_the_tests_of_every_folder_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [row.split("|") for row in re.findall(r"^\| `.*", page.split("## Tests of a folder")[1], re.M)]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row[2])}
+    assert [name for name in sorted(named) if not (ROOT / "tests" / f"test_{name}.py").exists()] == []
+    folders = {name for row in rows for name in re.findall(r"`(\w+)/`", row[1])}
+    code = {path.parent.name for path in (ROOT / "qdq_translator").glob("*/__init__.py")}
+    assert code <= folders
