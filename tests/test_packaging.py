@@ -53,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     source = folder / "source"
     for name in ("qdq_translator", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "qdq_translator.py"):
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "NOTICE", "qdq_translator.py"):
         shutil.copy(ROOT / name, source / name)
     subprocess.run(command, cwd=source, check=True)
     return zipfile.ZipFile(next(folder.glob("*.whl")))
@@ -67,6 +67,14 @@ def test_the_wheel_carries_the_pages_that_explain_names(wheel: zipfile.ZipFile, 
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert f"Described in {tmp_path / 'qdq_translator' / 'docs' / 'rules.md'}\n" in done.stdout
     assert "C1" in (tmp_path / "qdq_translator" / "docs" / "rules.md").read_text(encoding="utf-8")
+
+
+def test_the_library_in_the_page_comes_with_its_licence(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    library = next(n for n in names if n.endswith("templates/dagre.min.js"))
+    assert b"Permission is hereby granted, free of charge" in wheel.read(library)
+    notice = next(n for n in names if n.endswith("/NOTICE"))
+    assert library in wheel.read(notice).decode()
 
 
 def test_the_metadata_says_what_is_true(wheel: zipfile.ZipFile, build: ModuleType) -> None:

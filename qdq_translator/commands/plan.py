@@ -25,6 +25,7 @@ class Options:
     power_mode: Optional[str] = same_option("power_mode")
     dla_clock: Optional[float] = same_option("dla_clock")
     cost_model: Optional[str] = same_option("cost_model")
+    keep_fp16: List[str] = same_option("keep_fp16")
     no_rewrites: bool = setting("plan the model as it is, without --dla_rewrites", group="Target")
     all: bool = setting("every layer and every note, not only the first few", group="Output")
     json: bool = setting("the report as JSON on stdout, nothing else there", group="Output")
@@ -93,6 +94,7 @@ def planned(options: Options) -> "Translation":
         power_mode=options.power_mode,
         dla_clock=options.dla_clock,
         cost_model=options.cost_model,
+        keep_fp16=options.keep_fp16,
         dla_rewrites=not options.no_rewrites,
         asymmetric="widen",
         per_channel_activations="max",

@@ -130,6 +130,7 @@ def changed_layers(before: Network, after: Network) -> list[dict[str, Any]]:
             rows.append({"name": layer.name, "link": f"#layer-{layer.index}", "before": None, "after": layer})
             continue
         was = before.layers[old]
+        layer.was = ", ".join(filter(None, (was.label, was.device_label)))
         if (was.kind, was.device) != (layer.kind, layer.device):
             worth = {"int8": 0, "limit": 1, "expected": 2, "avoidable": 3, "gpu": 4, "none": 5}
             layer.changed = "better" if (worth[layer.kind], layer.device) < (worth[was.kind], was.device) else "worse"

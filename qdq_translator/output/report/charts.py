@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence
 
 from qdq_translator.core.words import amount, milliseconds
-from qdq_translator.output.report.model import DEVICES, KINDS, Layer, Network, cost_words
+from qdq_translator.output.report.model import DEVICES, KINDS, Network
 
 _TOP_DB = 80.0
 """The chart of `verify` ends here; equal tensors lie on this line."""
@@ -81,23 +81,14 @@ def _bar(
 
 
 @dataclass(frozen=True)
-class Dot:
-    """One layer of the DLA in the roofline plot, in pixels."""
-
-    x: float
-    y: float
-    layer: Layer
-    title: str
-
-
-@dataclass(frozen=True)
 class Roofline:
     """MACs per byte against milliseconds, both logarithmic; layers that do not multiply stand at the left edge.
 
-    ridge: where arithmetic takes as long as memory in INT8, a pixel; None without a model. ticks: (pixel, words).
+    dots: (x, y, layer), in pixels. ridge: where arithmetic takes as long as memory in INT8, a pixel; None without a model.
+    columns, rows: ticks (pixel, words).
     """
 
-    dots: list[Dot]
+    dots: list[tuple[float, float, int]]
     ridge: Optional[float]
     columns: list[tuple[float, str]]
     rows: list[tuple[float, str]]
@@ -126,9 +117,7 @@ def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Option
     dots = []
     for layer, time in zip(shown, times):
         intensity = (layer.macs or 0) / layer.cost["bytes"]
-        x = across(intensity) if intensity >= 1 else left + 6
-        words = f"{layer.op} {layer.name}: {intensity:.3g} MACs a byte, {cost_words(layer)}"
-        dots.append(Dot(x, up(time), layer, words))
+        dots.append((across(intensity) if intensity >= 1 else left + 6, up(time), layer.index))
     rates = [(model or {}).get(key) for key in ("int8_rate", "clock_ghz", "bytes_per_second")]
     known = [rate for rate in rates if isinstance(rate, (int, float)) and rate > 0]
     ridge = across(known[0] * known[1] * 1e9 / known[2]) if len(known) == len(rates) else None
@@ -189,6 +178,7 @@ def chart(verify: dict[str, Any], network: Network) -> Optional[Chart]:
 
     points: list[Point] = []
     places: dict[str, Point] = {}
+    added: dict[int, float] = {}
     for number, row in enumerate(rows):
         x = round(left + (right - left) * (number / (len(rows) - 1) if len(rows) > 1 else 0.5), 1)
         made, read = row.get("made"), row.get("read") or {}
@@ -202,6 +192,12 @@ def chart(verify: dict[str, Any], network: Network) -> Optional[Chart]:
         places[row["tensor"]] = point
         if layer >= 0:
             network.layers[layer].db = _decibel(read)
+            before = _decibel({"sqnr_db": row.get("inherited_db"), "identical": True})
+            noises = [10 ** (-max(db, 0.0) / 10) for db in (_decibel(read), before)]
+            added[layer] = added.get(layer, 0.0) + max(noises[0] - noises[1], 0.0)
+    total = sum(added.values())
+    for layer, noise in added.items():
+        network.layers[layer].noise = noise / (total or 1.0)
     jumps = []
     for jump in per_layer.get("jumps") or []:
         at = places.get(jump["tensor"])

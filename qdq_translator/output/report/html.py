@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from pathlib import Path
 from typing import Any, Optional
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import MissingDependency
-from qdq_translator.core.rules import RULES, words
+from qdq_translator.core.rules import RULES
 from qdq_translator.core.words import amount, counted, milliseconds, percent, size
 from qdq_translator.output.report.changes import (
     causes_of,
@@ -28,12 +27,11 @@ from qdq_translator.output.report.changes import (
 )
 from qdq_translator.output.report.charts import chart, roofline, shares
 from qdq_translator.output.report.dla import dla_rows
+from qdq_translator.output.report.embed import page_data
 from qdq_translator.output.report.figures import clip, decibel, scale, shape, short
 from qdq_translator.output.report.histograms import tensor_histograms, weight_channels
-from qdq_translator.output.report.layout import BOX_HEIGHT, BOX_WIDTH
 from qdq_translator.output.report.messages import one_a_rule
-from qdq_translator.output.report.model import KINDS, Network, cost_words
-from qdq_translator.output.report.picture import draw
+from qdq_translator.output.report.model import KINDS, Layer, Network
 from qdq_translator.output.report.tuning import tuning
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -46,22 +44,26 @@ def write_page(
     verify: Optional[dict[str, Any]] = None,
     names: tuple[str, str] = ("A", "B"),
     tuned: Optional[dict[str, Any]] = None,
+    engine: Optional[dict[str, Any]] = None,
 ) -> None:
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
     report, against: objects of NAME_report.json. verify: the object that `verify --save` wrote, for `report`. names: what
     `against` and `report` are called in a comparison, their folders for example. tuned: the object of NAME_tune.json.
-    Raises MissingDependency without jinja2, and UserError where the file cannot be written.
+    engine: what `engine.truth.engine_truth` made of the engine of `report`. Raises MissingDependency without jinja2, and UserError where the file cannot be written.
     """
     if against is not None:
-        text = comparison_page(report, against, verify, names)
+        text = comparison_page(report, against, verify, names, engine)
     else:
-        text = report_page(report, verify, tuned)
+        text = report_page(report, verify, tuned, engine)
     write_file(path, text.encode("utf-8", errors="replace"))
 
 
 def report_page(
-    report: dict[str, Any], verify: Optional[dict[str, Any]] = None, tuned: Optional[dict[str, Any]] = None
+    report: dict[str, Any],
+    verify: Optional[dict[str, Any]] = None,
+    tuned: Optional[dict[str, Any]] = None,
+    engine: Optional[dict[str, Any]] = None,
 ) -> str:
     """The page of one translation as HTML."""
     network = Network(report)
@@ -69,11 +71,11 @@ def report_page(
     audit = (verify or {}).get("audit") or {}
     causes = report.get("root_causes") or {}
     scaled = [t for t in network.tensors if t.scale is not None]
+    dots = roofline(network, (report.get("cost") or {}).get("model"))
     return _render(
         "report.html",
         report=report,
         network=network,
-        picture=draw(network),
         bars=shares(network),
         on_dla=dla_rows(report, network),
         causes={cause["tensor"]: cause for cause in causes.get("causes") or []},
@@ -89,12 +91,14 @@ def report_page(
         chart=seen,
         tuned=tuned,
         tuning=tuning(tuned) if tuned else None,
-        with_db=seen is not None,
-        with_device=any(layer.device for layer in network.layers),
-        with_cost=any(layer.cost for layer in network.layers),
-        longest=max((layer.milliseconds or 0.0 for layer in network.layers), default=0.0),
-        roofline=roofline(network, (report.get("cost") or {}).get("model")),
-        data=_data(network),
+        roofline=dots,
+        engine=engine or {},
+        worth=_worth_reading(network),
+        data={
+            **page_data(network, report, engine),
+            "dots": dots.dots if dots else [],
+            "audit": [{key: row[key] for key in row if key != "histogram"} for row in audit.get("tensors") or []],
+        },
     )
 
 
@@ -103,6 +107,7 @@ def comparison_page(
     against: dict[str, Any],
     verify: Optional[dict[str, Any]] = None,
     names: tuple[str, str] = ("A", "B"),
+    engine: Optional[dict[str, Any]] = None,
 ) -> str:
     """What changed from `against` to `report`, as HTML; the network is drawn as `report` has it."""
     before, after = Network(against), Network(report)
@@ -114,74 +119,44 @@ def comparison_page(
         for old, new in zip(shares(before), shares(after))
     ]
     old_causes, new_causes = causes_of(against), causes_of(report)
+    scales = changed_scales(before, after)
     return _render(
         "compare.html",
         report=report,
         against=against,
         network=after,
-        picture=draw(after),
         bars=bars,
         layers=layers,
-        scales=changed_scales(before, after),
+        scales=scales,
         comparison=compare(against, report, names),
         gone=[cause for tensor, cause in old_causes.items() if tensor not in new_causes],
         new=[cause for tensor, cause in new_causes.items() if tensor not in old_causes],
         times=times_of(against, report),
         with_device=any(layer.device for layer in (*before.layers, *after.layers)),
-        with_db=any(layer.db is not None for layer in after.layers),
-        data=_data(after),
+        data={
+            **page_data(after, report, engine),
+            "changedLayers": [_changed(row) for row in layers],
+            "changedScales": [{**row, **_sides(row, ("scale", "hex", "rule"))} for row in scales],
+        },
     )
 
 
-def _data(network: Network) -> dict[str, Any]:
-    """What the page's script shows of a layer or tensor that is selected: rows without keys and every text once, because
-    there are thousands. The order of a row is that of `layerKeys` and `tensorKeys` in page.js."""
-    texts: dict[str, int] = {}
+def _worth_reading(network: Network) -> list[Layer]:
+    """For print: the layers that are not in INT8 and could be, those that a limit keeps from it, then the slowest."""
+    order = ("avoidable", "gpu", "limit", "expected", "int8", "none")
+    return sorted(network.layers, key=lambda x: (order.index(x.kind), -(x.milliseconds or 0.0), -(x.macs or 0)))[:24]
 
-    def text(value: str) -> int:
-        return texts.setdefault(value, len(texts))
 
-    layers = [
-        [
-            *(
-                text(x.name),
-                text(x.op),
-                text(x.kind),
-                text(x.mark),
-                text(x.label),
-                text(x.device_label),
-                text(x.reason),
-                text(x.cure),
-            ),
-            *(x.cause, text(amount(x.macs)), text(percent(x.share, 1)), text(amount(x.weights)), x.inputs, x.outputs),
-            [[text(f.get(key, "")) for key in ("text", "found", "source", "status")] for f in x.findings],
-            text(decibel(x.db)),
-            text(cost_words(x)),
-        ]
-        for x in network.layers
-    ]
-    tensors = [
-        [
-            *(
-                text(t.name),
-                text(scale(t.scale)),
-                text(t.hex),
-                int(t.explicit),
-                text(t.rule),
-                text(words(t.rule)),
-            ),
-            *(
-                text(t.node),
-                text(t.source),
-                text(shape(t.shape) if t.shape else ""),
-                text(t.role),
-                t.producer,
-                t.readers,
-            ),
-        ]
-        for t in network.tensors
-    ]
-    return {"texts": list(texts), "layers": layers, "tensors": tensors}
+def _sides(row: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """What the script needs of `before` and `after`."""
+    return {side: row[side] and {key: getattr(row[side], key) for key in keys} for side in ("before", "after")}
+
+
+def _changed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `changed_layers` for the script."""
+    layer = row["after"] or row["before"]
+    reason = row["after"].reason if row["after"] else ""
+    return {**row, **_sides(row, ("kind", "device")), "op": layer.op, "macs": layer.macs, "reason": reason}
 
 
 def _render(template: str, **values: Any) -> str:
@@ -202,7 +177,7 @@ def _render(template: str, **values: Any) -> str:
         environment.filters[filter_.__name__] = filter_
     environment.filters["plural"] = counted
     style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
-    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    script = "".join((_TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in ("dagre.min", "page", "map"))
     return environment.get_template(template).render(
         style=style,
         script=script,
@@ -210,9 +185,6 @@ def _render(template: str, **values: Any) -> str:
         script_hash=_hash(script),
         kinds=KINDS,
         rules={row.id: row.words for row in RULES.values()},
-        infinity=math.inf,
-        box_width=BOX_WIDTH,
-        box_height=BOX_HEIGHT,
         **values,
     )
 

@@ -6,7 +6,6 @@ import dataclasses
 import operator
 from typing import Any, Optional
 
-from qdq_translator.core.words import milliseconds, size
 from qdq_translator.targets.precision import LayerPlan
 
 KINDS = {
@@ -29,7 +28,8 @@ DEVICES = {
 
 @dataclasses.dataclass
 class Tensor:
-    """scale: None where it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which gives it one."""
+    """scale: None where it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which gives it one. bits_lost: of its
+    resolution, on a range that the DLA requires it to share; None where it shares none."""
 
     name: str
     scale: Optional[float] = None
@@ -42,6 +42,7 @@ class Tensor:
     role: str = ""
     producer: int = -1
     assumed: bool = False
+    bits_lost: Optional[float] = None
     readers: list[int] = dataclasses.field(default_factory=list)
 
 
@@ -52,7 +53,8 @@ def _of_row(key: str) -> Any:
 @dataclasses.dataclass
 class Layer:
     """One row of the plan, numbered. kind: a key of KINDS. device: one of DEVICES, '' for a GPU as target. cause, inputs,
-    outputs: numbers of tensors (-1: none). db: SQNR of what it makes, as read."""
+    outputs: numbers of tensors (-1: none). subgraph: of the DLA, -1 for none. db: SQNR of what it makes, as read. noise: its share (0
+    to 1) of the noise energy that layers add, each relative to its own tensor. changed, was: of a comparison."""
 
     index: int
     row: LayerPlan
@@ -62,23 +64,15 @@ class Layer:
     inputs: list[int]
     outputs: list[int]
     findings: list[dict[str, str]]
+    subgraph: int = -1
     db: Optional[float] = None
+    noise: Optional[float] = None
     changed: str = ""
+    was: str = ""
 
     name, op, reason, cure = (_of_row(key) for key in ("name", "op", "reason", "cure"))
     cost, milliseconds, hypotheses = (_of_row(key) for key in ("cost", "milliseconds", "hypotheses"))
     macs, share, weights = (_of_row(key) for key in ("macs", "macs_share", "weights"))
-
-    @property
-    def time_words(self) -> str:
-        """What stands in the column of times; '' on the GPU and without an estimate."""
-        if self.cost.get("fused_into"):
-            return "fused"
-        return "" if self.milliseconds is None else f"{self.milliseconds:.3f}"
-
-    @property
-    def mark(self) -> str:
-        return KINDS[self.kind][0]
 
     @property
     def label(self) -> str:
@@ -111,6 +105,9 @@ class Network:
             tensor.scale, tensor.hex = row.get("scale"), row.get("hex") or ""
             tensor.explicit, tensor.rule = bool(row.get("explicit")), row.get("rule") or ""
             tensor.node, tensor.source = row.get("node") or "", row.get("source") or ""
+        for shared in report.get("shared_ranges") or []:
+            for row in () if shared.get("refused") else shared["tensors"]:
+                self.tensors[self.tensor(row["tensor"])].bits_lost = row.get("bits_lost")
         verdicts = (report.get("dla") or {}).get("layers") or []
         plan = report.get("plan") or []
         for index, row in enumerate(plan):
@@ -142,6 +139,7 @@ class Network:
             [self.tensor(name) for name in row.inputs],
             [self.tensor(name) for name in row.outputs],
             verdict.get("findings") or [],
+            verdict.get("subgraph", -1),
         )
         self.layers.append(layer)
         self.layer_index[layer.name] = index
@@ -155,15 +153,3 @@ class Network:
         if node in self.layer_index:
             return f"#layer-{self.layer_index[node]}"
         return f"#tensor-{self.tensor_index[tensor]}" if tensor in self.tensor_index else ""
-
-
-def cost_words(layer: Layer) -> str:
-    """'0.123 ms (estimate), bound by memory, 12.3 kB'; '' without a figure."""
-    cost = layer.cost
-    if cost.get("fused_into"):
-        return f"part of the layer of {cost['fused_into']}"
-    bytes_ = size(cost["bytes"]) if cost.get("bytes") is not None else ""
-    if layer.milliseconds is None:
-        return bytes_
-    bound = f", bound by {cost['bound']}" if cost.get("bound") else ""
-    return f"{milliseconds(layer.milliseconds)} (estimate){bound}, {bytes_}"

@@ -1,17 +1,24 @@
 "use strict";
-/* The page stands without this; it adds theme, search, sorting, copying, and a graph that moves.
-   Names only ever reach the page as text. */
-const raw = JSON.parse(document.getElementById("data").textContent);
-const layerKeys = ["name", "op", "kind", "mark", "label", "device", "reason", "cure", "=cause", "macs", "share", "weights", "=inputs", "=outputs", "=findings", "db", "cost"];
-const tensorKeys = ["name", "scale", "hex", "=explicit", "rule", "words", "node", "source", "shape", "role", "=producer", "=readers"];
-function rows(keys, values) { /* a key without = holds the number of a text */
-  return values.map((row) => Object.fromEntries(keys.map((key, i) =>
-    key[0] === "=" ? [key.slice(1), row[i]] : [key, raw.texts[row[i]]])));
-}
-const data = { layers: rows(layerKeys, raw.layers), tensors: rows(tensorKeys, raw.tensors) };
-for (const layer of data.layers) layer.findings = layer.findings.map((finding) => finding.map((i) => raw.texts[i]));
+/* The tables, the map and the panel, drawn from the object below. Names only ever reach the page as text. */
 const byId = (id) => document.getElementById(id);
 const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
+const raw = JSON.parse(byId("data").textContent);
+function decode({ keys, rows }) { /* a column with $ holds numbers of texts */
+  const columns = keys.map((key) => [key.replace("$", ""), key[0] === "$"]);
+  return rows.map((row) => Object.fromEntries(columns.map(([name, text], i) => [name, text ? raw.texts[row[i]] : row[i]])));
+}
+raw.kinds = Object.fromEntries(raw.kinds.map(([kind, ...words]) => [kind, words]));
+const data = { layers: decode(raw.layers), tensors: decode(raw.tensors) };
+data.layers.forEach((layer, index) => {
+  layer.index = index;
+  layer.label = raw.kinds[layer.kind][1];
+  layer.deviceLabel = layer.device ? raw.devices[layer.device][1] : "";
+  layer.findings = (raw.findings[index] || []).map((finding) => finding.map((i) => raw.texts[i]));
+  layer.engine = raw.engine[layer.name] || null;
+  const lost = layer.outputs.map((t) => data.tensors[t].bits).filter((bits) => bits !== null);
+  layer.bits = lost.length ? Math.max(...lost) : null;
+});
+data.tensors.forEach((tensor, index) => { tensor.index = index; });
 
 function make(tag, text, className) {
   const element = document.createElement(tag);
@@ -19,6 +26,32 @@ function make(tag, text, className) {
   if (className) element.className = className;
   return element;
 }
+function link(name, hash) {
+  const anchor = make(hash ? "a" : "span", name, "name");
+  if (hash) anchor.href = hash;
+  return anchor;
+}
+function markOf(kind) {
+  return make("span", raw.kinds[kind][0], `mark m-${kind}`);
+}
+
+/* ---- figures, as the rest of the page words them ---- */
+const digits = (value) => String(Number(value.toPrecision(3)));
+function amount(number) {
+  if (number === null) return "unknown";
+  const [unit, size] = [["G", 1e9], ["M", 1e6], ["k", 1e3]].find(([, s]) => number >= s) || ["", 1];
+  return unit ? `${digits(number / size)} ${unit}` : String(Math.trunc(number));
+}
+function milliseconds(value) {
+  return value === null || value === undefined ? "unknown" : `${value < 100 ? digits(value) : value.toFixed(0)} ms`;
+}
+function percent(part) { /* 0 to 1 */
+  if (part === null || part === undefined) return "";
+  const value = 100 * part;
+  return value >= 99.95 && value < 100 ? ">99.9%" : value > 0 && value < 0.05 ? "<0.1%" : `${value.toFixed(1)}%`;
+}
+const decibel = (value) => (value === null ? "" : typeof value === "string" ? value : value.toFixed(1));
+const four = (value) => String(Number(value.toPrecision(4)));
 
 /* ---- theme ---- */
 const themes = ["system", "light", "dark"];
@@ -72,78 +105,217 @@ function copyButton(text, what) {
   return button;
 }
 
-/* ---- tables ---- */
+/* ---- tables: their rows stand in `raw`, and of many only those that show are in the document ---- */
+const has = (key) => data.layers.some((x) => x[key] !== null && x[key] !== "");
+const stateOf = (side) => (!side ? [make("span", "not there", "dim")]
+  : [markOf(side.kind), ` ${raw.kinds[side.kind][1]}`, make("span", side.device ? ` ${raw.devices[side.device][1]}` : "", "dim")]);
+function bar(layer, most) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  for (const [key, value] of [["class", "tb"], ["width", 64], ["height", 10], ["aria-hidden", "true"]]) svg.setAttribute(key, value);
+  for (const [key, value] of [["class", `k-${layer.device}`], ["width", Math.max(1, (64 * layer.ms) / most)], ["height", 10]]) rect.setAttribute(key, value);
+  svg.append(rect);
+  return svg;
+}
+/* a column: heading, class, value (what sorts, and what a file gets if `num` is "raw"), and what shows: text or nodes */
+const sheets = {
+  layers() {
+    const most = Math.max(...data.layers.map((x) => x.ms || 0));
+    const timed = data.layers.some((x) => x.fused || x.bytes !== null);
+    return {
+      items: data.layers,
+      kind: (x) => x.kind,
+      text: (x) => `${x.name} ${x.op} ${x.label} ${x.bound} ${x.reason}`,
+      columns: [
+        ["#", "c-i", "num", (x) => x.index],
+        ["Layer", "c-n", "", (x) => x.name, (x) => [link(x.name, `#layer-${x.index}`)]],
+        ["Operator", "c-o", "", (x) => x.op],
+        ["Runs in", "c-k", "", (x) => x.label, (x) => [markOf(x.kind), " ", make("span", x.label, "kind")]],
+        timed && ["Estimated ms", "c-t", "raw", (x) => x.ms, (x) => [x.ms && most ? bar(x, most) : "", x.fused ? "fused" : x.ms === null ? "" : x.ms.toFixed(3)]],
+        timed && ["Bound by", "c-u", "", (x) => x.bound],
+        ["MACs", "c-m", "raw", (x) => x.macs, (x) => amount(x.macs)],
+        ["Share", "c-s", "num", (x) => x.share, (x) => (x.share === null ? "" : percent(x.share))],
+        ["Weights", "c-w", "raw", (x) => x.weights, (x) => amount(x.weights)],
+        has("db") && ["SQNR dB", "c-b", "num", (x) => (x.db === "equal" ? 1e4 : x.db === "none left" ? -1e4 : x.db), (x) => decibel(x.db)],
+        has("noise") && ["Added noise", "c-b", "raw", (x) => x.noise, (x) => percent(x.noise)],
+        has("engine") && ["Engine", "c-o", "", (x) => (x.engine ? x.engine.actual || x.engine.verdict : "")],
+        has("engine") && ["Measured ms", "c-b", "raw", (x) => x.engine && x.engine.milliseconds, (x) => (x.engine && x.engine.milliseconds !== null ? x.engine.milliseconds.toFixed(3) : "")],
+        ["Reason", "c-r", "", (x) => x.reason],
+      ],
+    };
+  },
+  scales: () => ({
+    items: data.tensors.filter((t) => t.scale),
+    kind: (t) => (t.explicit ? "explicit" : "inferred"),
+    columns: [
+      ["Tensor", "c-n", "", (t) => t.name, (t) => [link(t.name, `#tensor-${t.index}`)]],
+      ["Scale", "c-v", "num", (t) => Number(t.scale), (t) => t.scale],
+      ["Hex", "c-h", "", (t) => t.hex, (t) => [make("code", t.hex)]],
+      ["Range", "c-a", "num", (t) => 127 * t.scale, (t) => `\u00b1${four(127 * t.scale)}`],
+      ["Origin", "c-e", "", (t) => `${t.explicit ? "model" : "inferred"}: ${t.rule} ${t.words}`],
+      ["At, from", "c-f", "", (t) => t.node + (t.source && t.source !== t.name ? ` from ${t.source}` : "")],
+    ],
+  }),
+  audit: () => ({
+    items: raw.audit,
+    columns: [
+      ["Tensor", "c-n", "", (t) => t.tensor, (t) => [link(t.tensor, hashOf(t.tensor))]],
+      ["Origin", "c-g", "", (t) => t.origin],
+      ["Clips at", "c-a", "raw", (t) => t.amax, (t) => four(t.amax)],
+      ["Best", "c-a", "raw", (t) => t.best_amax, (t) => four(t.best_amax)],
+      ["Clipped", "c-p", "raw", (t) => t.clipped, (t) => percent(t.clipped)],
+      ["SQNR dB", "c-d", "raw", (t) => t.sqnr_db ?? Infinity, (t) => (t.sqnr_db === null ? "no loss" : decibel(t.sqnr_db))],
+      ["with the best", "c-d", "raw", (t) => t.best_sqnr_db ?? Infinity, (t) => (t.best_sqnr_db === null ? "no loss" : decibel(t.best_sqnr_db))],
+      ["Cause", "c-r", "", (t) => t.cause],
+    ],
+  }),
+  changedLayers: () => ({
+    items: raw.changedLayers,
+    text: (x) => [x.name, x.op, x.reason, ...[x.before, x.after].map((s) => (s ? raw.kinds[s.kind][1] : "not there"))].join(" "),
+    columns: [
+      ["Layer", "c-n", "", (x) => x.name, (x) => [link(x.name, x.link)]],
+      ["Operator", "c-o", "", (x) => x.op],
+      ["A", "c-k", "", (x) => (x.before ? raw.kinds[x.before.kind][1] : ""), (x) => stateOf(x.before)],
+      ["B", "c-k", "", (x) => (x.after ? raw.kinds[x.after.kind][1] : ""), (x) => stateOf(x.after)],
+      ["MACs", "c-m", "raw", (x) => x.macs, (x) => amount(x.macs)],
+      ["Reason in B", "c-r", "", (x) => x.reason],
+    ],
+  }),
+  changedScales: () => ({
+    items: raw.changedScales,
+    columns: [
+      ["Tensor", "c-n", "", (x) => x.name, (x) => [link(x.name, x.link)]],
+      ...["before", "after"].map((side, i) => ["AB"[i], "c-v", "raw", (x) => x[side] && x[side].scale,
+        (x) => (x[side] ? [four(x[side].scale), make("br"), make("code", x[side].hex, "dim")] : [make("span", "none", "dim")])]),
+      ["B / A", "c-a", "num", (x) => x.ratio, (x) => (x.ratio ? four(x.ratio) : "")],
+      ...["before", "after"].map((side, i) => [`Origin in ${"AB"[i]}`, "c-e", "", (x) => (x[side] ? x[side].rule : "")]),
+    ],
+  }),
+};
+const tensorNumber = new Map(data.tensors.map((t) => [t.name, t.index]));
+const hashOf = (tensor) => (tensorNumber.has(tensor) ? `#tensor-${tensorNumber.get(tensor)}` : "");
+const rowHeight = 48; /* of a table too long to be in the document whole; page.css has it too */
+const wholeBelow = 60;
+let printingAll = false;
+const sheetOf = new Map(); /* table -> {columns, shown, draw} */
+
 function setUpTable(table) {
-  const body = table.tBodies[0];
-  const rows = Array.from(body.rows);
+  const sheet = sheets[table.dataset.rows]();
+  const columns = sheet.columns.filter(Boolean);
+  const text = sheet.text || ((item) => columns.map((column) => column[3](item) ?? "").join(" "));
+  const frame = table.parentElement;
+  const section = table.closest("section");
   const search = document.querySelector(`[data-filter="${table.id}"]`);
   const count = document.querySelector(`[data-count="${table.id}"]`);
-  const chips = all(".chip", table.closest("section"));
-  if (rows.length < 12) table.parentElement.classList.add("few");
-  let texts = null;
+  const chips = all(".chip", section);
+  const [head, body] = [table.createTHead().insertRow(), table.createTBody()];
+  const state = { columns, shown: sheet.items };
+  let [order, texts, drawn] = [sheet.items, null, ""];
+  sheetOf.set(table, state);
+  frame.classList.toggle("few", sheet.items.length < 12);
+  table.classList.toggle("wide", columns.length > 9);
+  table.setAttribute("aria-rowcount", sheet.items.length + 1);
+
+  function row(item, index) {
+    const line = make("tr");
+    line.setAttribute("aria-rowindex", index + 2);
+    for (const [, className, number, value, show] of columns) {
+      const cell = make("td", undefined, `${className}${number ? " num" : ""}`);
+      const inner = make("div", undefined, "cell");
+      const content = show ? show(item) : value(item) ?? "";
+      inner.append(...(Array.isArray(content) ? content : [String(content)]));
+      cell.append(inner);
+      line.append(cell);
+    }
+    return line;
+  }
+  function space(rows) {
+    const line = make("tr", undefined, "space");
+    const cell = make("td");
+    cell.colSpan = columns.length;
+    cell.style.height = `${rows * rowHeight}px`;
+    line.setAttribute("aria-hidden", "true");
+    line.append(cell);
+    return line;
+  }
+  state.draw = () => {
+    const number = state.shown.length;
+    const part = number > wholeBelow && !printingAll;
+    const first = part ? Math.max(0, Math.floor(frame.scrollTop / rowHeight) - 6) : 0;
+    const last = part ? Math.min(number, first + Math.ceil((frame.clientHeight || 700) / rowHeight) + 12) : number;
+    if (drawn === `${first} ${last} ${number}`) return;
+    drawn = `${first} ${last} ${number}`;
+    frame.classList.toggle("part", part);
+    const lines = state.shown.slice(first, last).map((item, i) => row(item, first + i));
+    body.replaceChildren(...(part ? [space(first), ...lines, space(number - last)] : lines));
+  };
   function filter() {
-    texts = texts || rows.map((row) => row.textContent.toLowerCase());
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const kinds = chips.filter((c) => c.getAttribute("aria-pressed") === "true").map((c) => c.dataset.kind);
-    let shown = 0;
-    rows.forEach((row, i) => {
-      const keep = (!kinds.length || kinds.includes(row.dataset.kind)) && words.every((w) => texts[i].includes(w));
-      if (row.hidden === keep) row.hidden = !keep;
-      shown += keep;
-    });
-    count.textContent = shown === rows.length ? `${shown} rows` : `${shown} of ${rows.length} rows`;
+    texts = texts || new Map(sheet.items.map((item) => [item, text(item).toLowerCase()]));
+    state.shown = order.filter((item) => (!kinds.length || kinds.includes(sheet.kind(item))) && words.every((w) => texts.get(item).includes(w)));
+    const [shown, whole] = [state.shown.length, sheet.items.length];
+    count.textContent = shown === whole ? `${shown} rows` : `${shown} of ${whole} rows`;
+    drawn = "";
+    frame.scrollTop = 0;
+    state.draw();
   }
   search.addEventListener("input", filter);
+  frame.addEventListener("scroll", () => requestAnimationFrame(state.draw), { passive: true });
   for (const chip of chips) {
     chip.addEventListener("click", () => {
       chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true"));
       filter();
     });
   }
-  Array.from(table.tHead.rows[0].cells).forEach((head, column) => {
-    const button = make("button", head.textContent);
+  columns.forEach(([title, className, number, value], column) => {
+    const cell = make("th", undefined, `${className}${number ? " num" : ""}`);
+    const button = make("button", title);
     button.type = "button";
-    head.replaceChildren(button);
+    cell.scope = "col";
+    cell.append(button);
+    head.append(cell);
     button.addEventListener("click", () => {
-      const number = head.classList.contains("num");
-      const before = head.getAttribute("aria-sort");
-      const down = before ? before === "ascending" : number && column > 0;
-      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const keys = new Map(rows.map((row) => {
-        const cell = row.cells[column];
-        return [row, number ? Number((cell.dataset.v === "" ? "1e9" : cell.dataset.v) ?? cell.textContent.replace("\u00b1", "")) : cell.textContent.toLowerCase()];
-      }));
-      const order = rows.slice().sort((a, b) => {
-        const [x, y] = [keys.get(a), keys.get(b)];
-        return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
-      });
-      body.append(...order);
+      const before = cell.getAttribute("aria-sort");
+      const down = before ? before === "ascending" : Boolean(number) && column > 0;
+      for (const other of head.cells) other.removeAttribute("aria-sort");
+      cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const key = number ? (item) => value(item) ?? -Infinity : (item) => String(value(item)).toLowerCase();
+      const keys = new Map(sheet.items.map((item) => [item, key(item)]));
+      order = sheet.items.slice().sort((a, b) => (keys.get(a) < keys.get(b) ? -1 : keys.get(a) > keys.get(b) ? 1 : 0) * (down ? -1 : 1));
+      filter();
     });
   });
+  filter();
 }
-all("table.sortable").forEach(setUpTable);
+all("table[data-rows]").forEach(setUpTable);
 
-for (const table of all("table:not(.sortable)")) { /* on a narrow screen a row is a card, and its cells say what they are */
+for (const table of all("table:not([data-rows])")) { /* on a narrow screen a row is a card, and its cells say what they are */
   table.classList.add("cards");
   const heads = Array.from(table.tHead.rows[0].cells).map((head) => head.textContent);
   for (const row of table.tBodies[0].rows) Array.from(row.cells).forEach((cell, i) => { cell.dataset.label = heads[i]; });
 }
 
-/* ---- tables as files: the rows that show, numbers in full ---- */
-function cellText(cell, raw) {
-  if (raw && cell.dataset.v !== undefined) return cell.dataset.v === "-1" ? "" : cell.dataset.v; /* -1: unknown */
+/* ---- tables as files: the rows that the search left, numbers in full ---- */
+function plain(text) {
+  const line = text.replace(/\s+/g, " ").trim();
+  return /^[=+\-@]/.test(line) && Number.isNaN(Number(line)) ? `'${line}` : line; /* no formula for a spreadsheet */
+}
+function cellText(cell) {
   const copy = cell.cloneNode(true);
   for (const part of copy.querySelectorAll("button, svg")) part.remove();
-  const text = copy.textContent.replace(/\s+/g, " ").trim();
-  return /^[=+\-@]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text; /* no formula for a spreadsheet */
+  return plain(copy.textContent);
+}
+function fileCell([, , number, value, show], item) {
+  if (number === "raw" || !show || !number) return value(item) === Infinity ? "" : plain(String(value(item) ?? ""));
+  const content = show(item);
+  return plain(Array.isArray(content) ? content.map((c) => c.textContent ?? c).join(" ") : content);
 }
 function csv(table) {
-  const heads = Array.from(table.tHead.rows[0].cells);
-  const lines = [heads.map((head) => cellText(head.querySelector("button") || head, false))];
-  for (const row of table.tBodies[0].rows) {
-    if (!row.hidden) lines.push(Array.from(row.cells).map((cell, i) => cellText(cell, heads[i].classList.contains("raw"))));
-  }
+  const sheet = sheetOf.get(table);
+  const lines = sheet
+    ? [sheet.columns.map((column) => column[0]), ...sheet.shown.map((item) => sheet.columns.map((column) => fileCell(column, item)))]
+    : [...table.tHead.rows, ...table.tBodies[0].rows].map((row) => Array.from(row.cells).map(cellText));
   return lines.map((line) => line.map((text) => (/[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text)).join(",")).join("\r\n") + "\r\n";
 }
 for (const table of all("table[id]")) {
@@ -166,400 +338,6 @@ for (const table of all("table[id]")) {
     table.parentElement.after(tools);
   }
 }
-
-/* ---- the graph: moving ---- */
-const graph = byId("graph");
-const whole = graph.getAttribute("viewBox").split(" ").map(Number);
-let view = { x: 0, y: 0, scale: 1 }; /* scale: screen pixels for each pixel of the drawing */
-let fitted = true; /* the whole network shows, and still will after a change of size */
-const size = { width: 0, height: 0 };
-const farBelow = 0.27; /* no text but the marks of what is not plain INT8 */
-const midBelow = 0.6; /* operator and mark only, larger */
-
-function show() {
-  view.scale = Math.min(Math.max(view.scale, 0.02), 4);
-  graph.setAttribute("viewBox", `${view.x} ${view.y} ${size.width / view.scale} ${size.height / view.scale}`);
-  graph.classList.toggle("far", view.scale < farBelow);
-  graph.classList.toggle("mid", view.scale >= farBelow && view.scale < midBelow);
-}
-function fit() {
-  view.scale = Math.min(size.width / whole[2], size.height / whole[3], 1.25);
-  view.x = (whole[2] - size.width / view.scale) / 2;
-  view.y = (whole[3] - size.height / view.scale) / 2;
-  fitted = true;
-  show();
-}
-function zoom(factor, x = size.width / 2, y = size.height / 2) {
-  const before = view.scale;
-  fitted = false;
-  view.scale = Math.min(Math.max(view.scale * factor, 0.02), 4);
-  view.x += x / before - x / view.scale;
-  view.y += y / before - y / view.scale;
-  show();
-}
-function measure() {
-  const box = graph.getBoundingClientRect();
-  const middle = { x: view.x + size.width / view.scale / 2, y: view.y + size.height / view.scale / 2 };
-  size.width = box.width || 1;
-  size.height = box.height || 1;
-  if (fitted) return fit();
-  view.x = middle.x - size.width / view.scale / 2;
-  view.y = middle.y - size.height / view.scale / 2;
-  show();
-}
-new ResizeObserver(measure).observe(graph);
-measure();
-
-const pointers = new Map();
-let moved = 0;
-graph.addEventListener("pointerdown", (event) => {
-  pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
-  moved = 0;
-});
-graph.addEventListener("pointermove", (event) => {
-  const last = pointers.get(event.pointerId);
-  if (!last) return;
-  const now = { x: event.clientX, y: event.clientY };
-  moved += Math.hypot(now.x - last.x, now.y - last.y);
-  if (moved > 4 && !graph.hasPointerCapture(event.pointerId)) {
-    graph.setPointerCapture(event.pointerId);
-    graph.classList.add("drag");
-  }
-  const others = Array.from(pointers).filter(([id]) => id !== event.pointerId);
-  if (others.length) {
-    const other = others[0][1];
-    const box = graph.getBoundingClientRect();
-    const factor = Math.hypot(now.x - other.x, now.y - other.y) / Math.max(1, Math.hypot(last.x - other.x, last.y - other.y));
-    zoom(factor, (now.x + other.x) / 2 - box.left, (now.y + other.y) / 2 - box.top);
-  } else if (moved > 4) {
-    fitted = false;
-    view.x -= (now.x - last.x) / view.scale;
-    view.y -= (now.y - last.y) / view.scale;
-    show();
-  }
-  pointers.set(event.pointerId, now);
-});
-for (const kind of ["pointerup", "pointercancel"]) {
-  graph.addEventListener(kind, (event) => {
-    pointers.delete(event.pointerId);
-    graph.classList.remove("drag");
-  });
-}
-graph.addEventListener("wheel", (event) => {
-  const stage = graph.parentElement;
-  if (!event.ctrlKey && !event.metaKey && !stage.classList.contains("full")) return;
-  event.preventDefault();
-  const box = graph.getBoundingClientRect();
-  zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.002)), event.clientX - box.left, event.clientY - box.top);
-}, { passive: false });
-for (const button of all("[data-zoom]")) {
-  button.addEventListener("click", () => {
-    const what = button.dataset.zoom;
-    if (what === "in") zoom(1.4);
-    else if (what === "out") zoom(1 / 1.4);
-    else if (what === "fit") fit();
-    else setFull(!graph.parentElement.classList.contains("full"));
-  });
-}
-function setFull(full) {
-  const stage = graph.parentElement;
-  stage.classList.toggle("full", full);
-  const button = document.querySelector('[data-zoom="full"]');
-  button.setAttribute("aria-pressed", String(full));
-  if (full) graph.focus();
-  else button.focus();
-}
-
-/* ---- the graph: what is selected ---- */
-const boxes = new Map(); /* layer -> its box */
-for (const box of graph.querySelectorAll(".b")) {
-  box.setAttribute("role", "button");
-  box.setAttribute("tabindex", "-1");
-  const layer = layerOf(box);
-  if (layer !== null) boxes.set(layer, box);
-  box.setAttribute("aria-label", layer !== null ? `${data.layers[layer].op} ${data.layers[layer].name}, ${data.layers[layer].label}`
-    : `${box.querySelector(".o").textContent} ${data.tensors[Number(box.dataset.t)].name}`);
-}
-function layerOf(box) { /* null for graph inputs and outputs */
-  return box.id ? Number(box.id.slice("layer-".length)) : null;
-}
-/* An operator's name ends before the mark, and inside the box where it is drawn larger. */
-const pen = document.createElement("canvas").getContext("2d");
-const widths = new Map();
-function wide(text, font) {
-  const key = `${font} ${text}`;
-  if (!widths.has(key)) {
-    pen.font = font;
-    widths.set(key, pen.measureText(text).width);
-  }
-  return widths.get(key);
-}
-function fontOf(selector) {
-  const element = graph.querySelector(selector);
-  if (!element) return "";
-  const style = getComputedStyle(element);
-  return `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
-}
-graph.classList.remove("far", "mid");
-const fonts = { o: fontOf(".b .o"), m: fontOf(".b .m") };
-show();
-for (const [layer, box] of boxes) {
-  const room = Math.min(140 - wide(data.layers[layer].mark, fonts.m), 124);
-  let name = data.layers[layer].op;
-  if (wide(name, fonts.o) > room) {
-    while (name.length > 1 && wide(`${name}\u2026`, fonts.o) > room) name = name.slice(0, -1);
-    name += "\u2026";
-  }
-  const text = box.querySelector(".o");
-  if (text.textContent !== name) text.textContent = name;
-}
-const edges = new Map();
-for (const edge of all("[data-t]", graph)) {
-  const tensor = Number(edge.dataset.t);
-  if (!edges.has(tensor)) edges.set(tensor, []);
-  edges.get(tensor).push(edge);
-}
-const panel = byId("panel");
-let current = null; /* {layer} or {tensor} */
-
-function link(name, hash) {
-  const anchor = make("a", name, "name");
-  anchor.href = hash;
-  return anchor;
-}
-function scaleText(tensor) {
-  return tensor.scale || "no scale";
-}
-function tensorItem(index) {
-  const tensor = data.tensors[index];
-  const item = make("li");
-  item.append(link(tensor.name, `#tensor-${index}`), make("br"), make("span", scaleText(tensor), "dim"));
-  if (tensor.hex) item.append(make("span", "  "), make("code", tensor.hex), copyButton(tensor.hex, "the hex"));
-  return item;
-}
-function list(title, items) {
-  if (!items.length) return [];
-  const ul = make("ul");
-  ul.append(...items);
-  return [make("h4", title), ul];
-}
-function layerItem(index) {
-  const item = make("li");
-  item.append(link(data.layers[index].name, `#layer-${index}`), make("span", `  ${data.layers[index].label}`, "dim"));
-  return item;
-}
-function showLayer(index) {
-  const layer = data.layers[index];
-  const parts = [make("h3", layer.op), make("p", layer.name, "name")];
-  parts.push(make("p", layer.device && layer.device !== layer.label ? `${layer.label} \u00b7 ${layer.device}` : layer.label));
-  parts.push(make("p", layer.reason, `why ${layer.kind}`));
-  if (layer.cure) parts.push(make("p", `Cure: ${layer.cure}.`));
-  if (layer.cause >= 0) {
-    const cause = make("p", "Root cause: ");
-    cause.append(link(data.tensors[layer.cause].name, `#tensor-${layer.cause}`));
-    parts.push(cause);
-  }
-  parts.push(make("p", `${layer.macs} MACs${layer.share ? ` (${layer.share})` : ""}, ${layer.weights} weights`, "dim"));
-  if (layer.cost) parts.push(make("p", layer.cost, "dim"));
-  if (layer.db) parts.push(make("p", `Verify: ${layer.db === "equal" ? "equal" : `SQNR ${layer.db} dB`}`));
-  parts.push(...list("DLA limits", layer.findings.map(([text, found, source, status]) => {
-    const item = make("li", `${text}: ${found}`);
-    item.append(make("br"), make("span", status === "documented" ? source : `${source} [${status}]`, "dim"));
-    return item;
-  })));
-  parts.push(...list("Reads", layer.inputs.map(tensorItem)), ...list("Makes", layer.outputs.map(tensorItem)));
-  panel.replaceChildren(...parts);
-}
-function showTensor(index) {
-  const tensor = data.tensors[index];
-  const parts = [make("h3", "Tensor"), make("p", tensor.name, "name")];
-  if (tensor.role) parts.push(make("p", tensor.shape ? `${tensor.role}, ${tensor.shape}` : tensor.role));
-  if (!tensor.scale) parts.push(make("p", "No scale.", "why avoidable"));
-  else {
-    const value = make("p", "Scale ");
-    value.append(make("code", tensor.scale), copyButton(tensor.scale, "the scale"));
-    const hex = make("p", "Hex ");
-    hex.append(make("code", tensor.hex), copyButton(tensor.hex, "the hex"));
-    const rule = tensor.words ? `${tensor.rule}, ${tensor.words}` : tensor.rule;
-    parts.push(value, hex, make("p", `${tensor.explicit ? "From the model" : "Inferred"} (${rule})`));
-    if (tensor.node) parts.push(make("p", `at ${tensor.node}`, "name dim"));
-    if (tensor.source && tensor.source !== tensor.name) parts.push(make("p", `from ${tensor.source}`, "name dim"));
-  }
-  if (tensor.producer >= 0) parts.push(...list("Made by", [layerItem(tensor.producer)]));
-  parts.push(...list("Read by", tensor.readers.map(layerItem)));
-  panel.replaceChildren(...parts);
-}
-function mark(elements) {
-  for (const old of all(".on")) old.classList.remove("on");
-  for (const element of elements) element.classList.add("on");
-}
-function bring(element) {
-  const box = element.getBBox();
-  const at = element.transform.baseVal.consolidate();
-  const x = box.x + box.width / 2 + (at ? at.matrix.e : 0);
-  const y = box.y + box.height / 2 + (at ? at.matrix.f : 0);
-  if (view.scale < 0.8) view.scale = 1;
-  fitted = false;
-  view.x = x - size.width / view.scale / 2;
-  view.y = y - size.height / view.scale / 2;
-  show();
-}
-function select(kind, index, centre) {
-  const rows = kind === "layer" ? data.layers : data.tensors;
-  if (!rows[index]) return;
-  current = { kind, index };
-  let target;
-  if (kind === "layer") {
-    const layer = data.layers[index];
-    target = boxes.get(index);
-    mark([target, ...[...layer.inputs, ...layer.outputs].flatMap((t) => edges.get(t) || [])].filter(Boolean));
-    showLayer(index);
-  } else {
-    const tensor = data.tensors[index];
-    mark(edges.get(index) || []);
-    target = boxes.get(tensor.producer) || (edges.get(index) || []).find((e) => e.matches(".b")) || boxes.get(tensor.readers[0]);
-    showTensor(index);
-  }
-  if (target) {
-    all('.b[tabindex="0"]', graph).forEach((box) => box.setAttribute("tabindex", "-1"));
-    target.setAttribute("tabindex", "0");
-    if (centre) bring(target);
-  }
-}
-function fromHash(scroll) {
-  const found = /^#(layer|tensor)-(\d+)$/.exec(location.hash);
-  if (!found) return;
-  select(found[1], Number(found[2]), true);
-  if (scroll) byId("network").scrollIntoView({ block: "start" });
-}
-function go(hash) {
-  history.pushState(null, "", hash);
-  fromHash(false);
-}
-document.addEventListener("click", (event) => {
-  const anchor = event.target.closest('a[href^="#layer-"], a[href^="#tensor-"]');
-  if (!anchor) return;
-  event.preventDefault();
-  history.pushState(null, "", anchor.getAttribute("href"));
-  fromHash(!graph.parentElement.contains(anchor));
-});
-window.addEventListener("popstate", () => fromHash(true));
-graph.addEventListener("click", (event) => {
-  if (moved > 4) return;
-  const box = event.target.closest(".b");
-  const line = event.target.closest("[data-t]");
-  if (!box && !line) return;
-  const [kind, index] = box && box.id ? ["layer", layerOf(box)] : ["tensor", Number(line.dataset.t)];
-  history.replaceState(null, "", `#${kind}-${index}`);
-  select(kind, index, false);
-});
-graph.addEventListener("dblclick", (event) => {
-  const box = graph.getBoundingClientRect();
-  zoom(view.scale < midBelow ? 1 / view.scale : 1.6, event.clientX - box.left, event.clientY - box.top);
-});
-
-/* ---- the graph: keys ---- */
-function neighbour(key) {
-  if (!current) return boxes.keys().next().value;
-  const [layers, tensors] = [data.layers, data.tensors];
-  if (current.kind === "tensor") {
-    const tensor = tensors[current.index];
-    return key === "ArrowUp" ? tensor.producer : tensor.readers[0];
-  }
-  const layer = layers[current.index];
-  if (key === "ArrowDown") return layer.outputs.flatMap((t) => tensors[t].readers)[0];
-  if (key === "ArrowUp") return layer.inputs.map((t) => tensors[t].producer).find((p) => p >= 0);
-  const order = Array.from(boxes.keys());
-  return order[order.indexOf(current.index) + (key === "ArrowRight" ? 1 : -1)];
-}
-graph.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey) return;
-  if (event.key.startsWith("Arrow")) {
-    const next = neighbour(event.key);
-    if (boxes.has(next)) {
-      go(`#layer-${next}`);
-      boxes.get(next).focus({ preventScroll: true });
-    }
-  } else if (event.key === "+" || event.key === "=") zoom(1.4);
-  else if (event.key === "-") zoom(1 / 1.4);
-  else if (event.key === "0") fit();
-  else if (event.key === "Enter" || event.key === " ") {
-    const box = event.target.closest(".b");
-    if (!box) return;
-    if (box.id) go(`#${box.id}`);
-    else go(`#tensor-${box.dataset.t}`);
-  } else if (event.key === "Escape" && graph.parentElement.classList.contains("full")) setFull(false);
-  else return;
-  event.preventDefault();
-});
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.target.closest("input")) return;
-  event.preventDefault();
-  byId("find-layer").focus();
-});
-const find = byId("find-layer");
-let places = null; /* [hash, text] of what matches; null until the box was read again */
-let found = -1;
-function lookUp() {
-  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-  found = -1;
-  places = !words.length ? [] : [
-    ...data.layers.map((x, i) => [`#layer-${i}`, `${x.name} ${x.op}`]),
-    ...data.tensors.map((x, i) => [`#tensor-${i}`, x.name]),
-  ].filter(([, text]) => words.every((w) => text.toLowerCase().includes(w)));
-  const nothing = words.length > 0 && !places.length;
-  byId("find-count").textContent = !words.length ? "" : nothing ? "Nothing found" : `${places.length} found`;
-  byId("find-count").classList.toggle("none", nothing);
-  find.setAttribute("aria-invalid", String(nothing));
-}
-function findNext(step) {
-  if (places === null) lookUp();
-  if (!places.length) return;
-  found = found < 0 && step < 0 ? places.length - 1 : (found + step + places.length) % places.length;
-  byId("find-count").textContent = `${found + 1} of ${places.length}`;
-  go(places[found][0]);
-}
-find.addEventListener("input", lookUp);
-find.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter") return;
-  event.preventDefault();
-  findNext(event.shiftKey ? -1 : 1);
-});
-for (const button of all("[data-find]")) button.addEventListener("click", () => findNext(Number(button.dataset.find)));
-for (const button of all("[data-next]")) { /* the legend goes from layer to layer of its kind */
-  button.addEventListener("click", () => {
-    const of = data.layers.flatMap((x, i) => (x.kind === button.dataset.next && boxes.has(i) ? [i] : []));
-    if (!of.length) return;
-    const at = current && current.kind === "layer" ? current.index : -1;
-    const next = of.find((i) => i > at) ?? of[0];
-    byId("said").textContent = `${of.indexOf(next) + 1} of ${of.length}`;
-    go(`#layer-${next}`);
-  });
-}
-
-/* ---- what is under the pointer ---- */
-const tip = byId("tip");
-function tipText(target) {
-  const line = target.closest("[data-t]");
-  if (line) {
-    const tensor = data.tensors[Number(line.dataset.t)];
-    const origin = tensor.rule ? `  (${tensor.explicit ? "model" : "inferred"}, ${tensor.rule})` : "";
-    return `${tensor.name}\n${scaleText(tensor)}  ${tensor.hex}${origin}`;
-  }
-  const box = target.closest(".b");
-  if (!box) return "";
-  const layer = data.layers[layerOf(box)];
-  return `${layer.op} ${layer.name}\n${layer.label}${layer.device ? `, ${layer.device}` : ""}: ${layer.reason}`;
-}
-graph.addEventListener("pointerover", (event) => {
-  const text = tipText(event.target);
-  tip.hidden = !text;
-  if (!text) return;
-  tip.textContent = text;
-  tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 430)}px`;
-  tip.style.top = `${Math.min(event.clientY + 14, innerHeight - 90)}px`;
-});
-graph.addEventListener("pointerleave", () => { tip.hidden = true; });
 
 /* ---- the chart of verify ---- */
 const chart = byId("chart");
@@ -598,5 +376,44 @@ if (chart) {
   });
 }
 
-fromHash(true);
-requestAnimationFrame(() => setTimeout(() => performance.mark("usable"))); /* once it has been painted */
+/* ---- the roofline ---- */
+const roofline = byId("roofline");
+if (roofline) {
+  const names = { "dla-int8": "", "dla-fp16": "" };
+  for (const [x, y, layer] of raw.dots) names[data.layers[layer].device] += `M${x} ${y}h0`;
+  for (const [device, path] of Object.entries(names)) {
+    const dots = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    dots.setAttribute("class", `dots d-${device}`);
+    dots.setAttribute("d", path);
+    byId("dots").append(dots);
+  }
+  const nearest = (event) => {
+    const box = roofline.getBoundingClientRect();
+    const [x, y] = [((event.clientX - box.left) / box.width) * 1000, ((event.clientY - box.top) / box.height) * 320];
+    const far = (dot) => Math.hypot(dot[0] - x, dot[1] - y);
+    const best = raw.dots.reduce((a, b) => (far(b) < far(a) ? b : a));
+    return far(best) < 14 ? data.layers[best[2]] : null;
+  };
+  roofline.addEventListener("pointermove", (event) => {
+    const layer = nearest(event);
+    showTip(layer ? `${layer.op} ${layer.name}: ${four((layer.macs || 0) / layer.bytes)} MACs a byte, ${costWords(layer)}` : "", event);
+  });
+  roofline.addEventListener("pointerleave", () => { tip.hidden = true; });
+  roofline.addEventListener("click", (event) => {
+    const layer = nearest(event);
+    if (layer) { history.pushState(null, "", `#layer-${layer.index}`); fromHash(true); }
+  });
+}
+
+/* ---- print: two pages of summary, or all ---- */
+byId("print-all")?.addEventListener("click", () => {
+  printingAll = true;
+  document.body.classList.add("print-all");
+  for (const { draw } of sheetOf.values()) draw();
+  window.print();
+});
+window.addEventListener("afterprint", () => {
+  printingAll = false;
+  document.body.classList.remove("print-all");
+  for (const { draw } of sheetOf.values()) draw();
+});
