@@ -303,6 +303,8 @@ def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> t
             if changes and not found.noticed:
                 missed.append(f"{case.name}: {name}")
             print(f"{case.name:<24} {name:<24} {found.metric:8.3f} {found.verdict}{' CHANGES' * changes}", flush=True)
+            if not found.noticed:
+                print(*(f"    {reason}" for reason in found.reasons), sep="\n", flush=True)
     print(f"{noticed} of {planted} noticed, {changing - len(missed)} of the {changing} that change the metric")
     return planted, noticed, missed
 
@@ -336,12 +338,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--zoo", type=Path, help="a folder with Q/DQ models")
     parser.add_argument("--clean", action="store_true", help="correct translations alone (needs --zoo)")
+    parser.add_argument("--networks", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument("--faults", nargs="*", metavar="NAME", help="only these")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if asked.clean:
             clean(Path(folder), asked.zoo)
         else:
-            campaign(cases(Path(folder), asked.zoo))
+            chosen = [c for c in cases(Path(folder), asked.zoo) if not asked.networks or c.name in asked.networks]
+            campaign(chosen, asked.faults or tuple(FAULTS))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import json
 import math
 import struct
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 import onnx
@@ -20,7 +19,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.simulate.metrics import SlicedComparison
-from qdq_translator.simulate.verdict import BROKEN, EQUAL, FALSE_ALARM, ROUNDING, SUSPICIOUS, judge
+from qdq_translator.simulate.verdict import BROKEN, EQUAL, FALSE_ALARM, ROUNDING, SUSPICIOUS, judge, most_of_usual
 from qdq_translator.workflows.verification import verify
 from tests.small_models import model
 from tests.test_verify_faults import COVERED
@@ -60,10 +59,13 @@ def test_the_expected_noise_of_one_rounding_by_hand(tmp_path: Path) -> None:
     expected = 10 * math.log10(float(np.mean((2 * inputs) ** 2)) / by_hand)
     assert row["expected_db"] == pytest.approx(expected, abs=0.1)
     parts = 1 + 4 + 32 + 32  # the whole, and the slices along three axes
-    errors = NormalDist().inv_cdf(1 - FALSE_ALARM / parts)
-    assert row["least_db"] == pytest.approx(
-        row["expected_db"] - 10 * math.log10(1 + errors * math.sqrt(2 / 8)), abs=1e-6
-    )
+    assert row["least_db"] == pytest.approx(row["expected_db"] - 10 * math.log10(most_of_usual(8, parts)), abs=1e-6)
+
+
+@pytest.mark.parametrize("samples, tail, quantile", [(8, 0.01, 20.090), (16, 0.001, 39.252), (64, 0.001, 104.716)])
+def test_the_quantile_of_chi_square(samples: int, tail: float, quantile: float) -> None:
+    """Against the printed table (Abramowitz and Stegun, 26.8)."""
+    assert samples * most_of_usual(samples, FALSE_ALARM / tail) == pytest.approx(quantile, rel=5e-3)
 
 
 def test_a_sound_translation_rounds(files: TranslationFiles, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +109,7 @@ def test_words_at_the_edges() -> None:
     signal, noise = rng.normal(size=(8, 2, 100)), rng.normal(size=(8, 2, 100))
     usual = compared(signal, signal + 0.1 * noise)
     assert judge(compared(signal, signal), usual, 8).verdict == EQUAL
-    granted = math.sqrt(1 + NormalDist().inv_cdf(1 - FALSE_ALARM / 3) * math.sqrt(2 / 8))
+    granted = math.sqrt(most_of_usual(8, 3))
     assert judge(compared(signal, signal + 0.1 * 0.98 * granted * noise), usual, 8).verdict == ROUNDING
     assert judge(compared(signal, signal + 0.1 * 1.02 * granted * noise), usual, 8).verdict == SUSPICIOUS
     one_slice = signal.copy()

@@ -6,6 +6,7 @@
   several (rule C1). Scales that the user had replaced or raised (rules K2 and U1) are not compared.
 - `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all other tensors the
   range with the least squared error on the data, where those are real; up to `INFERRED` times that where a rule inferred it.
+  A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best one does not fit the data.
 """
 
 from __future__ import annotations
@@ -24,25 +25,24 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX, QuantParams
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.quantizers.parameters import read_parameters
-from qdq_translator.simulate.calibration.methods import mse
+from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.counterparts import Counterparts
+from qdq_translator.simulate.derivations import CALIBRATED, CHOSEN, SAME
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import Comparison
+from qdq_translator.simulate.metrics import Comparison, noise_to_db
 from qdq_translator.simulate.run import ExplicitNetwork, Session, folded
 
-SAME_SCALE = 1e-3
-"""Relative difference of two scales that count as equal: float16 holds 11 bits."""
-SAME_DB = 40.0
-SAME_HALF_DB = 35.0
-"""SQNR of two networks that compute the same, in float32 and where one of them computes in float16."""
+EQUAL_DB, SAME_DB, SAME_HALF_DB = 80.0, 40.0, 35.0
+"""SQNR of two networks that compute the same: in float32, the same with weights of -128 steps that became -127 or on random inputs of
+`--prove`, and where one of them computes in float16."""
+HARMLESS = 10**-4.5
+"""Noise energy of 45 dB: what a single rounding to INT8 makes of a tensor. Less is never suspicious."""
 INFERRED = 4.0
 """Times the best step: what a rule that infers upper bounds without data (S7, S8, S11) may take. Scales from data may not."""
 BRIEF_RUNS = 4
-_CHOSEN = ("K2", "U1")
-"""Origins of scales that the user asked for in place of the model's own."""
 
 
 def float_twin(explicit: ExplicitNetwork) -> onnx.ModelProto:
@@ -117,14 +117,18 @@ class _Twins(Work):
 
 
 def other_function(
-    explicit: ExplicitNetwork, stripped: onnx.ModelProto, samples: Samples, where: Evaluation = HERE
+    explicit: ExplicitNetwork,
+    stripped: onnx.ModelProto,
+    samples: Samples,
+    where: Evaluation = HERE,
+    least: float = SAME_DB,
 ) -> dict[str, float]:
-    """Output -> SQNR in dB of the stripped network in float against the model as given, of those that differ. The first
+    """Output -> SQNR in dB of the stripped network in float against the model as given, of those below `least` dB. The first
     `BRIEF_RUNS` runs are compared. Raises UserError where one of the two cannot be run."""
     work = _Twins((float_twin(explicit), stripped), samples, where.provider)
     rows: dict[str, Comparison] = where.engine.run(work, shards(min(samples.runs, BRIEF_RUNS)))
     half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in (*explicit.model.graph.initializer,))
-    least = SAME_HALF_DB if half else SAME_DB
+    least = SAME_HALF_DB if half else least
     return {name: row.sqnr_db for name, row in rows.items() if row.sqnr_db < least}
 
 
@@ -133,13 +137,23 @@ def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tup
     origins = network.config.get("scale_origins", {})
     wrong = {}
     for tensor in names.stripped.tensors():
-        stated = names.stated(tensor) if origins.get(tensor, {}).get("rule") not in _CHOSEN else []
+        stated = names.stated(tensor) if origins.get(tensor, {}).get("rule") not in CHOSEN else []
         if not stated or names.stripped.is_constant(tensor):
             continue
         scale = network.scales.get(tensor, 0.0)
-        if not stated[0] * (1 - SAME_SCALE) <= scale <= stated[-1] * (1 + SAME_SCALE):
+        if not stated[0] * (1 - SAME) <= scale <= stated[-1] * (1 + SAME):
             wrong[tensor] = (scale, stated)
     return wrong
+
+
+@dataclass
+class Proper:
+    """stated: scales of the tensors that the model states. others: of the other tensors that are rounded. tight: tensor ->
+    (share of the values that its calibrated range clips, its SQNR in dB)."""
+
+    stated: dict[str, float]
+    others: dict[str, float]
+    tight: dict[str, tuple[float, float]]
 
 
 def proper_scales(
@@ -148,26 +162,32 @@ def proper_scales(
     held: Sequence[str],
     samples: Optional[Samples],
     where: Evaluation = HERE,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """(scales of the tensors that the model states, scales for the other `held` tensors). samples: None for random ones,
-    which do not tell a range: then the translation's own count."""
+) -> Proper:
+    """held: the tensors that are rounded. samples: None for random ones, which do not tell a range: then the translation's own
+    counts."""
     planned = {**network.scales, **network.config.get("int8_tensor_scales", {})}
-    origins = network.config.get("scale_origins", {})
+    rules = {name: row.get("rule") for name, row in network.config.get("scale_origins", {}).items()}
     stated: dict[str, float] = {}
     for tensor in names.stripped.tensors():
         found = names.stated(tensor)
-        if origins.get(tensor, {}).get("rule") in _CHOSEN:
+        if rules.get(tensor) in CHOSEN:
             continue
         if found:
             stated[tensor] = min(max(planned.get(tensor, found[-1]), found[0]), found[-1])
-        elif origins.get(tensor, {}).get("rule") in STATED and tensor in planned:
+        elif rules.get(tensor) in STATED and tensor in planned:
             stated[tensor] = planned[tensor]  # a clamp's output, or what data movement on quantized values reads
     others = {name: planned[name] for name in held if name not in stated and name in planned}
+    tight: dict[str, tuple[float, float]] = {}
     if samples is not None and others:
         graph = names.stripped
         observed = observe(graph, TensorTypes(graph), stated, list(others), samples.some(BRIEF_RUNS * 2), where=where)
         for name, histogram in observed.histograms.items():
-            if histogram.amax > 0 and math.isfinite(histogram.amax):
-                granted = 1.0 if origins.get(name, {}).get("rule") == "K1" else INFERRED
-                others[name] = min(others[name], granted * mse(histogram) / INT8_MAX)
-    return stated, others
+            if not 0 < histogram.amax < math.inf:
+                continue
+            best, amax = mse(histogram), others[name] * INT8_MAX
+            noise, least = (float(e) for e in squared_error(histogram, np.array([amax, best])))
+            calibrated = rules.get(name) == CALIBRATED
+            if calibrated and amax < best and noise > max(INFERRED**2 * least, HARMLESS * energy(histogram)):
+                tight[name] = clipped(histogram, amax), noise_to_db(noise / energy(histogram))
+            others[name] = min(others[name], (1.0 if calibrated else INFERRED) * best / INT8_MAX)
+    return Proper(stated, others, tight)

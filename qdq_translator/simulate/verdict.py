@@ -8,12 +8,13 @@ not. Rounded weights count as what they are.
 
 - `equal`: every number is the same.
 - `within expected rounding`: the difference between explicit model and simulated engine, in the whole and in the worst
-  slice along each axis, has at most the energy of the expected one. An energy that was measured on n samples has a standard
-  error of sqrt(2/n) of itself (chi-square; a network's errors on one sample hang together, so a sample counts once). The limit
-  is the one that a correct translation exceeds with a probability of 0.13% (three standard errors of a single comparison),
-  whatever number of outputs and slices is compared (Bonferroni).
-- `suspicious`: more than that, or the files do not agree with the model (`reference`): another function in float, or another
-  scale than the model states.
+  slice along each axis, has at most the energy of the expected one. An energy that was measured on n samples is distributed as
+  chi-square(n)/n (a network's errors on one sample are correlated, so a sample counts once). The limit is the one that a
+  correct translation exceeds with a probability of 0.13% (three standard errors of a single comparison), whatever number of
+  outputs and slices is compared (Bonferroni).
+- `suspicious`: more than that, or the files do not agree with the model (`reference`): another function in float, another scale
+  than the model states; or a scale that does not follow from the others, or a plan that the scales do not allow (`derivations`);
+  or a calibrated range that clips the data.
 - `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself beyond
   the expected: zeros would be as good an answer. (Random inputs reach ranges that a network was never trained for; there a large difference is
   no more than suspicious.)
@@ -27,14 +28,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import onnx
 
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.counterparts import Counterparts
+from qdq_translator.simulate.derivations import beyond_bounds, not_as_planned, underived
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import (
     ImplicitNetwork,
@@ -46,14 +49,20 @@ from qdq_translator.simulate.implicit import (
 )
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison, finite_or_none, noise_to_db
-from qdq_translator.simulate.reference import other_function, proper_scales, wrong_scales
+from qdq_translator.simulate.reference import (
+    EQUAL_DB,
+    HARMLESS,
+    SAME_DB,
+    Proper,
+    other_function,
+    proper_scales,
+    wrong_scales,
+)
 from qdq_translator.simulate.run import ExplicitNetwork, Session
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 FALSE_ALARM = 0.00135
 """Probability that a correct translation is called suspicious: that of three standard errors."""
-HARMLESS = 10**-4.5
-"""Noise energy of 45 dB: what a single rounding to INT8 makes of a tensor. Less is never suspicious."""
 MEASURED_RUNS = 32
 """Runs of the network that the expected noise is measured on."""
 
@@ -80,17 +89,16 @@ def expected_rounding(
     simulated: Simulated,
     samples: Samples,
     names: Counterparts,
-    random: bool,
+    proper: Proper,
     where: Evaluation = HERE,
 ) -> dict[str, SlicedComparison]:
-    """Output -> what the two are apart by rounding alone, on the first runs. random: the inputs are."""
-    held = simulated.placement.held
-    stated, others = proper_scales(network, names, list(held), None if random else samples, where)
-    proper = {**stated, **others}
-    tensors = names.stripped.tensors()
-    noisy = dataclasses.replace(options, rounding="noise", unclipped=frozenset(tensors) - stated.keys())
-    as_explicit = Placement(stated, frozenset(), frozenset(), frozenset(), ())
-    as_planned = dataclasses.replace(simulated.placement, held={n: proper.get(n, scale) for n, scale in held.items()})
+    """Output -> what the two are apart by rounding alone, on the first runs."""
+    unclipped = frozenset(names.stripped.tensors()) - proper.stated.keys()
+    noisy = dataclasses.replace(options, rounding="noise", unclipped=unclipped)
+    as_explicit = Placement(proper.stated, frozenset(), frozenset(), frozenset(), ())
+    scales = {**simulated.placement.held, **proper.stated, **proper.others}
+    held = {name: scales[name] for name in simulated.placement.held}
+    as_planned = dataclasses.replace(simulated.placement, held=held)
     models = [
         simulate(network, dataclasses.replace(noisy, seed=seed), placement=placement).model
         for seed, placement in enumerate((as_explicit, as_planned))
@@ -140,8 +148,7 @@ def judge(
     outputs: how many are judged in all."""
     slices = found.slices
     compared = outputs * (1 + sum(piece.compared for piece in slices))
-    errors = statistics.NormalDist().inv_cdf(1 - FALSE_ALARM / compared)
-    granted = 1 + errors * math.sqrt(2 / samples)
+    granted = most_of_usual(samples, compared)
 
     def verdict(word: str, noise: float, usual: float, where: str = "") -> Verdict:
         return Verdict(word, noise_to_db(noise), noise_to_db(usual), noise_to_db(granted * usual), where)
@@ -159,6 +166,13 @@ def judge(
         return verdict(ROUNDING, *parts[0])
     by_most = max(lost or beyond, key=lambda part: part[0] / part[1] if part[1] else math.inf)
     return verdict(BROKEN if lost else SUSPICIOUS, *by_most)
+
+
+def most_of_usual(samples: int, compared: float) -> float:
+    """Quantile of chi-square(n)/n, by Wilson and Hilferty (1931), that one of `compared` comparisons on n samples exceeds with the
+    probability FALSE_ALARM."""
+    errors = statistics.NormalDist().inv_cdf(1 - FALSE_ALARM / compared)
+    return float((1 - 2 / (9 * samples) + errors * math.sqrt(2 / (9 * samples))) ** 3)
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -196,20 +210,45 @@ def judge_all(
 ) -> Judged:
     """found: output -> explicit model against simulated engine. random: the inputs are."""
     names = Counterparts(Graph.from_model(copy_model(network.model)), explicit)
-    usual = expected_rounding(network, options, simulated, samples, names, random, where)
+    proper = proper_scales(network, names, list(simulated.placement.held), None if random else samples, where)
+    usual = expected_rounding(network, options, simulated, samples, names, proper, where)
     measured = min(samples.runs, MEASURED_RUNS) * samples.batch
     outputs = {name: judge(row, usual[name], measured, random, len(found)) for name, row in found.items()}
-    reasons, seen = [], EQUAL
-    approximate = network.option.get("dla_rewrites") == "approximate"
-    for name, db in other_function(explicit, network.model, samples, where).items() if not approximate else ():
-        seen = worst([seen, SUSPICIOUS if random or db > 0 else BROKEN])
-        reasons.append(
-            f"In float, without any rounding of activations, output '{name}' is {db:.1f} dB away from the model as given: a weight, "
-            "an attribute or a connection is not the model's."
-        )
+    function, seen = _another_function(network, explicit, samples, random, where)
+    reasons = [*function, *_wrong_records(network, names, simulated.placement, proper)]
+    return Judged(outputs, reasons, worst([seen, SUSPICIOUS if reasons else EQUAL]))
+
+
+def _another_function(
+    network: ImplicitNetwork, explicit: ExplicitNetwork, samples: Samples, random: bool, where: Evaluation
+) -> tuple[list[str], str]:
+    """Sentences about outputs that the two networks compute differently in float, and the verdict that they give."""
+    if network.option.get("dla_rewrites") == "approximate":
+        return [], EQUAL
+    saturated = any(row.get("saturated") for row in network.report.get("weights", ()))
+    found = other_function(explicit, network.model, samples, where, SAME_DB if saturated else EQUAL_DB)
+    lost = not random and any(db <= 0 for db in found.values())
+    return [
+        f"In float, without any rounding of activations, output '{name}' is {db:.1f} dB away from the model as given: a weight, "
+        "an attribute or a connection is not the model's."
+        for name, db in found.items()
+    ], BROKEN if lost else EQUAL
+
+
+def _wrong_records(
+    network: ImplicitNetwork, names: Counterparts, placement: Placement, proper: Proper
+) -> Iterator[str]:
+    """Sentences about scales that are not the model's, do not follow from it, or do not fit the data."""
     for tensor, (scale, stated) in wrong_scales(network, names).items():
-        seen = worst([seen, SUSPICIOUS])
         given = f"has the scale {scale:.6g}" if scale else "has no scale"
         wanted = f"{stated[0]:.6g}" + (f" to {stated[-1]:.6g}" if len(stated) > 1 else "")
-        reasons.append(f"Tensor '{tensor}' {given}; the model states {wanted}.")
-    return Judged(outputs, reasons, seen)
+        yield f"Tensor '{tensor}' {given}; the model states {wanted}."
+    graph = names.stripped
+    yield from underived(network, graph, TensorTypes(graph))
+    yield from beyond_bounds(network, graph)
+    yield from not_as_planned(network, placement)
+    for tensor, (share, db) in proper.tight.items():
+        yield (
+            f"The calibrated range of '{tensor}' clips {100 * share:.3g}% of its values on these inputs (SQNR {db:.1f} dB): calibrate on "
+            "data like these."
+        )
