@@ -48,29 +48,49 @@ def commands_page() -> str:
 
 
 def api_page() -> str:
-    """Every public function and type with its signature and docstring."""
+    """Every public function and type: signature, docstring, members, and the options with type, default and meaning."""
     import inspect
 
     import qdq_translator
+    from qdq_translator.api import given
+    from tests import public_api
 
-    parts = ["# API\n\n[How to use it](python.md).\n"]
+    parts = ["# API\n\n[How to use it](python.md)."]
     for name in dir(qdq_translator):
         thing = getattr(qdq_translator, name)
         if not callable(thing):
             continue
-        parts.append(f"## {name}\n\n```text\n{name}{inspect.signature(thing)}\n```\n\n{inspect.getdoc(thing)}\n")
-        members = (
-            inspect.getmembers(thing, lambda m: inspect.isfunction(m) or isinstance(m, property))
-            if inspect.isclass(thing)
-            else []
-        )
-        rows = [
-            f"- `{key}`: {(inspect.getdoc(member) or '').splitlines()[0]}"
-            for key, member in members
-            if key[0] != "_" and member.__doc__
-        ]
-        parts.append("\n".join(rows) + "\n")
-    return "\n".join(parts)
+        signature = "" if inspect.isclass(thing) else _unquoted(str(inspect.signature(thing)))
+        parts.append(f"## {name}\n\n```text\n{name}{signature}\n```\n\n{inspect.getdoc(thing)}")
+        rows = []
+        for key, text in public_api.public_members(thing) if inspect.isclass(thing) else ():
+            said = (inspect.getdoc(getattr(thing, key, None)) or "a field").splitlines()[0]
+            rows.append(f"- `{_unquoted(text)}`: {said}")
+        parts.append("\n".join(rows))
+    parts.append("## Types of parameters")
+    source = inspect.getsource(given)
+    for alias, value, said in re.findall(r'^(\w+) = (Union\[.*)\n"""([^"]*)"""', source, re.M):
+        parts.append(f"- `{alias}` = `{value}`: {' '.join(said.split())}")
+    for function, fields in public_api.options():
+        parts.append(f"## Options of {function}\n\n| keyword | type | default | meaning |\n| --- | --- | --- | --- |")
+        parts[-1] += "".join(f"\n{_option_row(field)}" for field in fields)
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _unquoted(signature: str) -> str:
+    """Annotations are text in quotes; an empty default stays."""
+    return re.sub(r"(: |-> )'([^']+)'", r"\1\2", signature)
+
+
+def _option_row(field: Any) -> str:
+    from tests import public_api
+
+    cells = (f"`{field.name}`", f"`{public_api.type_of(field)}`", f"`{public_api.default_of(field)}`")
+    return (
+        "| "
+        + " | ".join(cell.replace("|", r"\|") for cell in (*cells, field.metadata["help"].replace("%%", "%")))
+        + " |"
+    )
 
 
 def limits_page() -> str:

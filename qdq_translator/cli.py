@@ -13,7 +13,7 @@ import gc
 import importlib
 import os
 import sys
-from typing import NoReturn, Optional, Sequence
+from typing import Iterator, NoReturn, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.commands import COMMANDS
@@ -70,7 +70,8 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
 
         module = importlib.import_module(f"qdq_translator.commands.{module_name}")
         options = make_parser(module.Options, prog, __version__).parse_args(normalise_flags(argv))
-        return int(module.run(options))
+        with _log_on_stderr():
+            return int(module.run(options))
     except UserError as error:
         if verbose:
             _print_traceback()
@@ -100,6 +101,27 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         else:
             print(f"{prog}: {unexpected(error)}", file=sys.stderr)
         return 1
+
+
+@contextlib.contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """What the program logs is printed, warnings as notes."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note = "note: " if record.levelno >= logging.WARNING else ""
+            print(f"{note}{record.getMessage()}", file=sys.stderr, flush=True)
+
+    log, handler = logging.getLogger("qdq_translator"), Handler()
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 def _print_traceback() -> None:

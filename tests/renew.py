@@ -1,6 +1,6 @@
 """Writes again everything that is generated from the code, in one go: `python -m tests.renew`. Read `git diff` afterwards.
 
-Tables of the rules in docs/rules.md, operators and rewrites in docs/dla_rules.md, the golden file of messages, the records of small
+Tables of the rules in docs/rules.md, operators and rewrites in docs/dla_rules.md, the golden file of messages, the record of the public API and its types, the records of small
 models and those of networks by chance. Tables with measurements have commands of their own (docs/performance.md, docs/tables).
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import dla_rewrites
 from qdq_translator.core import rules
-from tests import records, sentences
+from tests import public_api, records, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,12 +26,14 @@ def pages() -> dict[Path, str]:
         table: rules.with_tables(table.read_text(encoding="utf-8")),
         dla_rewrites.RULES_PAGE: page,
         sentences.GOLDEN: sentences.golden(),
+        public_api.RECORD: public_api.record(),
+        public_api.KEYWORDS: public_api.keywords(),
     }
 
 
 def main() -> int:
     for path, text in pages().items():
-        if path.read_text(encoding="utf-8") != text:
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
     return records.main(["--write"])

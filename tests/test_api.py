@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+import html
+import inspect
 import json
+import multiprocessing
+import os
 import re
 import shutil
 import subprocess
 import sys
+import weakref
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import onnx
 import pytest
+from jsonschema import Draft7Validator
 
 import qdq_translator as qt
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
+from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, REPORT, RESULTS, TUNING
+from tests import public_api
+from tests.test_schemas import hold
 
 SAMPLES = np.load(EXAMPLE_SAMPLES)
 INPUTS, LABELS = SAMPLES["input"], SAMPLES["labels"]
@@ -35,21 +47,18 @@ class Loader:
             yield INPUTS[start : start + 16], LABELS[start : start + 16]
 
 
-def test_names() -> None:
-    functions = {"calibrate", "deploy", "explain", "explicit", "plan", "report", "translate", "tune", "verify"}
-    types = {
-        "Bundle",
-        "Explanation",
-        "Explicit",
-        "Report",
-        "TranslateOptions",
-        "Translation",
-        "Tuning",
-        "UserError",
-        "Verification",
-    }
-    assert set(dir(qt)) == functions | types | {"__version__"}
-    assert all(callable(getattr(qt, name)) for name in functions | types)
+def test_what_is_public_is_recorded() -> None:
+    """Names, signatures, options with types and defaults, schemas. `python -m tests.renew` writes what was meant to change."""
+    assert public_api.RECORD.read_text(encoding="utf-8") == public_api.record()
+    assert public_api.KEYWORDS.read_text(encoding="utf-8") == public_api.keywords()
+    undocumented = [
+        f"{name}.{key}"
+        for name in dir(qt)
+        if isinstance(getattr(qt, name), type)
+        for key, _ in public_api.public_members(getattr(qt, name))
+        if inspect.getdoc(getattr(getattr(qt, name), key, "a field")) is None
+    ]
+    assert undocumented == []
 
 
 def test_the_package_imports_nothing_heavy() -> None:
@@ -95,20 +104,70 @@ def test_models(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("function", "wrong", "said"),
     [
-        ({"asymmetric": "yes"}, "--asymmetric: 'yes' is none of error, widen"),
-        ({"preset": "DLA"}, "--preset: 'DLA' is none of gpu, dla. Did you mean dla?"),
-        ({"target": "orin"}, "--target: 'orin' is none of gpu, orin-dla, xavier-dla. Did you mean orin-dla?"),
-        ({"max_bits_lost": "a"}, "--max_bits_lost: 'a' is not of the type float."),
-        ({"keep_fp16": "conv"}, "--keep_fp16: 'conv' is not of the type"),
-        ({"infer_bounds": 1}, "--infer_bounds: 1 is not of the type bool."),
-        ({"presets": "dla"}, "There is no option 'presets'. Did you mean preset?"),
+        ("translate", {"asymmetric": "yes"}, "--asymmetric: 'yes' is none of error, widen"),
+        ("translate", {"preset": "DLA"}, "--preset: 'DLA' is none of gpu, dla. Did you mean dla?"),
+        (
+            "translate",
+            {"target": "orin"},
+            "--target: 'orin' is none of gpu, orin-dla, xavier-dla. Did you mean orin-dla?",
+        ),
+        ("translate", {"target": 5}, "--target: 5 is not of the type 'gpu' or 'orin-dla' or 'xavier-dla'."),
+        ("translate", {"max_bits_lost": "a"}, "--max_bits_lost: 'a' is not of the type float."),
+        ("translate", {"keep_fp16": "conv"}, "--keep_fp16: 'conv' is not of the type list of str."),
+        ("translate", {"infer_bounds": 1}, "--infer_bounds: 1 is not of the type bool."),
+        ("translate", {"presets": "dla"}, "There is no option 'presets'. Did you mean preset?"),
+        ("translate", {"image_std": [0.0]}, "--image_std must be positive."),
+        ("translate", {"calibrate_samples": 0}, "--calibrate_samples 0 is not a number of samples."),
+        ("translate", {"power_mode": "MAXN"}, "--power_mode is about the time on a DLA."),
+        ("plan", {"target": "gpu"}, "--target: 'gpu' is none of orin-dla, xavier-dla."),
+        ("plan", {"html": "page.html"}, "There is no option 'html'."),
+        ("explicit", {"float_type": "fp8"}, "--float_type: 'fp8' is none of fp16, fp32."),
+        ("verify", {"rounding": "x"}, "--rounding: 'x' is none of auto, even, away."),
+        ("verify", {"samples": "a"}, "--samples: 'a' is not of the type int or None."),
+        ("verify", {"min_cosine": 2.0}, "--min_cosine 2 is out of range."),
+        ("tune", {"evaluations": 0, "max_drop": 1.0}, "--evaluations 0 is out of range."),
+        ("tune", {}, "Nothing to aim at."),
+        ("deploy", {"consumers": "trtexec"}, "--consumers: 'trtexec' is not of the type list of str."),
     ],
 )
-def test_wrong_options(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_options(function: str, wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+    more: dict[str, Any] = {
+        "verify": {"translation": tmp_path},
+        "tune": {"data": INPUTS, "output_dir": tmp_path},
+        "deploy": {"board": "jetpack-6.2"},
+    }.get(function, {})
     with pytest.raises(ValueError) as error:
-        qt.translate(EXAMPLE_MODEL, **wrong)
+        getattr(qt, function)(EXAMPLE_MODEL, **more, **wrong)
+    assert str(error.value).startswith(said)
+
+
+def test_options_and_results_are_frozen() -> None:
+    made = qt.translate(EXAMPLE_MODEL)
+    for thing, name in (
+        (made, "name"),
+        (made.options, "preset"),
+        (qt.report(made), "_results"),
+        (qt.explain("S7"), "_results"),
+    ):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(thing, name, "dla")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: qt.plan(5), "The model is of the type int."),  # type: ignore[arg-type]
+        (lambda: qt.translate(b"no model"), "The bytes hold no ONNX model"),
+        (lambda: qt.calibrate(EXAMPLE_MODEL, 5), "The data are of the type int."),  # type: ignore[arg-type]
+        (lambda: qt.calibrate(EXAMPLE_MODEL, []), "The data hold no samples."),
+        (lambda: qt.calibrate(EXAMPLE_MODEL, {"other": INPUTS}), "(in memory, sha256 "),
+    ],
+)
+def test_wrong_values(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(qt.UserError) as error:
+        call()
     assert str(error.value).startswith(said)
 
 
@@ -133,7 +192,7 @@ def test_data(form: str, tmp_path: Path) -> None:
         form
     ]
     made = qt.calibrate(EXAMPLE_MODEL, data, platform="jetpack-6.2")
-    expected = qt.translate(EXAMPLE_MODEL, calibrate=tmp_path / "data.npz", platform="jetpack-6.2")
+    expected = qt.translate(EXAMPLE_MODEL, calibrate=str(tmp_path / "data.npz"), platform="jetpack-6.2")
     assert made.tensor_scales == expected.tensor_scales
     assert any(origin["rule"] == "K1" for origin in made.scale_origins.values())
 
@@ -146,6 +205,7 @@ def test_verify_with_a_callable(tmp_path: Path) -> None:
     assert found.verdict in ("equal", "within expected rounding") and len(repr(found).splitlines()) <= 10
     found.save(tmp_path / "results.json")
     assert json.loads((tmp_path / "results.json").read_text()) == found.to_dict()
+    Draft7Validator(RESULTS).validate(found.to_dict())
     copy = found.to_dict()
     copy.clear()
     assert found.to_dict()
@@ -165,6 +225,7 @@ def test_tune_with_a_callable(tmp_path: Path) -> None:
         shapes=["input:1x1x16x16"],
     )
     assert found.holds and found.to_dict()["metric"]["name"] == "top1"
+    Draft7Validator(TUNING).validate(found.to_dict())
     assert (tmp_path / "digits_resnet_qat_noqdq.onnx").exists() and len(repr(found).splitlines()) <= 10
 
 
@@ -173,8 +234,13 @@ def test_report_and_explain(tmp_path: Path) -> None:
     made.save(tmp_path / "t")
     found = qt.report(tmp_path / "t", html=tmp_path / "page.html")
     assert found.to_dict() == json.loads((tmp_path / "t" / "digits_resnet_qat_report.json").read_text())
+    assert {key: value for key, value in found.to_dict().items() if key != "integrity"} == made.to_dict()
+    hold(found.to_dict(), REPORT)
     assert (tmp_path / "page.html").stat().st_size > 10_000 and qt.report(made).layers == found.layers
     assert qt.explain("W-U1").title.startswith("Rule U1") and "four dimensions" in str(qt.explain("H1"))
+    assert "no DLA" in str(qt.explain("Cannot create DLA engine, 0 not available"))
+    (tmp_path / "log").write_text("[E] Cannot create DLA engine, 0 not available\n[E] something else went wrong\n")
+    assert len(qt.explain(tmp_path / "log").paragraphs) == 2
     with pytest.raises(qt.UserError, match="Z9"):
         qt.explain("Z9")
 
@@ -182,7 +248,7 @@ def test_report_and_explain(tmp_path: Path) -> None:
 def test_deploy(tmp_path: Path) -> None:
     told: list[str] = []
     made = qt.deploy(
-        EXAMPLE_MODEL,
+        qt.translate(EXAMPLE_MODEL).model,  # float
         "jetpack-6.2",
         data=INPUTS[:32],
         consumers=["trtexec", "onnxruntime"],
@@ -196,41 +262,119 @@ def test_deploy(tmp_path: Path) -> None:
 
 def test_explicit(tmp_path: Path) -> None:
     made = qt.explicit(EXAMPLE_MODEL, platform="tensorrt-11.4.1")
+    Draft7Validator(EXPLICIT_REPORT).validate(made.to_dict())
+    assert 1 < len(repr(made).splitlines()) <= 10
     model = onnx.load(made.save(tmp_path))
     assert sum(node.op_type == "QuantizeLinear" for node in model.graph.node) > 5
 
 
+def test_the_overview_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = qt.translate(EXAMPLE_MODEL, preset="dla", platform="jetpack-6.2")
+    page = html.unescape(made._repr_html_())
+    assert '<section id="overview"' in page and "run in INT8 on the DLA" in page and "</svg>" in page
+    assert "<script>" not in page and len(page) < len(qt.report(made).page()) / 2
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert made._repr_html_() == f"<pre>{html.escape(repr(made))}</pre>"
+
+
+def test_layers_as_a_data_frame() -> None:
+    pandas = pytest.importorskip("pandas")
+    made = qt.translate(EXAMPLE_MODEL, preset="dla", platform="jetpack-6.2")
+    frame = pandas.DataFrame(made.layers)
+    assert list(frame["name"]) == [row["name"] for row in made.report["plan"]]
+    assert set(pandas.DataFrame(qt.report(made).layers)["precision"]) == {"int8", "fp16"}
+
+
+def test_nothing_is_printed_and_warnings_are_logged(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    made = qt.calibrate(
+        EXAMPLE_MODEL, INPUTS[:8], preset="dla", platform="jetpack-6.2", progress=lambda what, *_: told.append(what)
+    )
+    made.save(tmp_path)
+    qt.plan(EXAMPLE_MODEL).save(tmp_path)
+    shutil.copy(tmp_path / "digits_resnet_qat_report.json", tmp_path / "other_report.json")
+    qt.verify(EXAMPLE_MODEL, made, data=INPUTS[:8], per_layer=True)
+    qt.translate(EXAMPLE_MODEL, name="second").save(tmp_path)
+    qt.report(tmp_path, html=tmp_path / "page.html")
+    assert capfd.readouterr() == ("", "")
+    assert {record.name for record in caplog.records} == {"qdq_translator"} and told
+    texts = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith("W-U1 The DLA requires one range") for text in texts)
+    assert any("holds 2 translations" in text for text in texts)
+
+
+def _saved(folder: str) -> list[bytes]:
+    """Bytes of all files of one calibrated translation."""
+    qt.calibrate(EXAMPLE_MODEL, {"input": INPUTS[:16]}, preset="dla", platform="jetpack-6.2").save(folder)
+    return [path.read_bytes() for path in sorted(Path(folder).iterdir())]
+
+
+def test_threads_and_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    here = _saved(str(tmp_path / "here"))
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(_saved, [str(tmp_path / "a"), str(tmp_path / "b")])) == [here, here]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+        assert processes.submit(_saved, str(tmp_path / "c")).result() == here
+    assert len(here) == 5
+
+
+def test_memory_is_given_back(tmp_path: Path) -> None:
+    """No result, graph or data are held by the package once the caller holds none."""
+    data = INPUTS[:16].copy()
+    made = qt.calibrate(EXAMPLE_MODEL, data, preset="dla", platform="jetpack-6.2")
+    checked = qt.verify(EXAMPLE_MODEL, made, data=data)
+    made.save(tmp_path)
+    held = [weakref.ref(thing) for thing in (data, made, made.graph, made.scales, checked)]
+    del data, made, checked
+    gc.collect()
+    assert [ref() for ref in held] == [None] * len(held)
+
+
+def test_a_deprecated_parameter_still_works_and_warns() -> None:
+    with pytest.warns(
+        DeprecationWarning, match=r"assume_scales=True\) is deprecated since 0\.3: use plan\(\)"
+    ) as caught:
+        made = qt.translate(EXAMPLE_MODEL, target="orin-dla", assume_scales=True)
+    assert caught[0].filename == __file__ and made.assumed
+
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+
+
 def test_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the page, in one namespace."""
-    page = Path(__file__).resolve().parents[1] / "docs" / "python.md"
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    """In the order of the page, in one namespace; each is at most 20 lines."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLE_MODEL, "model.onnx")
     onnx.save(qt.translate(EXAMPLE_MODEL).model, "float.onnx")
     names: dict[str, Any] = {"loader": Loader()}
-    assert len(blocks) == 5
-    for block in blocks:
+    assert len(BLOCKS) == 5 and max(len(block.splitlines()) for block in BLOCKS) <= 20
+    for block in BLOCKS:
         exec(block, names)
     assert names["found"].holds and names["rows"] == [row for row in names["rows"] if row["reason"]]
     assert names["plan"].report["cost"]["milliseconds"] > 0 and len(names["made"].tensor_scales) > 10
 
 
+WRONG = """\
+import qdq_translator as qt
+
+qt.verify("m.onnx")  # no translation
+qt.TranslateOptions(target="orin")
+qt.translate("m.onnx", preset="DLA")
+qt.plan("m.onnx", platfrom="jetpack-6.2")
+qt.tune("m.onnx", "data.npz", evaluations="many")
+"""
+
+
 def test_examples_are_typed(tmp_path: Path) -> None:
-    """`mypy --strict` accepts them; what it must refuse is in the second file."""
+    """`mypy --strict` accepts those of the documentation, and refuses each wrong call."""
     pytest.importorskip("mypy")
-    good = "import qdq_translator as qt\n\nmade: qt.Translation = qt.translate('m.onnx', name='m', preset='dla')\n"
-    good += "ok: bool = qt.verify('m.onnx', made, metric=lambda outputs, labels: 1.0).ok\n"
-    (tmp_path / "good.py").write_text(good)
-    (tmp_path / "bad.py").write_text(
-        "import qdq_translator as qt\n\nqt.verify('m.onnx')\nqt.TranslateOptions(target='orin')\n"
-    )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(tmp_path / name)],
-            capture_output=True,
-            text=True,
-        )
-        for name in ("good.py", "bad.py")
-    ]
-    assert runs[0].returncode == 0, runs[0].stdout
-    assert runs[1].returncode == 1 and "[call-arg]" in runs[1].stdout and "[arg-type]" in runs[1].stdout
+    (tmp_path / "good.py").write_text("\n".join(["from typing import Any", "", "loader: Any = []", *BLOCKS]))
+    (tmp_path / "bad.py").write_text(WRONG)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "good.py", "bad.py"]
+    path = os.pathsep.join([str(PAGE.parents[1]), *os.environ.get("MYPYPATH", "").split(os.pathsep)]).rstrip(os.pathsep)
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "MYPYPATH": path}, capture_output=True, text=True)
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert [line.split(":")[:2] for line in errors] == [["bad.py", str(row)] for row in range(3, 8)], done.stdout

@@ -107,7 +107,8 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     outputs = [o for cell in json.loads(copy.read_text(encoding="utf-8"))["cells"] for o in cell.get("outputs", ())]
     shown = ["".join(o["data"].get("text/html", "")) for o in outputs if "data" in o]
-    assert sum("<iframe srcdoc=" in html and "&lt;svg" in html for html in shown) == 1
+    assert sum("<iframe srcdoc=" in html and "&lt;svg" in html for html in shown) == 5
+    assert sum("&lt;section id=&quot;network&quot;" in html for html in shown) == 1
 
 
 def test_the_workflow_in_the_docs_asks_for_no_more_than_reading() -> None:

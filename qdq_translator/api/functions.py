@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Optional, Sequence, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Type, Union
 
-from qdq_translator.api.given import Data, Metric, Model, data_path, metric_of, model_path
+from qdq_translator.api.given import (
+    Data,
+    Metric,
+    Model,
+    NamedMetric,
+    Place,
+    data_path,
+    deprecated,
+    model_path,
+    network_of,
+    options_of,
+)
 from qdq_translator.api.results import Bundle, Explanation, Report, Tuning, Verification
 from qdq_translator.commands import deploy as deploy_command
 from qdq_translator.commands import explain as explain_command
@@ -16,28 +28,49 @@ from qdq_translator.commands import explicit as explicit_command
 from qdq_translator.commands import plan as plan_command
 from qdq_translator.commands import tune as tune_command
 from qdq_translator.commands import verify as verify_command
-from qdq_translator.core.errors import UsageError
-from qdq_translator.core.options import TranslateOptions
-from qdq_translator.core.parsing import did_you_mean
+from qdq_translator.commands.located import locate
+from qdq_translator.core.options import TranslateCommand, TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.workflows import translator, verification
 from qdq_translator.workflows.explicit import Explicit
 from qdq_translator.workflows.translator import Translation
 
-_Options = TypeVar("_Options")
-Place = Union[str, "os.PathLike[str]"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from qdq_translator.api import keywords
+
+_LOG = logging.getLogger("qdq_translator")
+_LOG.addHandler(logging.NullHandler())
+_FIELDS = [field.name for field in dataclasses.fields(TranslateOptions)]
+_WORK = ["workers", "scheduler", "provider"]
+_TERMINAL = "json verbose all example html save fit save_layers fail_over_ms "
+"""Options that are about what a command prints and writes."""
 
 
-def plan(model: Model, **options: Any) -> Translation:
-    """What any ONNX model, float or Q/DQ, would run where on a DLA if every tensor had a scale.
+def _names(kind: Type[Any], without: str) -> list[str]:
+    return [f.name for f in dataclasses.fields(kind) if f.name not in (_TERMINAL + without).split()]
 
-    options: those of `qdq-translator plan` (target="orin-dla", platform, shapes, power_mode, no_rewrites ...). Nothing is
-    written. Raises UserError for a model that cannot be read, UsageError (a ValueError) for a wrong option.
+
+OPTIONS: Mapping[str, tuple[Type[Any], list[str]]] = {
+    "plan": (plan_command.Options, _names(plan_command.Options, "input_onnx_model translation")),
+    "translate": (TranslateOptions, _FIELDS),
+    "calibrate": (TranslateCommand, [name for name in _FIELDS if name != "calibrate"] + _WORK),
+    "explicit": (explicit_command.Options, _names(explicit_command.Options, "input_model output_dir calibrate")),
+    "verify": (verify_command.Options, _names(verify_command.Options, "model translation inputs labels metric")),
+    "tune": (tune_command.Options, _names(tune_command.Options, "model data labels metric calibrate")),
+    "deploy": (deploy_command.Options, _names(deploy_command.Options, "model board data")),
+}
+"""Function -> the options of its command, and the names of those that are keyword arguments."""
+
+
+def plan(model: Model, **options: Unpack[keywords.Plan]) -> Translation:
+    """Where each layer of a model, float or Q/DQ, would run on a DLA if every tensor had a scale. Writes nothing.
+
+    Raises UserError for a model that cannot be read, UsageError (a ValueError) for a wrong option.
     """
-    asked = _options(plan_command.Options, options)
-    with tempfile.TemporaryDirectory() as scratch:
-        return plan_command.planned(dataclasses.replace(asked, input_onnx_model=model_path(model, Path(scratch))))
+    return _said(plan_command.planned(_asked("plan", options, {}), network_of(model)))
 
 
 def translate(
@@ -46,46 +79,57 @@ def translate(
     name: Optional[str] = None,
     *,
     progress: Optional[Progress] = None,
-    **changes: Any,
+    assume_scales: bool = False,
+    **changes: Unpack[keywords.Translate],
 ) -> Translation:
-    """Removes Q/DQ from `model` and collects one scale per tensor; nothing is written before `save`.
+    """Removes Q/DQ from `model` and collects one scale per tensor. Writes nothing before `save`.
 
-    options, changes: `TranslateOptions`, or its fields as keyword arguments (preset="dla", platform="jetpack-6.2", ...).
-    name: of the files (default: the file's stem, else the graph's name). progress: called with (what, done, total).
-    Raises UserError, always with a remedy; UsageError (a ValueError) for a wrong option.
+    options: changed by the keyword arguments. name: of the files (default: the file's stem, else the graph's name). progress:
+    called with (what, done, total). assume_scales: deprecated, see `plan`. Raises UserError with a remedy; UsageError (a
+    ValueError) for a wrong option.
     """
-    asked = _options(TranslateOptions, changes, options)
-    if isinstance(model, bytes):
-        import onnx
-
-        model = onnx.load_from_string(model)
-    return translator.translate(
-        model if not isinstance(model, os.PathLike) else Path(model), asked, name, progress or silent
-    )
+    if assume_scales:
+        deprecated("translate(assume_scales=True)", "plan()")
+    asked = _asked("translate", changes, {}, options)
+    return _said(translator.translate(network_of(model), asked, name, progress or silent, assume_scales))
 
 
-def calibrate(model: Model, data: Data, *, progress: Optional[Progress] = None, **options: Any) -> Translation:
-    """`translate` with the ranges of `data` for every tensor that has no scale (rule K1); `model` may be a float one.
+def calibrate(
+    model: Model,
+    data: Data,
+    options: Optional[TranslateOptions] = None,
+    name: Optional[str] = None,
+    *,
+    progress: Optional[Progress] = None,
+    **changes: Unpack[keywords.Calibrate],
+) -> Translation:
+    """`translate` with scales from the ranges in `data` for every tensor that has none (rule K1); `model` may be a float one.
 
-    data: see `Data`. options: fields of `TranslateOptions`; `calibrate_method` is max, percentile, entropy or mse (default).
-    Needs ONNX Runtime. Raises UserError and UsageError as `translate`.
+    data: see `Data`. Needs ONNX Runtime. Raises UserError and UsageError as `translate`.
+    """
+    given: Mapping[str, Any] = {**(vars(options) if options is not None else {}), **changes}
+    with tempfile.TemporaryDirectory() as scratch:
+        asked = _asked("calibrate", given, {"calibrate": data_path(data, model, Path(scratch))})
+        with evaluation(asked.workers, asked.scheduler, asked.provider) as where:
+            made = translator.translate(network_of(model), asked, name, progress or silent, where=where)
+        return _said(made)
+
+
+def explicit(
+    model: Model,
+    *,
+    calibrate: Optional[Data] = None,
+    progress: Optional[Progress] = None,
+    **options: Unpack[keywords.Explicit],
+) -> Explicit:
+    """A strongly typed Q/DQ network for TensorRT 11: of a Q/DQ model, or of a float one with data or a calibration cache.
+
+    calibrate: see `Data`. Raises UserError for a network that cannot be written, UsageError for a wrong option.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        path = model_path(model, Path(scratch))
-        options["calibrate"] = data_path(data, path, Path(scratch))
-        made = translate(path if isinstance(model, bytes) else model, progress=progress, **options)
-        made.report  # noqa: B018  (made while the data are there)
-        return made
-
-
-def explicit(model: Model, **options: Any) -> Explicit:
-    """A strongly typed Q/DQ network for TensorRT 11, of a Q/DQ model, or of a float one with `calibrate=` or `cache=`.
-
-    options: those of `qdq-translator explicit`. Raises UserError for what cannot be written, UsageError for a wrong option.
-    """
-    asked = _options(explicit_command.Options, options)
-    with tempfile.TemporaryDirectory() as scratch:
-        return explicit_command.made(dataclasses.replace(asked, input_model=model_path(model, Path(scratch))))
+        own = _samples("calibrate", calibrate, model, None, Path(scratch))
+        asked = _asked("explicit", options, own)
+        return explicit_command.made(asked, progress or silent, network_of(model))
 
 
 def verify(
@@ -96,25 +140,20 @@ def verify(
     labels: Any = None,
     metric: Optional[Metric] = None,
     progress: Optional[Progress] = None,
-    **options: Any,
+    **options: Unpack[keywords.Verify],
 ) -> Verification:
     """Runs `model` and the simulated engine of `translation` side by side in ONNX Runtime.
 
-    translation: a `Translation`, or the folder of one. data: samples (default: random ones). labels: one row a sample.
-    metric: see `Metric`. options: those of `qdq-translator verify` (per_layer, audit, sensitivity, min_cosine, ...).
-    A missed threshold is no exception: see `Verification.ok`. Raises UserError and UsageError.
+    translation: a `Translation`, or the folder of one. data: samples (default: random ones). labels: one row a sample, or a path.
+    metric: see `Metric`. A missed threshold is no exception: see `Verification.ok`. Raises UserError and UsageError.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        path = model_path(model, folder)
         if isinstance(translation, Translation):
             translation = translation.save(folder / "translation").model
-        if data is not None:
-            options["inputs"] = data_path(data, path, folder, labels)
-        asked = _options(verify_command.Options, options)
-        asked = dataclasses.replace(
-            asked, model=path, translation=os.fspath(translation), metric=metric and metric_of(metric)
-        )
+        own = {**_samples("inputs", data, model, labels, folder), **_metric(metric)}
+        own.update(model=model_path(model, folder), translation=os.fspath(translation))
+        asked = _asked("verify", options, own)
         verify_command.check(asked)
         with evaluation(asked.workers, asked.scheduler, asked.provider) as where:
             return Verification(verification.verify(asked, progress or silent, where))
@@ -125,52 +164,45 @@ def tune(
     data: Data,
     *,
     labels: Any = None,
-    metric: Metric = "top1",
+    metric: Optional[Metric] = None,
     calibrate: Optional[Data] = None,
-    output_dir: Place = "./tuned",
     progress: Optional[Progress] = None,
-    **options: Any,
+    **options: Unpack[keywords.Tune],
 ) -> Tuning:
     """The translation of least estimated time whose metric falls by at most `max_drop`, or the best within `budget_ms`.
 
-    Writes the translation, a journal and the results to `output_dir`; a search that was ended goes on from there if model
-    and data are paths. options: those of `qdq-translator tune` and `translate`. Raises UserError and UsageError.
+    labels: one row a sample, or a path. metric: see `Metric` (default: top1). calibrate: see `Data`. Writes the translation, a
+    journal and the results to `output_dir`; a search that was ended continues from there. Raises UserError and UsageError.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        path = model_path(model, folder)
-        if calibrate is not None:
-            (folder / "calibration").mkdir()
-            options["calibrate"] = data_path(calibrate, path, folder / "calibration")
-        options.update(model=path, data=data_path(data, path, folder, labels), output_dir=os.fspath(output_dir))
-        asked = dataclasses.replace(_options(tune_command.Options, options), metric=metric_of(metric))
+        own = {**_samples("data", data, model, labels, folder), **_metric(metric), "model": model_path(model, folder)}
+        own.update(_samples("calibrate", calibrate, model, None, folder))
+        asked = _asked("tune", options, own)
         outcome = tune_command.searched(asked, progress or silent)
-    return Tuning(outcome.results, outcome.translation, outcome.holds)
+        return Tuning(outcome.results, outcome.translation, outcome.holds)
 
 
 def deploy(
-    model: Place,
+    model: Model,
     board: str,
     *,
-    consumers: Sequence[str] = ("trtexec",),
     data: Optional[Data] = None,
     progress: Optional[Progress] = None,
-    **options: Any,
+    **options: Unpack[keywords.Deploy],
 ) -> Bundle:
     """One folder with everything that `board` needs to run `model`: translation, scripts, configurations, a page.
 
-    consumers: trtexec, python, cudla, deepstream, ultralytics, onnxruntime, triton. data: to calibrate and to verify on. options:
-    those of `qdq-translator deploy` (output_dir, keep_model, skip, ...). Done again, only changed steps run. Raises UserError.
+    data: to calibrate and to verify on. progress: called with (step, 0, 0). Done again, only changed steps run, if model and data
+    are paths. Raises UserError and UsageError.
     """
     told = progress or silent
     with tempfile.TemporaryDirectory() as scratch:
-        if data is not None:
-            options["data"] = data_path(data, os.fspath(model), Path(scratch))
-        asked = _options(
-            deploy_command.Options, {"model": model, "board": board, "consumers": list(consumers), **options}
-        )
+        own = _samples("data", data, model, None, Path(scratch))
+        own.update(model=model_path(model, Path(scratch)), board=board)
+        asked = _asked("deploy", options, own)
         made = deploy_command.deployed(asked, lambda text: told(text, 0, 0))
-    return Bundle(deploy_command.summary_of(made), made.folder)
+    return Bundle(deploy_command.summary_of(made), made.folder, dict(made.report))
 
 
 def report(
@@ -191,29 +223,42 @@ def report(
     return Report(found)
 
 
-def explain(name: str) -> Explanation:
-    """A rule ('S7'), a limit of the DLA ('H1'), a platform ('jetpack-6.2') or a diagnostic ('W-U1') in words.
+def explain(name: Place) -> Explanation:
+    """A rule ('S7'), a limit of the DLA ('H1'), a platform ('jetpack-6.2'), a diagnostic ('W-U1'), a message of a log, or a log file.
 
     Raises UserError for a name that is none of these.
     """
-    title, paragraphs = explain_command.explanation(name)
-    return Explanation(title, list(paragraphs))
+    title, paragraphs = explain_command.explanation(os.fspath(name))
+    return Explanation({"title": title, "paragraphs": list(paragraphs)})
+
+
+def _asked(
+    function: str, given: Mapping[str, Any], own: Mapping[str, Any], base: Optional[TranslateOptions] = None
+) -> Any:
+    """The options of the command of `function`. own: those that are parameters with names of their own."""
+    kind, known = OPTIONS[function]
+    return options_of(kind, {**given, **own}, [*known, *own], base)
+
+
+def _metric(metric: Optional[Metric]) -> dict[str, str]:
+    return {} if metric is None else {"metric": NamedMetric(metric)}
+
+
+def _samples(key: str, data: Optional[Data], model: Model, labels: Any, folder: Path) -> dict[str, str]:
+    """The options `key` and `labels`; those that are values are written below `folder`."""
+    if isinstance(labels, (str, os.PathLike)):
+        return {"labels": os.fspath(labels), **_samples(key, data, model, None, folder)}
+    return {} if data is None else {key: data_path(data, model, folder, labels)}
+
+
+def _said(made: Translation) -> Translation:
+    """`made`, once its warnings are logged."""
+    for warning in made.diagnostics.warnings:
+        _LOG.warning("%s", warning)
+    return made
 
 
 def _report_of(translation: Union[Translation, Place]) -> dict[str, Any]:
-    if isinstance(translation, Translation):
-        return translation.report
-    from qdq_translator.commands.located import locate
-
-    return locate(os.fspath(translation), "").read_report()
-
-
-def _options(kind: Type[_Options], values: dict[str, Any], base: Optional[_Options] = None) -> _Options:
-    """`values` over `base` as an instance of `kind`. Raises UsageError for a name or a value that `kind` does not have."""
-    known: Sequence[str] = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for name in values:
-        if name not in known:
-            raise UsageError(f"There is no option '{name}'.", did_you_mean(name, known))
-    if base is not None:
-        return dataclasses.replace(base, **values)  # type: ignore[type-var]
-    return kind(**values)
+    return (
+        translation.report if isinstance(translation, Translation) else locate(os.fspath(translation), "").read_report()
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import json
 import os
 from dataclasses import dataclass, field
@@ -12,13 +11,14 @@ from typing import Any, Union
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.words import milliseconds
+from qdq_translator.output.report.shown import Shown, framed
 from qdq_translator.output.report.terminal_summary import report_lines
 from qdq_translator.workflows.translator import Translation
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
-    """Plain values of one kind, as the command's `--json` prints them. Nobody else holds them: they may be changed."""
+class Result(Shown):
+    """Plain values of one kind, as the command's `--json` prints them."""
 
     _results: dict[str, Any] = field(repr=False)
 
@@ -29,16 +29,6 @@ class Result:
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the values as JSON. Raises UserError if the file cannot be written."""
         write_file(Path(path), (json.dumps(self._results, indent=2) + "\n").encode())
-
-    def lines(self) -> list[str]:
-        """The summary, at most ten lines."""
-        return [type(self).__name__]
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines()[:10])
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
 
 
 class Report(Result):
@@ -56,8 +46,7 @@ class Report(Result):
         return report_page(self._results)
 
     def _repr_html_(self) -> str:
-        page = html.escape(self.page())
-        return f'<iframe srcdoc="{page}" width="100%" height="800" title="{html.escape(self.lines()[0])}"></iframe>'
+        return framed(self.page(), self.lines()[0], 800)
 
     def lines(self) -> list[str]:
         """Model, coverage, estimated time and the largest causes."""
@@ -96,6 +85,10 @@ class Tuning(Result):
     holds: bool
     """Whether the best point keeps the accuracy or the time that was asked for."""
 
+    def _shown_report(self) -> dict[str, Any]:
+        """Of the best point."""
+        return self.translation.report
+
     def lines(self) -> list[str]:
         """The best point and its translation."""
         best = self._results["best"]
@@ -113,6 +106,11 @@ class Bundle(Result):
     """What `deploy --json` prints, and the folder."""
 
     folder: Path
+    _report: dict[str, Any] = field(repr=False)
+
+    def _shown_report(self) -> dict[str, Any]:
+        """Of the translation in the folder."""
+        return self._report
 
     def lines(self) -> list[str]:
         """The folder, the verdict, and the command of each consumer."""
@@ -121,12 +119,22 @@ class Bundle(Result):
         return [f"Bundle: {self.folder}", f"verdict: {found['verdict']}", *commands, *found["failed"]]
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """A rule, limit, platform or message in words."""
+class Explanation(Result):
+    """A rule, limit, platform, message or log in words."""
 
-    title: str
-    paragraphs: list[str]
+    @property
+    def title(self) -> str:
+        """One line."""
+        return str(self._results["title"])
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """One thing each."""
+        return list(self._results["paragraphs"])
+
+    def lines(self) -> list[str]:
+        """The title and the first paragraphs."""
+        return [self.title, *self.paragraphs]
 
     def __str__(self) -> str:
-        return "\n\n".join([self.title, *self.paragraphs])
+        return "\n\n".join(self.lines())

@@ -188,15 +188,31 @@ def _key(name: str) -> str:
 
 
 def explanation(name: str) -> "Tuple[str, List[str]]":
-    """(title, paragraphs) of a rule, a limit, a platform or a diagnostic. Raises UserError for another name."""
+    """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises UserError for
+    another name."""
     from qdq_translator.core.errors import UserError
     from qdq_translator.core.parsing import did_you_mean
+    from qdq_translator.engine.messages import messages, read_log, recognize
 
+    if Path(name).is_file():
+        log = read_log(Path(name))
+        rows = [(entry.message, f"{entry.count} x {entry.message.happened}") for entry in log.found.values()]
+        unknown = [f"{log.unknown_count} warnings or errors are not known, the first: {log.unknown[0]}"]
+        return f"{name}: {log.lines} lines", [_sentences(*row) for row in rows] + unknown[: log.unknown_count]
     texts, key = explained(), _key(name)
     for candidate in (key, f"DLA {key}"):
         if candidate in texts:
             return texts[candidate]
-    raise UserError(f"'{name}' is no rule, limit or platform.", did_you_mean(key, texts))
+    line = recognize(name)
+    message = line.message if line else next((row for row in messages() if row.id == name.lower()), None)
+    if message is not None:
+        return message.happened, [_sentences(message, "")]
+    raise UserError(f"'{name}' is no file, rule, limit, platform or known message.", did_you_mean(key, texts))
+
+
+def _sentences(message: "Message", first: str) -> str:
+    remedy = f" Remedy: {message.remedy}" if message.remedy else ""
+    return f"{first}. Cause: {message.cause}{remedy} Source: {message.source} [{message.status}].".lstrip(". ")
 
 
 def explained() -> "dict[str, tuple[str, list[str]]]":

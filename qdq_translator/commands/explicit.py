@@ -5,7 +5,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from qdq_translator.core.options import TranslateOptions, setting
+from qdq_translator.core.options import ExplicitOptions, TranslateOptions, setting
+from qdq_translator.core.progress import Progress, silent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from qdq_translator.workflows.explicit import Explicit
 
 
-@dataclass
-class Options(TranslateOptions):
+@dataclass(frozen=True)
+class Options(ExplicitOptions, TranslateOptions):
     """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin): of a model with Q/DQ, of a float model and data
     (--calibrate), or of a float model and its calibration cache (-c). NAME_explicit.onnx and its report come out."""
 
@@ -24,21 +25,6 @@ class Options(TranslateOptions):
         "calibration cache of the float model", None, group="Essential", metavar="FILE", short="-c"
     )
     output_dir: str = setting("folder for the two files", "./translated", group="Essential", metavar="DIR", short="-o")
-    float_type: str = setting("type of everything that is not INT8", "fp16", group="Target", choices=("fp16", "fp32"))
-    scale_type: str = setting(
-        "type of the scales where the network is fp16: fp16 is opset 20, fp32 is opset 23; auto: fp16 where all scales are normal "
-        "float16 numbers",
-        "auto",
-        group="Target",
-        choices=("auto", "fp16", "fp32"),
-    )
-    io_types: str = setting(
-        "types of graph inputs and outputs: TensorRT 11 has no typed I/O formats",
-        "same",
-        group="Target",
-        choices=("same", "fp32", "fp16", "int8"),
-    )
-    allow_fp16: bool = setting("on a DLA: layers without a scale may be FP16", group="Target")
     json: bool = setting("the report on stdout, nothing else there", group="Output")
     verbose: bool = setting("tracebacks of errors, and every layer that is above INT8", group="Output")
 
@@ -68,22 +54,21 @@ def run(options: Options) -> int:
     return 0
 
 
-def made(options: Options) -> "Explicit":
-    """The explicit network of `options.input_model`; nothing is written. Raises UserError and UsageError."""
+def made(options: Options, progress: Progress = silent, model: Optional[Any] = None) -> "Explicit":
+    """The explicit network of `options.input_model`, or of the ModelProto `model`; nothing is written. Raises UserError."""
     from pathlib import Path
 
     from qdq_translator.core.disk import read_text
     from qdq_translator.core.errors import UsageError
     from qdq_translator.core.formats.calibration_cache import CalibrationCache
-    from qdq_translator.workflows.explicit import ExplicitOptions, explicit
+    from qdq_translator.workflows.explicit import explicit
 
     if options.cache and options.calibrate:
         raise UsageError("--cache and --calibrate both give scales.", "Use one of them.")
     scales = None
     if options.cache:
         scales = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache).scales
-    how = ExplicitOptions(options.float_type, options.scale_type, options.io_types, options.allow_fp16)
-    return explicit(options.input_model, options, how, scales)
+    return explicit(model or options.input_model, options, options, scales, progress=progress)
 
 
 def _print(path: "Path", report: "Dict[str, Any]", verbose: bool) -> None:

@@ -1,5 +1,6 @@
 """Which translation a command reads, and what to run next: the same sentences in every command."""
 
+import logging
 import shlex
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
 
 
 def locate(path: str, model: str) -> TranslationFiles:
-    """`TranslationFiles.locate`, with a note on stderr where the newest of several was taken.
+    """`TranslationFiles.locate`, with a logged note if the newest of several was taken.
 
     Raises UserError where its files do not belong together.
     """
@@ -24,10 +25,8 @@ def locate(path: str, model: str) -> TranslationFiles:
     if not model and Path(path).is_dir():
         number = len(TranslationFiles.names_in(files.folder))
         if number > 1 and manifest_of(files) is None:
-            print(
-                f"note: {path} holds {number} translations; this is the newest, '{files.name}'. -i MODEL chooses another.",
-                file=sys.stderr,
-            )
+            text = "%s holds %d translations; this is the newest, '%s'. -i MODEL chooses another."
+            logging.getLogger("qdq_translator").warning(text, path, number, files.name)
     refuse_mixture(files)
     return files
 

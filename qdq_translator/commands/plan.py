@@ -82,8 +82,8 @@ def run(options: Options) -> int:
     return 1 if failed else 0
 
 
-def planned(options: Options) -> "Translation":
-    """The plan of a model as if every tensor had a scale."""
+def planned(options: Options, model: Optional[Any] = None) -> "Translation":
+    """The plan of `options.input_onnx_model`, or of the ModelProto `model`, as if every tensor had a scale."""
     from qdq_translator.core.options import TranslateOptions
     from qdq_translator.workflows.translator import translate
 
@@ -100,7 +100,7 @@ def planned(options: Options) -> "Translation":
         per_channel_activations="max",
         no_auto_names=True,
     )
-    return translate(str(options.input_onnx_model), asked, assume_scales=True)
+    return translate(model or str(options.input_onnx_model), asked, assume_scales=True)
 
 
 def _print_next(options: Options) -> None:

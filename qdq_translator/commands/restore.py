@@ -100,9 +100,9 @@ def _complete(options: Options, scales: Mapping[str, float], kept: List[str]) ->
     from pathlib import Path
 
     from qdq_translator.core.disk import refuse_overwriting
-    from qdq_translator.core.options import TranslateOptions
+    from qdq_translator.core.options import ExplicitOptions, TranslateOptions
     from qdq_translator.core.rules import inference_options
-    from qdq_translator.workflows.explicit import ExplicitOptions, explicit
+    from qdq_translator.workflows.explicit import explicit
 
     print(
         "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; this is "

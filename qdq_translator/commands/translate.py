@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from qdq_translator.core.errors import UsageError, UserError, unexpected
-from qdq_translator.core.options import TranslateCommand
+from qdq_translator.core.options import TranslateCommand, check_needs_dla
 
 if TYPE_CHECKING:
     from qdq_translator.core.formats.files import TranslationFiles
@@ -60,23 +60,16 @@ def _check(options: TranslateCommand) -> None:
 
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
-    if options.calibrate_samples is not None and options.calibrate_samples < 1:
-        raise UsageError(
-            f"--calibrate_samples {options.calibrate_samples} is not a number of samples.", "Give 1 or more."
-        )
     if options.metric and not options.calibrate:
         raise UsageError("--metric is measured on --calibrate DATA.", "Name the data, or use 'verify --metric'.")
     if options.max_metric_drop is not None and not options.metric:
         raise UsageError("--max_metric_drop needs a metric.", "Name one with --metric file.py:name.")
-    if any(s <= 0 for s in options.image_std):
-        raise UsageError("--image_std must be positive.", "The pixels are divided by it.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
     if options.cut_tail and options.target == "gpu":
         raise UsageError("--cut_tail cuts for a DLA.", "Name the DLA with --target orin-dla or xavier-dla.")
-    for name in ("fail_over_ms", "power_mode", "dla_clock", "cost_model"):
-        if getattr(options, name) is not None and options.target == "gpu":
-            raise UsageError(f"--{name} is about the time on a DLA.", "Name it with --target orin-dla.")
+    if options.target == "gpu":
+        check_needs_dla("--fail_over_ms", options.fail_over_ms)
     if options.fail_under_int8_macs is not None and not 0 <= options.fail_under_int8_macs <= 100:
         raise UsageError(
             f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It lies between 0 and 100."

@@ -1,16 +1,16 @@
 """`qdq-translator tune`: options, calibration and FP16 layers within an accuracy budget, for the least estimated time."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional, cast
 
-from qdq_translator.core.options import TranslateOptions, same_option, setting
+from qdq_translator.core.options import TranslateOptions, check_count, check_needs_dla, same_option, setting
 
 if TYPE_CHECKING:
     from qdq_translator.core.progress import Progress
     from qdq_translator.workflows.tune.run import Outcome
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Options(TranslateOptions):
     """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
     metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;
@@ -94,7 +94,8 @@ def searched(options: Options, progress: "Progress") -> "Outcome":
     from qdq_translator.workflows.tune.run import places, save, tune
 
     _check(options)
-    journal, results = places(options)
+    asked = cast(Any, options)  # frozen, which the protocol of the search does not ask for
+    journal, results = places(asked)
     read = [path for path in (options.model, options.data, options.labels, options.calibrate) if path]
     outputs = [*TranslationFiles(Path(options.output_dir), model_name(options.model)), journal, results]
     refuse_overwriting(outputs, map(Path, read))
@@ -104,8 +105,8 @@ def searched(options: Options, progress: "Progress") -> "Outcome":
     base = TranslateOptions(**{name: getattr(options, name) for name in fields})
     with alone(journal):
         with evaluation(options.workers, options.scheduler, options.provider) as where:
-            outcome = tune(options, base, where, progress)
-        save(outcome, options)
+            outcome = tune(asked, base, where, progress)
+        save(outcome, asked)
     return outcome
 
 
@@ -123,9 +124,9 @@ def _check(options: Options) -> None:
         raise UsageError(f"--max_drop {options.max_drop:g} is out of range.", "It is 0 or more.")
     if options.budget_ms is not None and not options.budget_ms > 0:
         raise UsageError(f"--budget_ms {options.budget_ms:g} is out of range.", "It is more than 0.")
-    if options.budget_ms is not None and options.target == "gpu":
-        raise UsageError("--budget_ms is about the time on a DLA.", "Name it with --target orin-dla.")
-    for flag, count in (("--evaluations", options.evaluations), ("--samples", options.samples)):
-        if count is not None and count < 1:
-            raise UsageError(f"{flag} {count} is out of range.", "Give 1 or more.")
+    if options.target == "gpu":
+        check_needs_dla("--budget_ms", options.budget_ms)
+    check_count("--samples", options.samples)
+    if options.evaluations < 1:
+        raise UsageError(f"--evaluations {options.evaluations} is out of range.", "Give 1 or more.")
     resolve(options, Diagnostics())

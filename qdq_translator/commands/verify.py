@@ -3,7 +3,14 @@
 import dataclasses
 from typing import Any, Dict, List, Optional
 
-from qdq_translator.core.options import parse_shapes, same_option, setting, translation_option
+from qdq_translator.core.options import (
+    check_count,
+    check_positive,
+    parse_shapes,
+    same_option,
+    setting,
+    translation_option,
+)
 
 Real = float
 """`float` is the name of an option below."""
@@ -35,7 +42,7 @@ class Options:
     samples: Optional[int] = setting("samples to run (default: all of --inputs; 8 random ones)", None, metavar="N")
     ignore_nonfinite: bool = same_option("ignore_nonfinite", group="")
     seed: int = setting("of random inputs", 0, metavar="N")
-    shapes: List[str] = setting("sizes for dynamic input dimensions", [], nargs="+", metavar="NAME:DIMS")
+    shapes: List[str] = same_option("shapes", group="")
     image_mean: List[Real] = same_option("image_mean", group="")
     image_std: List[Real] = same_option("image_std", group="")
     layout: str = same_option("layout", group="")
@@ -179,10 +186,8 @@ def check(options: Options) -> None:
     for flag, (value, top) in limits.items():
         if value is not None and not 0 <= value <= top:
             raise UsageError(f"{flag} {value:g} is out of range.", f"It lies between 0 and {top}.")
-    if options.samples is not None and options.samples < 1:
-        raise UsageError(f"--samples {options.samples} is not a number of samples.", "Give 1 or more.")
-    if any(s <= 0 for s in options.image_std):
-        raise UsageError("--image_std must be positive.", "The pixels are divided by it.")
+    check_count("--samples", options.samples)
+    check_positive("--image_std", options.image_std)
     if options.save_layers and not options.sensitivity:
         raise UsageError("--save_layers writes what --sensitivity finds.", "Add --sensitivity.")
     if options.max_metric_drop is not None and not options.metric:

@@ -36,6 +36,16 @@ _DAY = 24 * 3600.0
 _LARGEST_TEXT = 2**30
 
 
+VALUES = "qdq_translator_values"
+"""Folder of files that stand for values in memory."""
+
+
+def shown_place(path: str) -> str:
+    """`path` as files and messages name it; one below VALUES is `(in memory, sha256 ...)`, the same in every run."""
+    place = Path(path)
+    return f"(in memory, sha256 {place.stem})" if place.parent.name == VALUES else path
+
+
 def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
     """Bytes of a regular file, all to its end without `length`. Raises what `OpenFile` raises, EOFError where it is too short."""
     with open(_descriptor(path), "rb") as file:

@@ -4,9 +4,11 @@ No `from __future__ import annotations` here nor in `commands/`: argparse-datacl
 """
 
 import dataclasses
+import functools
 import os
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union, get_args, get_origin
 
+from qdq_translator.core.disk import shown_place
 from qdq_translator.core.errors import UsageError
 
 REQUIRED = object()
@@ -53,13 +55,41 @@ def check_values(options: Any) -> None:
         value = getattr(options, field.name)
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
-            setattr(options, field.name, value)
+            object.__setattr__(options, field.name, value)
         if not _fits(value, field.type):
-            wanted = getattr(field.type, "__name__", str(field.type).replace("typing.", ""))
-            raise UsageError(f"--{field.name}: {value!r} is not of the type {wanted}.", str(field.metadata["help"]))
+            help = str(field.metadata["help"])
+            raise UsageError(f"--{field.name}: {value!r} is not of the type {_type_words(field.type)}.", help)
         choices = choices_of(field)
         if choices and isinstance(value, str) and value not in choices:
             raise not_a_choice(f"--{field.name}", value, choices)
+
+
+def _type_words(kind: Any) -> str:
+    """The same words in every version of Python."""
+    if isinstance(kind, str):  # of a Literal
+        return repr(kind)
+    inner: Any = getattr(kind, "__args__", ())
+    if getattr(kind, "__origin__", None) is list:
+        return f"list of {inner[0].__name__}"
+    return " or ".join(map(_type_words, inner)) or kind.__name__.replace("NoneType", "None")
+
+
+def check_count(flag: str, count: Optional[int]) -> None:
+    """Raises UsageError for fewer than one sample."""
+    if count is not None and count < 1:
+        raise UsageError(f"{flag} {count} is not a number of samples.", "Give 1 or more.")
+
+
+def check_positive(flag: str, divisors: Sequence[float]) -> None:
+    """Raises UsageError for a divisor of pixels that is 0 or negative."""
+    if not all(value > 0 for value in divisors):
+        raise UsageError(f"{flag} must be positive.", "The pixels are divided by it.")
+
+
+def check_needs_dla(flag: str, value: Any) -> None:
+    """Raises UsageError for an option about time that is set for a GPU."""
+    if value is not None:
+        raise UsageError(f"{flag} is about the time on a DLA.", "Name it with --target orin-dla.")
 
 
 def _fits(value: Any, wanted: Any) -> bool:
@@ -98,9 +128,9 @@ nothing to `translate()`. Not among them: S6, whose backward half is only a
 lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class TranslateOptions:
-    """How a model is translated. Field names are the names of the flags."""
+    """How a model is translated. Field names are the names of the flags. Raises UsageError (a ValueError) for a wrong value."""
 
     trt_calib_version: Optional[str] = setting(
         "TensorRT version number in the header of the calibration cache, e.g. 8602 or 100300 (default: from "
@@ -329,13 +359,19 @@ class TranslateOptions:
 
     def __post_init__(self) -> None:
         """The flag alone (argparse: None) and 'on' mean True."""
+        change = functools.partial(object.__setattr__, self)
         if self.dla_rewrites in (None, "on"):
-            self.dla_rewrites = True
+            change("dla_rewrites", True)
         check_values(self)
-        self.without = [name.lstrip("-").replace("-", "_") for name in self.without]
+        change("without", [name.lstrip("-").replace("-", "_") for name in self.without])
         for name, value in preset_values(self).items():
             if getattr(self, name) == self.__dataclass_fields__[name].default:
-                setattr(self, name, value)
+                change(name, value)
+        check_count("--calibrate_samples", self.calibrate_samples)
+        check_positive("--image_std", self.image_std)
+        for name in ("power_mode", "dla_clock", "cost_model"):
+            if self.target == "gpu":
+                check_needs_dla(f"--{name}", getattr(self, name))
 
     @property
     def sizes(self) -> Dict[str, List[int]]:
@@ -343,7 +379,26 @@ class TranslateOptions:
         return parse_shapes(self.shapes)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
+class ExplicitOptions:
+    """How the network of `explicit` is written."""
+
+    float_type: Literal["fp16", "fp32"] = setting("type of everything that is not INT8", "fp16", group="Target")
+    scale_type: Literal["auto", "fp16", "fp32"] = setting(
+        "type of the scales where the network is fp16: fp16 is opset 20, fp32 is opset 23; auto: fp16 where all scales are normal "
+        "float16 numbers",
+        "auto",
+        group="Target",
+    )
+    io_types: Literal["same", "fp32", "fp16", "int8"] = setting(
+        "types of graph inputs and outputs: TensorRT 11 has no typed I/O formats",
+        "same",
+        group="Target",
+    )
+    allow_fp16: bool = setting("on a DLA: layers without a scale may be FP16", group="Target")
+
+
+@dataclasses.dataclass(frozen=True)
 class TranslateCommand(TranslateOptions):
     """Remove QuantizeLinear and DequantizeLinear from ONNX models and write what TensorRT's implicit INT8 takes:
     a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
@@ -422,7 +477,8 @@ class TranslateCommand(TranslateOptions):
 
 def effective(options: TranslateOptions) -> "dict[str, Any]":
     """The translation options as plain values, for the precision config (files and `--jobs` left out)."""
-    return {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
+    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(TranslateOptions)}
+    return {**values, "calibrate": options.calibrate and shown_place(options.calibrate)}
 
 
 def options_of(values: Mapping[str, Any], names: Sequence[str]) -> TranslateOptions:

@@ -5,14 +5,14 @@ The classes are made per version, because they must derive from the classes of t
 
 from __future__ import annotations
 
-import sys
+import logging
 from typing import Any
 
 from qdq_translator.engine.versions import Api
 
 
 def make_logger(api: Api, echo: bool = False) -> Any:
-    """An ILogger that keeps `messages`: (letter E, W, I or V, text), and prints them to stderr where `echo` is set."""
+    """An ILogger that keeps `messages`: (letter E, W, I or V, text), and logs them if `echo` is set."""
     severity = api.trt.ILogger.Severity
     letters = {
         severity.INTERNAL_ERROR: "E",
@@ -31,7 +31,7 @@ def make_logger(api: Api, echo: bool = False) -> Any:
             letter = letters.get(severity, "I")
             self.messages.append((letter, msg))
             if echo:
-                print(f"[{letter}] [TRT] {msg}", file=sys.stderr)
+                logging.getLogger("qdq_translator").log(logging.INFO, "[%s] [TRT] %s", letter, msg)
 
     return Collector()
 

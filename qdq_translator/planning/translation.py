@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from qdq_translator.targets.dla.verdicts import DlaPlan
 
 
-@dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class Translated:
     """A translated model and everything known about it: what the report and the files are made from."""
 
@@ -79,6 +79,7 @@ class Translated:
 
     @property
     def fp16_nodes(self) -> list[str]:
+        """Layers that are planned in FP16, by name."""
         return fp16_nodes(self.plan)
 
     @cached_property

@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TypeVar
 import numpy as np
 import onnx
 
+from qdq_translator.core.disk import shown_place
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.core.formats.npz import read_npy, read_npz
 from qdq_translator.core.formats.polygraphy import read_inputs
@@ -252,7 +253,7 @@ def load_samples(
     if path.is_dir():
         return _folder(path, specs, count, images)
     if path.suffix == ".npz":
-        return _arrays(_read_npz(path), specs, count, str(path))
+        return _arrays(_read_npz(path), specs, count, shown_place(str(path)))
     if path.suffix == ".json" and isinstance(path, Path):
         return _arrays(read_inputs(path), specs, count, str(path))
     if path.suffix == ".npy":

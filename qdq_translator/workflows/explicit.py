@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,13 @@ from qdq_translator.core.disk import appear_together
 from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
-from qdq_translator.core.options import TranslateOptions
+from qdq_translator.core.options import ExplicitOptions, TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted, others
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import write_graph
+from qdq_translator.output.report.shown import Shown
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.explicit import Placed, place_pairs
 from qdq_translator.qdq.float_types import (
@@ -43,20 +45,8 @@ SCHEMA_VERSION = 1
 IO_TYPES = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
-@dataclass(frozen=True)
-class ExplicitOptions:
-    """How the network is written. float_type: 'fp16' or 'fp32', of everything that is not INT8. scale_type: 'auto', 'fp16' or
-    'fp32'. io_types: 'same', 'fp32', 'fp16' or 'int8', of graph inputs and outputs. allow_fp16: a network for a DLA may have
-    layers above INT8 because a scale is missing."""
-
-    float_type: str = "fp16"
-    scale_type: str = "auto"
-    io_types: str = "same"
-    allow_fp16: bool = False
-
-
-@dataclass(frozen=True)
-class Explicit:
+@dataclass(frozen=True, eq=False, repr=False)
+class Explicit(Shown):
     """An explicit network. graph: what is written; report: what `NAME_explicit_report.json` holds."""
 
     name: str
@@ -66,7 +56,24 @@ class Explicit:
 
     @property
     def model(self) -> onnx.ModelProto:
+        """The network."""
         return self.graph.to_model()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy of the report."""
+        return copy.deepcopy(self.report)
+
+    def lines(self) -> list[str]:
+        """What was written, in figures."""
+        r = self.report
+        pairs = f"{counted(len(r['pairs']), 'Q/DQ pair')}, {counted(len(r['weights']), 'INT8 weight')}"
+        layers = f"{counted(r['layers']['int8'], 'layer')} in INT8, {counted(len(r['stays_float']), 'layer')} above"
+        return [
+            f"Explicit: {self.name}, for {r['target']} ({r['platform']})",
+            f"{r['form']}, opset {r['opset']['to']}",
+            pairs,
+            layers,
+        ]
 
     def save(self, folder: Union[str, Path], file: str = "") -> Path:
         """Writes network and report, both or none; returns the network's path. file: its name (default: NAME_explicit.onnx)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import html
 import math
 import os
 from functools import cached_property
@@ -23,6 +23,7 @@ from qdq_translator.ir.operators import RANDOM
 from qdq_translator.ir.validate import validate
 from qdq_translator.output.emit.write import write_translation
 from qdq_translator.output.report.data import make_report
+from qdq_translator.output.report.shown import Shown
 from qdq_translator.output.report.terminal_summary import report_lines
 from qdq_translator.passes.annotate import annotate, has_place
 from qdq_translator.passes.names import automatic_collisions
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from qdq_translator.simulate.evaluation import Evaluation
 
 
-class Translation(Translated):
+class Translation(Shown, Translated):
     """What `translate` gives: the value, and its way into a report and into files. Nothing is written before `save`."""
 
     @cached_property
@@ -57,11 +58,17 @@ class Translation(Translated):
         """The plan, a row a layer; `pandas.DataFrame(translation.layers)` makes a table of them."""
         return self.plan
 
-    def __repr__(self) -> str:
-        return "\n".join(["Translation", *report_lines(self.report)])
+    def to_dict(self) -> dict[str, Any]:
+        """A copy of the report."""
+        return copy.deepcopy(self.report)
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+    def _shown_report(self) -> dict[str, Any]:
+        """The report."""
+        return self.report
+
+    def lines(self) -> list[str]:
+        """Model, coverage, estimated time and the largest causes."""
+        return ["Translation", *report_lines(self.report)]
 
     def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
         """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.core.formats.sets import MODEL_KEY, SET_DIGITS, SET_KEY
-from qdq_translator.core.options import effective, preset_flags
+from qdq_translator.core.options import TranslateCommand, effective, preset_flags
 from qdq_translator.core.words import others, percent
 from qdq_translator.ir.io import write_graph
 from qdq_translator.output.emit import integrity
@@ -87,19 +87,11 @@ def _write(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 
-class Thresholds(Protocol):
-    """What a translation must reach (fields of the command's options); None and False ask for nothing."""
-
-    fail_under_int8_macs: Optional[float]
-    fail_on_gpu_fallback: bool
-    fail_over_ms: Optional[float]
-
-
 def summarize(
     translation: Translated,
     report: dict[str, Any],
     files: TranslationFiles,
-    options: Thresholds,
+    options: TranslateCommand,
     split: Optional[dict[str, Any]] = None,
 ) -> dict[str, Any]:
     """What `translate` prints at its end and gives with `--json`: plain values. split: the manifest, where a tail was cut off.
@@ -159,7 +151,7 @@ def _rewrites(applied: list[dict[str, Any]]) -> str:
     return ", ".join(f"{rule} {'once' if count == 1 else f'{count} times'}" for rule, count in counts)
 
 
-def _too_few_macs(report: dict[str, Any], options: Thresholds) -> str:
+def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:
     """With a DLA as target only what runs in INT8 there counts."""
     wanted, macs = options.fail_under_int8_macs, report["coverage"]["macs"]
     if wanted is None:
@@ -189,7 +181,7 @@ def too_long(report: dict[str, Any], wanted: Optional[float]) -> str:
     return f"{cost['milliseconds']:.2f} ms on the DLA ({cost['what']}), over --fail_over_ms {wanted:g}"
 
 
-def _falls_back(report: dict[str, Any], options: Thresholds, behind: frozenset[str]) -> str:
+def _falls_back(report: dict[str, Any], options: TranslateCommand, behind: frozenset[str]) -> str:
     """behind: layers that are not for the DLA."""
     if not options.fail_on_gpu_fallback or report["dla"] is None:
         return ""

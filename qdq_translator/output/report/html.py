@@ -102,6 +102,13 @@ def report_page(
     )
 
 
+def report_summary(report: dict[str, Any]) -> str:
+    """The overview of that page alone, as HTML without script. Raises MissingDependency without jinja2."""
+    network = Network(report)
+    scaled = [t for t in network.tensors if t.scale is not None]
+    return _render("summary.html", report=report, network=network, bars=shares(network), scaled=scaled, data={})
+
+
 def comparison_page(
     report: dict[str, Any],
     against: dict[str, Any],

@@ -1,0 +1,134 @@
+# Made by 'python -m tests.renew' from the options of the commands.
+
+import os
+from typing import List, Literal, TypedDict, Union
+
+Place = Union[str, os.PathLike[str]]
+Real = float
+
+class Common(TypedDict, total=False):
+    trt_calib_version: Union[str, None]
+    infer_average_pool_scales: bool
+    infer_concat_scales: bool
+    infer_mul_scales: bool
+    infer_bounds: bool
+    infer_add_scales: bool
+    inference: Literal["sound", "reference"]
+    keep_fp16: List[str]
+    calibration_type: Literal["max", "histogram"]
+    addtl_ops_to_infer_adjacent_scales: List[str]
+    rename_node_outputs: bool
+    add_unary_ew_scales_for_dla: bool
+    target: Literal["gpu", "orin-dla", "xavier-dla"]
+    platform: Union[str, None]
+    weights: Literal["baked", "float"]
+    on_conflict: Literal["max", "min", "first", "error"]
+    asymmetric: Literal["error", "widen", "data"]
+    per_channel_activations: Literal["error", "max"]
+    scales: Union[Place, None]
+    missing_zero_point: Literal["uint8", "int8"]
+    graph_optimizer: Literal["native", "onnxoptimizer"]
+    no_auto_names: bool
+    unify_scales: Literal["off", "warn", "max"]
+    max_bits_lost: Real
+    dla_rewrites: Union[bool, Literal["on", "list", "force", "approximate"]]
+    dla_output: Literal["same", "4d"]
+    assume: Union[Literal["pow"], None]
+    prove: bool
+    preset: Union[Literal["gpu", "dla"], None]
+    without: List[str]
+    power_mode: Union[str, None]
+    dla_clock: Union[Real, None]
+    cost_model: Union[Place, None]
+    calibrate_method: str
+    calibrate_samples: Union[int, None]
+    recalibrate: List[str]
+    equalize: bool
+    calibrate_outputs: bool
+    ignore_nonfinite: bool
+    image_mean: List[Real]
+    image_std: List[Real]
+    layout: Literal["auto", "nchw", "nhwc"]
+    shapes: List[str]
+    keep_model: bool
+    cache_algorithm: Literal["entropy2", "minmax", "entropy", "legacy"]
+    annotate: bool
+    strict: bool
+
+class Plan(TypedDict, total=False):
+    target: Literal["orin-dla", "xavier-dla"]
+    platform: Union[str, None]
+    shapes: List[str]
+    power_mode: Union[str, None]
+    dla_clock: Union[Real, None]
+    cost_model: Union[Place, None]
+    keep_fp16: List[str]
+    no_rewrites: bool
+
+class Translate(Common, total=False):
+    calibrate: Union[Place, None]
+
+class Calibrate(Common, total=False):
+    workers: int
+    scheduler: Union[str, None]
+    provider: str
+
+class Explicit(Common, total=False):
+    float_type: Literal["fp16", "fp32"]
+    scale_type: Literal["auto", "fp16", "fp32"]
+    io_types: Literal["same", "fp32", "fp16", "int8"]
+    allow_fp16: bool
+    cache: Union[Place, None]
+
+class Verify(TypedDict, total=False):
+    float: Union[Place, None]
+    samples: Union[int, None]
+    ignore_nonfinite: bool
+    seed: int
+    shapes: List[str]
+    image_mean: List[Real]
+    image_std: List[Real]
+    layout: Literal["auto", "nchw", "nhwc"]
+    per_layer: bool
+    audit: bool
+    strict: bool
+    sensitivity: bool
+    time_limit: Real
+    fp16: bool
+    rounding: Literal["auto", "even", "away"]
+    sigmoid: Literal["auto", "int8", "fp16"]
+    fuse: Literal["both", "on", "off"]
+    hypotheses: Literal["both", "plan"]
+    layer_arg: Union[Place, None]
+    min_cosine: Union[Real, None]
+    min_top1_agreement: Union[Real, None]
+    max_metric_drop: Union[Real, None]
+    device_results: Union[Place, None]
+    explicit_network: Union[Place, None]
+    workers: int
+    scheduler: Union[str, None]
+    provider: str
+
+class Tune(Common, total=False):
+    max_drop: Union[Real, None]
+    budget_ms: Union[Real, None]
+    output_dir: Place
+    samples: Union[int, None]
+    evaluations: int
+    seed: int
+    workers: int
+    scheduler: Union[str, None]
+    provider: str
+
+class Deploy(TypedDict, total=False):
+    consumers: List[str]
+    output_dir: Place
+    target: Union[Literal["gpu", "orin-dla", "xavier-dla"], None]
+    dla_core: int
+    keep_model: bool
+    shapes: List[str]
+    samples: Union[int, None]
+    image_mean: List[Real]
+    image_std: List[Real]
+    layout: Literal["auto", "nchw", "nhwc"]
+    skip: List[str]
