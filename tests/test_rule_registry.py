@@ -17,6 +17,7 @@ SOURCES = [p for p in (ROOT / "qdq_translator").rglob("*.py") if "targets" not i
 """The limits of the DLA (`targets`) have numbers and a table of their own."""
 ELSEWHERE = {
     "F4": "test_onnxoptimizer.py",
+    "F12": "dla/test_steps.py",
     "U1": "test_unify.py",
     "K1": "test_calibrate.py",
     "K2": "test_audit.py",

@@ -197,6 +197,14 @@ _ROWS = (
         "capitals in Einsum, modes of Resize and GridSample that mean no more than an older one, GroupNormalization for 8.x. "
         "What has no such form is an error that names the node and the remedy.",
     ),
+    Rule(
+        "F12",
+        "steps of new tensors",
+        "A Clip whose bounds lie outside the range of its input is removed. The rounding of tensors that rewrites for the DLA made may "
+        "cost a result 12 dB against the rounding of what the rewrite reads and of the result itself, computed from ranges alone. A "
+        "tensor that costs more gets no scale and is FP16; a rewrite that loses more in FP16 too, or can leave its range, is "
+        "left out with that reason.",
+    ),
     # ---------------------------------------------------------------- scale inference
     Rule(
         "S1",

@@ -13,6 +13,7 @@ from qdq_translator.core.words import others
 from qdq_translator.ir.kept import kept_layers
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
+from qdq_translator.planning.steps import without_scale
 from qdq_translator.scales.inference import Context, Observe, infer_scales
 from qdq_translator.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.scales.network import Network
@@ -68,12 +69,17 @@ def decide(
     graph, scales = network.graph, context.scales
     types = network.planned_types if settings.hardware.generation else network.types
     infer_scales(context, diagnostics, observe)
-    shared = unify_scales(context, diagnostics)
-    if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
-        return like
     rewrites = Rewrites(
         tuple(a for a in network.applied if a.rule not in NORMAL_FORMS), network.reasons, settings.rewrites != "off"
     )
+    if rewrites.applied:
+        coarse = without_scale(context, rewrites.applied)
+        for tensor in coarse:
+            scales.drop(tensor)
+        context.withheld = {**context.withheld, **coarse}
+    shared = unify_scales(context, diagnostics)
+    if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
+        return like
     followed = Rewrites(tuple(network.applied)).nodes
     for old, renamed in network.diagnostics.renamed_nodes.items():
         followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]

@@ -1,4 +1,6 @@
-"""Rule R1: a rewrite for the DLA stays only if its layers end on the DLA and the estimate, transitions priced, falls.
+"""Rules R1 and F12: which rewrites a network is better off without.
+
+R1: a rewrite for the DLA stays only if its layers end on the DLA and the estimate, transitions priced, falls.
 
 A rewrite is suspected if one of its layers with weights is left for the GPU all the same, or if its layers are estimated to take
 longer than what one layer less on the GPU saves at most (`FURTHER_REGION`). Whether the network is faster without is then seen by
@@ -7,12 +9,13 @@ planning it without.
 
 from __future__ import annotations
 
-from typing import Iterator, Optional
+from typing import Dict, Iterator, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.ir.operators import WEIGHTED
 from qdq_translator.planning.decision import Decision, context_of, decide
+from qdq_translator.planning.steps import left_out
 from qdq_translator.scales.inference import Context
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.scales.table import ASSUMED, Origin
@@ -25,23 +28,29 @@ _ADD_WORK = frozenset(("D4", "D7", "D10", "D11", "D12", "D13", "D15", "D17", "D1
 """Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
 
 
-def suspects(network: Network, settings: Settings) -> dict[str, dict[str, str]]:
-    """Rule -> node that it took -> what is suspicious of the rewrite."""
+Found = Dict[str, Dict[str, str]]
+"""Rule -> node that it took -> what is wrong with the rewrite."""
+
+
+def suspects(network: Network, settings: Settings) -> tuple[Found, Found]:
+    """Rewrites that lose too much precision (rule F12), and those that may make the network slower."""
     heavy = list(_heavy(network, settings))
-    if not heavy:
-        return {}
+    if not heavy and not any(applied.new for applied in network.applied):
+        return {}, {}
     decision = _planned(network, settings)
+    known = settings.calibration is None and not settings.assume_scales
+    lossy = left_out(decision.context, decision.rewrites.applied) if known else {}
     if decision.dla is None or decision.costs is None:
-        return {}
+        return lossy, {}
     rows = {row.name: (row.verdict, cost) for row, cost in zip(decision.dla.layers, decision.costs.layers)}
-    found: dict[str, dict[str, str]] = {}
+    found: Found = {}
     for applied in heavy:
         made = [(node, *rows[node.name]) for node, _ in applied.after if node.name in rows]
         time = sum(cost.milliseconds or 0.0 for _, _, cost in made if cost is not None)
         if time > FURTHER_REGION or any(verdict == GPU and node.is_op(*WEIGHTED) for node, verdict, _ in made):
             why = f"its layers are estimated at {milliseconds(time)}, and the network without them is estimated faster"
             found.setdefault(applied.rule, {}).update((name, why) for name, _ in applied.before)
-    return found
+    return lossy, found
 
 
 def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
@@ -78,16 +87,21 @@ def milliseconds_of(network: Network, settings: Settings) -> Optional[float]:
     return None if costs is None else costs.total
 
 
-def report_left_out(refused: dict[str, dict[str, str]], slow: float, fast: float, diagnostics: Diagnostics) -> None:
-    """slow, fast: estimated milliseconds of the network with the rewrites and without them."""
+def report_left_out(refused: Found, diagnostics: Diagnostics, times: Sequence[float] = ()) -> None:
+    """times: estimated milliseconds of the network with the rewrites and without them, if that is the reason."""
     for rule, nodes in refused.items():
         first, more = next(iter(nodes)), len(nodes) - 1
         behind = f" and {counted(more, 'more node')}" if more else ""
+        why = nodes[first]
+        data: dict[str, list[float]] = {}
+        if times:
+            slow, fast = map(milliseconds, times)
+            why = f"the network is estimated at {slow} with it and at {fast} without, transitions included"
+            data = {"milliseconds": list(times)}
         diagnostics.info(
             rule,
-            f"The rewrite of '{first}'{behind} is left out: the network is estimated at {milliseconds(slow)} with it and at "
-            f"{milliseconds(fast)} without, transitions included.",
+            f"The rewrite of '{first}'{behind} is left out: {why}.",
             node=first,
             hint="--dla_rewrites force applies every rewrite.",
-            data={"nodes": list(nodes), "milliseconds": [slow, fast]},
+            data={"nodes": list(nodes), **data},
         )

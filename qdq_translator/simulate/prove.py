@@ -23,6 +23,8 @@ from qdq_translator.ir.operators import Unions
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import to_array, to_message
 from qdq_translator.scales.network import Applied, Picture, Stage
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Session
 
 TOLERANCE = 1e-4
@@ -343,6 +345,56 @@ def _session(
         return lambda _: constant
     session = Session(model, "rewritten")
     return lambda values: {**constant, **session.run(values)}
+
+
+# ---------------------------------------------------------------- the planned precision
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Two simulated networks against the float network. before, after: SQNR of the worst output, dB. tensors: those that both hold in
+    INT8 with one scale; equal: the share of their values that is equal, up to 1; first: the first that differs, '' if none does."""
+
+    before: float
+    after: float
+    tensors: int
+    equal: float
+    first: str
+
+
+def planned_precision(
+    before: ImplicitNetwork, after: ImplicitNetwork, samples: Iterable[dict[str, np.ndarray]]
+) -> Planned:
+    """Outputs have the same names; their shapes may differ, not the order of their values."""
+    sides = [simulate(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla))) for network in (before, after)]
+    held = [side.placement.held for side in sides]
+    made = {name for node in after.model.graph.node for name in node.output}
+    names = [name for name, scale in held[0].items() if name in made and held[1].get(name) == scale]
+    reference = Session(after.model, "float")
+    sessions = [
+        Session(
+            side.model,
+            "planned",
+            [*reference.outputs, *dict.fromkeys(side.read[name] for name in names if name not in reference.outputs)],
+        )
+        for side in sides
+    ]
+    rows: list[dict[str, Comparison]] = [{}, {}]
+    equal, total, different = 0, 0, set()
+    for feed in samples:
+        wanted, *runs = (session.run(feed) for session in (reference, *sessions))
+        for name, values in wanted.items():
+            for row, run in zip(rows, runs):
+                row.setdefault(name, Comparison()).add(values, run[name].reshape(values.shape))
+        for name in names:
+            one, other = (run[side.read[name]].reshape(-1) for run, side in zip(runs, sides))
+            if one.size == other.size:
+                same = int(np.count_nonzero(np.abs(one - other) < held[0][name] / 2))
+                equal, total = equal + same, total + one.size
+                different |= {name} if same < one.size else set()
+    worst = [min(row.sqnr_db for row in side.values()) for side in rows]
+    first = next((name for name in names if name in different), "")
+    return Planned(worst[0], worst[1], len(names), equal / total if total else 1.0, first)
 
 
 # ---------------------------------------------------------------- sizes

@@ -113,9 +113,12 @@ def translate(
         data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
     tried = _Tried(model, network, unchanged, options, settings, decision)
-    return _conclude(
+    made = _conclude(
         network, decision, options, settings, diagnostics, source, name or own_name, tried, try_more and data is None
     )
+    if settings.prove and made.rewrites.applied and not assume_scales:
+        _prove_precision(model, made, settings, where=where, given=given)
+    return made
 
 
 def translate_part(
@@ -230,23 +233,27 @@ _NOT_PROVED = "its rewrite could not be proved to be the same function"
 def _earned(
     model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
 ) -> tuple[Network, Source, str]:
-    """As `_read`, without the rewrites that make the network slower by the estimate (rule R1)."""
+    """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the estimate (rule R1)."""
     read = _proved if settings.prove else _read
     said = Diagnostics()
     network, source, name = read(model, settings, said)
-    found: dict[str, dict[str, str]] = {}
     if settings.hardware.generation and settings.rewrites in ("on", "approximate"):
-        from qdq_translator.planning.earned import milliseconds_of, report_left_out, suspects
+        from qdq_translator.planning import earned
 
-        found = suspects(network, settings)
-    if found:
-        own = Diagnostics()
-        without = dataclasses.replace(settings, refuted=found)
-        other, *_ = read(model, without, own)
-        slow, fast = (milliseconds_of(n, s) for n, s in ((network, settings), (other, without)))
-        if slow is not None and fast is not None and fast <= slow:
-            report_left_out(found, slow, fast, own)
-            network, said = other, own
+        lossy, slow = earned.suspects(network, settings)
+        if lossy:
+            settings, said = dataclasses.replace(settings, refuted=lossy), Diagnostics()
+            network, *_ = read(model, settings, said)
+            earned.report_left_out(lossy, said)
+            _, slow = earned.suspects(network, settings)
+        if slow:
+            refuted = {rule: {**lossy.get(rule, {}), **slow.get(rule, {})} for rule in {**lossy, **slow}}
+            without, own = dataclasses.replace(settings, refuted=refuted), Diagnostics()
+            other, *_ = read(model, without, own)
+            before, after = earned.milliseconds_of(network, settings), earned.milliseconds_of(other, without)
+            if before is not None and after is not None and after <= before:
+                earned.report_left_out(slow, own, (before, after))
+                network, said = other, own
     diagnostics.extend(said)
     network.diagnostics = diagnostics
     return network, source, name
@@ -324,6 +331,46 @@ def _prove_whole(
         )
 
 
+def _prove_precision(
+    model: Union[str, Path, onnx.ModelProto], made: Translation, settings: Settings, **more: Any
+) -> None:
+    """SQNR and INT8 values of the planned precision, without the rewrites and with them, on the calibration data or random inputs.
+    more: further arguments of `translate`."""
+    from qdq_translator.planning.steps import MOST
+    from qdq_translator.simulate.calibration.data_scales import load_data
+    from qdq_translator.simulate.implicit import ImplicitNetwork
+    from qdq_translator.simulate.inputs import input_specs, random_samples
+    from qdq_translator.simulate.prove import concrete_sizes, planned_precision
+
+    off = {"dla_rewrites": False, "prove": False, "dla_output": "same", "preset": None, "without": []}
+    options = dataclasses.replace(made.options, **off)
+    try:
+        plain = translate(model, options, try_more=False, **more)
+        if settings.calibration is not None:
+            samples, which = load_data(made.graph, settings.calibration, settings.input_shapes), "calibration data"
+        else:
+            specs = input_specs(made.model, concrete_sizes(made.graph, settings.input_shapes))
+            samples, which = random_samples(specs, made.tensor_scales, PROVED_SAMPLES, 0), "random inputs"
+        feeds = (samples.feed(run) for run in range(min(samples.runs, PROVED_RUNS)))
+        found = planned_precision(ImplicitNetwork.of(plain), ImplicitNetwork.of(made), feeds)
+    except UserError as error:
+        made.diagnostics.info("D0", f"--prove: the planned precision could not be compared: {error}")
+        return
+    values = (
+        f"{found.equal:.2%} of the INT8 values of {found.tensors} tensors are equal"
+        if found.tensors
+        else "no INT8 tensor is in both"
+    )
+    text = f"--prove, in the planned precision on {which}: {found.before:.1f} dB without the rewrites, {found.after:.1f} dB with them; {values}."
+    data = {"before": found.before, "after": found.after, "equal": found.equal, "first": found.first}
+    worse = found.after < min(found.before - MOST, ONE_ROUNDING)
+    tell = made.diagnostics.warning if worse else made.diagnostics.info
+    tell("D0", text, tensor=found.first, data=data)
+
+
+ONE_ROUNDING = 25.0
+"""dB that rounding to INT8 once leaves at least, of a tensor whose root mean square is a 25th of its range."""
+PROVED_RUNS = 16
 PROVED_SAMPLES = 2
 _LARGEST_TRIED = 1 << 27
 """Weights of a network that is read a second time to see what `--dla_rewrites` would do (512 MiB in float32)."""

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from qdq_translator.workflows import translator
+
 
 @pytest.fixture(autouse=True)
 def _rewrites_alone(request: pytest.FixtureRequest) -> None:
     if not request.module.__name__.endswith("test_docs_page"):  # the page shows what users get
         request.getfixturevalue("without_normal_forms")
+
+
+@pytest.fixture(autouse=True)
+def _function_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--prove` holds every rewrite of these tests against ONNX Runtime; the planned precision has tests of its own."""
+    if not request.module.__name__.endswith("test_steps"):
+        monkeypatch.setattr(translator, "_prove_precision", lambda *given, **more: None)

@@ -1,0 +1,230 @@
+"""Rule F12: what the tensors that rewrites made cost in precision, from ranges alone.
+
+Rounding a tensor adds noise of step^2 / 12. Its step is its scale in INT8, or the spacing of FP16 at the largest magnitude that it can
+have. Spans and gains of the layers that rewrites made are those of interval arithmetic; noise of different tensors adds up. A result
+may lose `MOST` dB by the noise of new tensors, against that of what the rewrite reads and of the result's own step. If it loses more,
+1. the new tensors that cost most get no scale and are FP16
+2. a rewrite that loses more in FP16 too, or that leaves the range of FP16, is left out
+
+Not checked: layers whose gain is not known (MatMul, Softmax, Convs with more than `LARGEST` weights), and ranges that nothing states.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.passes.clamps import is_non_negative
+from qdq_translator.scales.inference import Context
+from qdq_translator.scales.network import Applied
+
+MOST = 12.0
+"""dB: two bits."""
+LARGEST = 1 << 16
+_FP16_MAX, _SPACING = float(np.finfo(np.float16).max), 2.0**-10
+Span = Tuple[float, float]
+"""The smallest and the largest value that a tensor can have."""
+_MOVES = (
+    *(*operators.REARRANGES, *operators.PARTS, "MaxPool", "GlobalMaxPool", "ReduceMax"),
+    *("Expand", "Tile", "Resize", "Pad"),
+)
+_SATURATE: dict[str, tuple[Callable[[float], float], float]] = {
+    "Relu": (lambda x: max(x, 0.0), 1.0),
+    "Sigmoid": (lambda x: 0.5 + 0.5 * math.tanh(x / 2), 0.25),
+    "Tanh": (math.tanh, 1.0),
+    "Erf": (math.erf, 1.13),
+}
+"""Operator -> the function, which grows, and its steepest slope."""
+
+
+class Result(NamedTuple):
+    """A tensor that a rewrite computes for the rest of the network. kept, new: tensor -> step^2 of its rounding as it arrives here; of
+    tensors that were there, and of those that rewrites made."""
+
+    name: str
+    kept: dict[str, float]
+    new: dict[str, float]
+
+    @property
+    def lost(self) -> float:
+        """dB; 0 if there is nothing to compare with."""
+        before, added = sum(self.kept.values()), sum(self.new.values())
+        if not before or not math.isfinite(before):
+            return math.inf if math.isinf(added) and not before else 0.0
+        return 10 * math.log10(1 + added / before)
+
+
+def without_scale(context: Context, applied: Sequence[Applied]) -> dict[str, str]:
+    """Case 1. Tensor -> why it gets no scale."""
+    found: dict[str, str] = {}
+    for result in _Steps(context, applied).results():
+        while result.lost > MOST:
+            scaled = [name for name in result.new if name in context.scales]
+            if not scaled:
+                break
+            worst = max(scaled, key=lambda name: result.new[name])
+            found[worst] = f"its step in INT8 would cost '{result.name}' {result.lost:.0f} dB (rule F12)"
+            del result.new[worst]
+    return found
+
+
+def left_out(context: Context, applied: Sequence[Applied]) -> dict[str, dict[str, str]]:
+    """Case 2. Rule -> node that it took -> why its rewrite is left out."""
+    makers = {name: one for one in applied for name in one.new}
+    found: dict[str, dict[str, str]] = {}
+    for result in _Steps(context, applied).results():
+        if result.lost > MOST:
+            one = makers[max(result.new, key=lambda name: result.new[name])]
+            cost = f"cost '{result.name}' {result.lost:.0f} dB" if math.isfinite(result.lost) else "exceed FP16"
+            found.setdefault(one.rule, {}).update(
+                (node, f"its new tensors would {cost} (rule F12)") for node, _ in one.before
+            )
+    return found
+
+
+class _Steps:
+    """The noise of every tensor that rewrites made, in graph order."""
+
+    def __init__(self, context: Context, applied: Sequence[Applied]) -> None:
+        self.context, self.graph = context, context.graph
+        self._made = {id(node) for one in applied for node, _ in one.after}
+        replaced = {name for one in applied for names in one.tensors.values() for name in names}
+        new = {name for one in applied for name in one.new if name not in replaced}
+        self._inside = {name for name in new if self._is_inside(name)}
+        self._spans: dict[str, Span] = {}
+        self._noise: dict[str, dict[str, float]] = {}
+
+    def _is_inside(self, name: str) -> bool:
+        """Layers of rewrites alone read it: the noise that it adds did not exist before."""
+        readers = self.graph.consumers(name)
+        return bool(readers) and name not in self.graph.outputs and all(id(one) in self._made for one in readers)
+
+    def results(self) -> Iterator[Result]:
+        for node in self.graph.nodes:
+            if id(node) not in self._made or not any(name in self._inside for name in (*node.inputs, *node.outputs)):
+                continue
+            noise = self._through(node)
+            for name in filter(None, node.outputs):
+                own = {} if noise is None else {**noise, name: self._step(name) ** 2}
+                self._noise[name] = own
+                if name not in self._inside:
+                    kept = {one: power for one, power in own.items() if one not in self._inside}
+                    yield Result(name, kept, {one: power for one, power in own.items() if one in self._inside})
+
+    def span(self, name: str) -> Span:
+        """Of a tensor without known range: without end."""
+        values = self.graph.array(name)
+        if values is not None:
+            return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+        low, high = self._spans.get(name, (-math.inf, math.inf))
+        scale = self.context.scale(name)
+        if scale is not None:
+            low, high = max(low, -INT8_MAX * scale), min(high, INT8_MAX * scale)
+        return (max(low, 0.0) if low < 0 and is_non_negative(self.graph, name) else low), high
+
+    def _step(self, name: str) -> float:
+        scale, most = self.context.scale(name), self._largest(name)
+        if scale is not None:
+            return scale
+        if not math.isfinite(most):
+            return 0.0
+        return most * _SPACING if most <= _FP16_MAX or name not in self._inside else math.inf
+
+    def _largest(self, name: str) -> float:
+        return max(map(abs, self.span(name)))
+
+    def _through(self, node: Node) -> Optional[dict[str, float]]:
+        """Noise of the outputs before they are rounded; None, and no span, if the gain of the layer is not known."""
+        data = [name for name in (node.inputs[:1] if node.is_op(*_MOVES) else node.inputs) if name]
+        known = self._gains(node, data)
+        if known is None:
+            return None
+        span, gains = known
+        noise: dict[str, float] = {}
+        for name in filter(None, node.outputs):
+            self._spans[name] = span
+        reach = max(map(abs, span))
+        for name, gain in zip(data, gains):
+            before = self._largest(name)
+            share = reach / before if math.isfinite(before) and before > 0 else 1.0
+            relative = node.is_op("Mul", "Div", "Clip", *_SATURATE)  # FP16 is finer where values are small
+            for one, power in (self._noise.get(name) or self._given(name)).items():
+                own = min(gain, share) if relative and one not in self.context.scales else gain
+                noise[one] = noise.get(one, 0.0) + own * own * power
+        return noise
+
+    def _given(self, name: str) -> dict[str, float]:
+        return {} if self.graph.is_constant(name) else {name: self._step(name) ** 2}
+
+    def _gains(self, node: Node, data: Sequence[str]) -> Optional[tuple[Span, list[float]]]:
+        """Span of the outputs, and by how much at most noise of each input grows; None if it is not known."""
+        spans = [self.span(name) for name in data]
+        if node.is_op(*_MOVES, "Concat", "Max", "Min"):
+            zero = [(0.0, 0.0)] if node.is_op("Pad") else []
+            return _hull([*spans, *zero]), [1.0] * len(data)
+        if node.is_op(*_SATURATE):
+            function, slope = _SATURATE[node.op_type]
+            return (function(spans[0][0]), function(spans[0][1])), [slope]
+        if node.is_op("Clip"):
+            low, high = operators.clip_bounds(node, self.graph.array)
+            ends = [
+                min(max(end, -math.inf if low is None else low), math.inf if high is None else high) for end in spans[0]
+            ]
+            return (ends[0], ends[1]), [1.0]
+        if node.is_op("Abs", "Neg"):
+            (low, high), most = spans[0], self._largest(data[0])
+            return ((0.0, most) if node.is_op("Abs") else (-high, -low)), [1.0]
+        if node.is_op("Add", "Sum"):
+            return (sum(low for low, _ in spans), sum(high for _, high in spans)), [1.0] * len(data)
+        if node.is_op("Sub"):
+            return (spans[0][0] - spans[1][1], spans[0][1] - spans[1][0]), [1.0, 1.0]
+        if node.is_op("Mul", "Div") and len(data) == 2:
+            return _product(spans[0], spans[1], node.is_op("Div"))
+        if node.is_op("AveragePool") and (window := operators.window(node)) is not None:
+            return _hull([spans[0], (0.0, 0.0)]), [1 / math.sqrt(math.prod(window.kernel))]
+        return self._linear(node, spans[0])
+
+    def _linear(self, node: Node, span: Span) -> Optional[tuple[Span, list[float]]]:
+        """A Scale, or a Conv of few weights: the largest gain of an output channel."""
+        scale = operators.scale_layer(node, self.graph.array)
+        if scale is not None:
+            ends = [_times(end, scale[0].astype(np.float64)) + scale[1] for end in span]
+            return (float(np.min(ends)), float(np.max(ends))), [float(np.abs(scale[0]).max())]
+        weight = self.graph.initializers.get(node.input(1)) if node.is_op("Conv") else None
+        if weight is None or node.input(2) or math.prod(weight.dims) > LARGEST or not math.prod(weight.dims):
+            return None
+        values = self.graph.array(node.inputs[1])
+        assert values is not None
+        rows = values.reshape(len(values), -1).astype(np.float64)
+        above, below = rows.clip(0).sum(axis=1), rows.clip(None, 0).sum(axis=1)
+        low, high = [_times(one, above) + _times(other, below) for one, other in (span, span[::-1])]
+        padded = min(float(low.min()), 0.0), max(float(high.max()), 0.0)
+        return padded, [float(np.sqrt((rows * rows).sum(axis=1).max())), 0.0][: len(node.inputs)]
+
+
+def _times(end: float, values: np.ndarray) -> np.ndarray:
+    """Without NaN for an end at infinity and a factor of 0."""
+    return np.where(values == 0, 0.0, np.where(values == 0, 1.0, values) * end)
+
+
+def _hull(spans: Sequence[Span]) -> Span:
+    return min(low for low, _ in spans), max(high for _, high in spans)
+
+
+def _product(one: Span, other: Span, quotient: bool) -> Optional[tuple[Span, list[float]]]:
+    """Of a * b, or a / b; None for a divisor that may be 0."""
+    if not all(math.isfinite(end) for end in (*one, *other)):
+        return None
+    if not quotient:
+        ends = [a * b for a in one for b in other]
+        return (min(ends), max(ends)), [max(map(abs, other)), max(map(abs, one))]
+    if other[0] <= 0 <= other[1]:
+        return None
+    least = min(map(abs, other))
+    ends = [a / b for a in one for b in other]
+    return (min(ends), max(ends)), [1 / least, max(map(abs, one)) / least**2]
