@@ -342,7 +342,7 @@ def _prove_precision(
     from qdq_translator.simulate.inputs import input_specs, random_samples
     from qdq_translator.simulate.prove import concrete_sizes, planned_precision
 
-    off = {"dla_rewrites": False, "prove": False, "dla_output": "same", "preset": None, "without": []}
+    off: dict[str, Any] = {"dla_rewrites": False, "prove": False, "dla_output": "same", "preset": None, "without": []}
     options = dataclasses.replace(made.options, **off)
     try:
         plain = translate(model, options, try_more=False, **more)
