@@ -28,6 +28,7 @@ from benchmarks.measure import machine
 from qdq_translator import translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.output.emit.integrity import contents
+from qdq_translator.simulate.account import Account, Judge, account
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
@@ -69,14 +70,17 @@ def sensitivity(made: networks.Prepared, repeats: int) -> None:
     path = made.model.with_name("simulated.onnx")
     onnx.save(simulated.model, path)
     samples = load_samples(made.inputs, input_specs(network.model, {}), None)
+    judge = Judge(network, SimulationOptions(), samples)
+    accounts: list[Account] = []
     found: list[Sensitivity] = []
     one = best(lambda: run_both([path], made.data, False), repeats)
-    whole = best(
-        lambda: found.append(measure_sensitivity(network, SimulationOptions(), samples, None, 1e9)), max(1, repeats - 1)
-    )
+    alone = best(lambda: accounts.append(account(judge)), max(1, repeats - 1))
+    whole = best(lambda: found.append(measure_sensitivity(judge, 1e9)), max(1, repeats - 1))
+    layers, seen = len(simulated.placement.int8), accounts[0]
     print(
-        f"{len(simulated.placement.int8)} layers in INT8, {len(found[0].ranking)} candidates, {len(made.data)} samples: one pass "
-        f"{one:.2f} s, sensitivity {whole:.2f} s, {whole / one:.2f} passes; {len(found[0].chosen)} kept above INT8"
+        f"{layers} layers in INT8, {sum(e.members for e in seen.entries)} roundings, {len(made.data)} samples: one pass {one:.2f} s, noise "
+        f"account {alone:.2f} s, {alone / one:.2f} times that ({seen.passes:.1f} passes by layers, on {seen.samples} of the samples, "
+        f"{100 * seen.remainder:+.0f}% not in the sum); sensitivity {whole:.2f} s, {whole / one:.2f} times"
     )
 
 

@@ -19,10 +19,11 @@ from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import Placement, graph_tensors
+from qdq_translator.simulate.account import Judge, Quality
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.run import Session
-from qdq_translator.simulate.sensitivity import Judge, Quality, Sensitivity, measure_sensitivity
+from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
 from tests.conftest import ZOO
 from tests.small_models import model
 
@@ -182,7 +183,7 @@ def run(case: Case) -> Optional[Outcome]:
         judge.network = spoilt
         bad = judge.of(judge.simulated({}))
         if bad.sqnr_db <= right.sqnr_db - COSTS_DB:
-            found = measure_sensitivity(spoilt, OPTIONS, samples, None, 300)
+            found = measure_sensitivity(Judge(spoilt, OPTIONS, samples), 300)
             mended = judge.of(judge.simulated(parse_layer_precisions(found.layer_argument)))
             return Outcome(tensor, right, bad, found, mended)
     return None

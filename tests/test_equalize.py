@@ -14,12 +14,12 @@ from qdq_translator.cli import main
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
+from qdq_translator.simulate.account import Judge
 from qdq_translator.simulate.calibration.equalize import equal_sets
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Session
-from qdq_translator.simulate.sensitivity import noise
 from tests.small_models import model, pair
 
 DENOISER = Path(images.__file__).with_name("denoiser_float.onnx")
@@ -58,7 +58,7 @@ def data(tmp_path: Path) -> Path:
 def sqnr(translation: object, data: Path) -> float:
     network = ImplicitNetwork.of(translation)  # type: ignore[arg-type]
     samples = load_samples(data, input_specs(network.model, {}), None)
-    return float(-10 * np.log10(noise(network, SimulationOptions(), samples, 16)))
+    return float(-10 * np.log10(Judge(network, SimulationOptions(), samples).noise))
 
 
 def test_small_channels_gain_and_the_function_stays(data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Optional
 import numpy as np
 import pytest
 
-from qdq_translator.simulate.sensitivity import Candidate
+from qdq_translator.simulate.account import Candidate
 from qdq_translator.workflows.tune.bench import Cost
 from qdq_translator.workflows.tune.meter import Measured
 from qdq_translator.workflows.tune.points import Point

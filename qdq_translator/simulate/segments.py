@@ -21,11 +21,24 @@ from qdq_translator.simulate.run import Session
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What one variant of a model does otherwise. tensors: target -> source: whoever reads the target gets what the source
+    """What one variant of a model does otherwise. tensors: target -> source: all readers of the target get what the source
     holds, in the target's type. weights: (node, input index) -> the initializer whose values it reads instead, in the type of its own."""
 
     tensors: Mapping[str, str]
     weights: Mapping[tuple[str, int], str] = dataclasses.field(default_factory=dict)
+
+
+PLAIN = Change({})
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """Of one feed: every tensor that passes between parts, the inputs and the outputs, as the nodes make them and as readers get
+    them with `ground`."""
+
+    ground: Change
+    made: dict[str, np.ndarray]
+    read: dict[str, np.ndarray]
 
 
 class _Part:
@@ -49,14 +62,14 @@ class Segments:
         targets = {target for change in changes for target in change.tensors}
         kept = {source for change in changes for source in change.tensors.values()} | targets | {*self.outputs}
         self._parts: list[_Part] = []
-        self._behind: dict[str, int] = {}
-        """Target -> the part that makes it."""
+        self._behind: dict[int, list[str]] = {}
+        """Part -> the targets that it makes."""
         nodes: list[Node] = []
         for node in graph.nodes:
             nodes.append(node)
             made = [name for name in node.outputs if name in targets]
             if made:
-                self._behind.update(dict.fromkeys(made, len(self._parts)))
+                self._behind[len(self._parts)] = made
                 self._parts.append(_Part(nodes))
                 nodes = []
         if nodes:
@@ -75,38 +88,42 @@ class Segments:
                 if name in kept or any(reader.name not in part.names for reader in graph.consumers(name))
             ]
 
-    def base(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every tensor that passes between parts, the inputs and the outputs, of the model as it is."""
-        values = dict(feed)
-        for part in filter(lambda part: part.makes, self._parts):
-            with self._lock:
-                if part.session is None:
-                    part.session = self._session(part, values, {})
-            values.update(part.session.run({name: values[name] for name in part.reads}))
-        return values
-
-    def changed(self, base: Mapping[str, np.ndarray], change: Change) -> dict[str, np.ndarray]:
-        """The outputs with `change`. base: what `base` gave for the same feed."""
-        new: dict[str, np.ndarray] = {}
-        behind: dict[int, list[str]] = {}
-        for target in change.tensors:
-            behind.setdefault(self._behind[target], []).append(target)
+    def base(self, feed: Mapping[str, np.ndarray], ground: Change = PLAIN) -> Base:
+        """The model with `ground`, which later calls of `changed` start from."""
+        made = dict(feed)
+        read = dict(feed)
         for number, part in enumerate(self._parts):
-            session = part.session
-            weights = {place: name for place, name in change.weights.items() if place[0] in part.names}
-            if weights and part.makes:
-                session = self._session(part, base, weights)
-            if part.makes and (weights or any(name in new for name in part.reads)):
+            if part.makes:
+                with self._lock:
+                    if part.session is None:
+                        part.session = self._session(part, read, _within(part, ground))
+                found = part.session.run({name: read[name] for name in part.reads})
+                made.update(found)
+                read.update(found)
+            for target in self._behind.get(number, ()):
+                read[target] = made[ground.tensors.get(target, target)].astype(made[target].dtype, copy=False)
+        return Base(ground, made, read)
+
+    def changed(self, base: Base, change: Change) -> dict[str, np.ndarray]:
+        """The outputs with `change` in place of the ground. base: what `base` gave for the same feed."""
+        made: dict[str, np.ndarray] = {}
+        new: dict[str, np.ndarray] = {}
+        for number, part in enumerate(self._parts):
+            weights = _within(part, change)
+            other = weights != _within(part, base.ground)
+            if part.makes and (other or any(name in new for name in part.reads)):
+                session = self._session(part, base.read, weights) if other else part.session
                 assert session is not None  # `base` made it
-                made = session.run({name: new.get(name, base[name]) for name in part.reads})
-                new.update((name, values) for name, values in made.items() if not _equal(values, base[name]))
-            for target in behind.get(number, ()):
-                source = change.tensors[target]
-                values = new.get(source, base[source]).astype(base[target].dtype, copy=False)
+                found = session.run({name: new.get(name, base.read[name]) for name in part.reads})
+                made.update(found)
+                new.update((name, values) for name, values in found.items() if not _equal(values, base.made[name]))
+            for target in self._behind.get(number, ()):
+                source = change.tensors.get(target, target)
+                values = made.get(source, base.made[source]).astype(base.made[target].dtype, copy=False)
                 new.pop(target, None)
-                if not _equal(values, base[target]):
+                if not _equal(values, base.read[target]):
                     new[target] = values
-        return {name: new.get(name, base[name]) for name in self.outputs}
+        return {name: new.get(name, base.read[name]) for name in self.outputs}
 
     def _session(
         self, part: _Part, values: Mapping[str, np.ndarray], weights: Mapping[tuple[str, int], str]
@@ -135,6 +152,10 @@ class Segments:
             kind = onnx.helper.np_dtype_to_tensor_dtype(values[name].dtype)
             model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, None))
         return Session(model, "simulated", part.makes, one_thread=True, provider=self._provider)
+
+
+def _within(part: _Part, change: Change) -> dict[tuple[str, int], str]:
+    return {place: name for place, name in change.weights.items() if place[0] in part.names}
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

@@ -24,6 +24,7 @@ from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.qdq.restore import with_qdq_opset
 from qdq_translator.quantizers.dialects import OPERATORS, convert
 from qdq_translator.quantizers.sidecars import apply_scales
+from qdq_translator.simulate.account import Judge, account, print_account
 from qdq_translator.simulate.calibration.audit import audit_network, print_audit
 from qdq_translator.simulate.chain import chained
 from qdq_translator.simulate.compare import (
@@ -223,21 +224,11 @@ def _verified(
         layers = compare_layers(network, explicit, simulated, samples, progress=progress, where=where)
         results["per_layer"] = layers.as_dict()
         notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in layers.rows if row.tensor in network.unary]
-    if options.sensitivity:
-        results["sensitivity"] = measure_sensitivity(
-            network,
-            settings,
-            samples,
-            float_model,
-            options.time_limit,
-            progress,
-            metric,
-            _enough(options, outputs),
-            where,
-        ).as_dict()
-        results["sensitivity"]["command"] = _translate_again(options, files, network, results["sensitivity"]["layers"])
     if options.audit:
         results["audit"] = audit_network(network, samples, progress, placement.weights, where, explicit).as_dict()
+    if options.per_layer or options.sensitivity or options.audit:
+        judge = Judge(network, settings, samples, float_model, metric=metric, where=where)
+        _account(options, files, results, judge, _enough(options, outputs), progress)
     if "integrity" not in network.report:
         notes.append("the files were written without a report of what they hold, so changes in the model go unnoticed")
     samples.check_unchanged()
@@ -246,6 +237,28 @@ def _verified(
     if verdict.overall == BROKEN or (options.strict and verdict.overall == SUSPICIOUS):
         results["failed"].append(f"The verdict is '{verdict.overall}'.")
     return results
+
+
+def _account(
+    options: Request,
+    files: TranslationFiles,
+    results: dict[str, Any],
+    judge: Judge,
+    enough: Optional[Real],
+    progress: Progress,
+) -> None:
+    """Into `results`: the noise account, in whose terms jumps, sensitivity and audit are given."""
+    if options.sensitivity:
+        found = measure_sensitivity(judge, options.time_limit, progress, enough)
+        command = _translate_again(options, files, judge.network, found.layers)
+        results["sensitivity"] = {**found.as_dict(), "command": command}
+        account_of = found.found
+    else:
+        progress("measuring the noise account", 0, 1)
+        account_of = account(judge)
+    if account_of is not None:
+        results["account"] = account_of.as_dict()
+        account_of.annotate(results)
 
 
 def _parts(files: TranslationFiles, network: ImplicitNetwork, settings: SimulationOptions) -> dict[str, Simulated]:
@@ -422,6 +435,8 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
         console.print(f"  {stage}: {escape(results['metric']['name'])} = {value:.6g}")
     if "per_layer" in results:
         _print_layers(console, results["per_layer"], verbose)
+    if "account" in results:
+        print_account(console, results["account"])
     if "sensitivity" in results:
         _print_sensitivity(console, results["sensitivity"])
     if "audit" in results:
@@ -508,7 +523,7 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
             added = "everything" if jump["added"] is None else f"{100 * jump['added']:.3g}%"
             console.print(
                 f"  [yellow]{who} {what}[/], tensor '{escape(jump['tensor'])}': adds {added} noise energy, SQNR "
-                f"{_db(jump['sqnr_db'], False)} dB"
+                f"{_db(jump['sqnr_db'], False)} dB; {100 * jump.get('noise_share', 0.0):.1f}% of the noise at the outputs"
             )
             for note in jump["notes"] or [
                 "no rule of the translation explains it: its weights, bias or attributes, or noise that grows in it"
@@ -544,7 +559,12 @@ def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
         if has_metric:
             gain += f" {row['metric'] - found['baseline_metric']:+.4g}"
         others = f" and {counted(len(row['tensors']) - 1, 'more')}" if len(row["tensors"]) > 1 else ""
-        console.print(f"  {gain:>10}  {escape(row['tensor'])}{others}, by {escape(', '.join(row['layers']))}")
+        console.print(
+            f"  {gain:>10}  {100 * row['noise_share']:5.1f}% of the noise: {escape(row['tensor'])}{others}, by "
+            f"{escape(', '.join(row['layers']))}"
+        )
+        for cause in row["causes"]:
+            console.print(f"    {escape(cause)}")
     if left:
         console.print(f"  {counted(left, 'tensor')} left out by --time_limit")
     if found["chosen"]:

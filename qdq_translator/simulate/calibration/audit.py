@@ -23,7 +23,7 @@ from qdq_translator.simulate.calibration.histogram import BINS, Histogram
 from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means, unlike_calibration, unlike_training
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.calibration.weight_audit import AuditedWeight, audit_weights
+from qdq_translator.simulate.calibration.weight_audit import FITS, AuditedWeight, audit_weights
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
@@ -209,7 +209,7 @@ def _cause(row: AuditedScale, histogram: Histogram) -> str:
     low, high = sorted((abs(row.lowest), abs(row.highest)))
     if not notes and row.lowest < 0 < row.highest and low < high / 3:
         notes.append(f"asymmetric: from {row.lowest:.4g} to {row.highest:.4g} under a symmetric scale")
-    return "; ".join(notes) or "fits"
+    return "; ".join(notes) or FITS
 
 
 def _outlier(channels: Optional[np.ndarray]) -> Optional[tuple[int, float]]:
@@ -284,7 +284,7 @@ def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
 
 
 def _shown(rows: list[dict[str, Any]], verbose: bool) -> list[dict[str, Any]]:
-    return rows if verbose else [row for row in rows if row["cause"] != "fits"][:10]
+    return rows if verbose else [row for row in rows if row["cause"] != FITS][:10]
 
 
 def _db(value: Optional[float]) -> str:

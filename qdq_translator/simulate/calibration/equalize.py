@@ -28,12 +28,12 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import Unions
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
+from qdq_translator.simulate.account import Judge
 from qdq_translator.simulate.calibration.methods import mse
 from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.sensitivity import Judge
 
 RULE = "K1"
 STRENGTHS = (0.0, 0.5, 0.75, 1.0)

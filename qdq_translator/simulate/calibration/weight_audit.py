@@ -20,6 +20,8 @@ from qdq_translator.simulate.metrics import noise_to_db
 LEAST_DB = 30.0
 """A channel below has a weight that reaches 14 times as far as their root mean square, or steps of the same effect."""
 BINS = 64
+FITS = "fits"
+"""The cause where nothing is wrong."""
 _ON_GRID = 2.0**-4
 """A weight may be so far (in steps) beside the model's grid: half precision's rounding of 127 steps."""
 _TELLING = 8
@@ -50,7 +52,7 @@ class AuditedWeight:
         """What is likely wrong, in words; 'fits' where nothing is."""
         poor = np.flatnonzero(np.nan_to_num(self.noise) > 10 ** (-LEAST_DB / 10))
         if not poor.size:
-            return "fits"
+            return FITS
         where = f"{poor.size} of {len(self.amax)} channels" if len(self.amax) > 1 else "the weight"
         if (self.codes[poor] < INT8_MAX).any():
             worst = self.worst

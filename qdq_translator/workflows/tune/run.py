@@ -10,7 +10,7 @@ import pickle
 import shlex
 import time
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Callable, Optional, Protocol
 
 import onnx
 
@@ -23,13 +23,13 @@ from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.packing import pack
 from qdq_translator.ir.io import load_model
+from qdq_translator.simulate.account import Account, Candidate, Judge, account
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import SimulationOptions, placement_of, simulate
 from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
 from qdq_translator.simulate.places import place
 from qdq_translator.simulate.run import ExplicitNetwork, folded
-from qdq_translator.simulate.sensitivity import Account, Candidate, account, noise, rank
 from qdq_translator.simulate.task_metrics import metric_of
 from qdq_translator.targets.precision import INT8
 from qdq_translator.workflows.translator import Translation, translate
@@ -43,8 +43,8 @@ from qdq_translator.workflows.verification import runnable
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
 JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
-SENSITIVITY_RUNS = 32
-"""Of the network, with each tensor left float alone."""
+ACCOUNT_RUNS = 32
+"""Of the network: the samples of the noise account."""
 
 
 class Request(Protocol):
@@ -116,6 +116,7 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
         evaluated = list(search.found.values())
         chosen = search.best or min(evaluated, key=goal.rank)
         translation = bench.translation(chosen.point, try_more=True)
+        rankings = judge.rankings()
     results: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -135,7 +136,7 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
         "best": chosen.as_dict(),
         "front": [found.as_dict() for found in pareto(evaluated)],
         "points": [found.as_dict() for found in evaluated],
-        "sensitivity": judge.rankings(),
+        "sensitivity": rankings,
         "additivity": [
             {"tensors": count, "expected_share": expected, "measured_share": measured}
             for count, expected, measured in search.additivity
@@ -194,8 +195,7 @@ class _Judge:
         self._simulation = SimulationOptions(
             rounding="away" if target == "xavier-dla" else "even", fp16=True, sigmoid_fp16=target.endswith("dla")
         )
-        self._ranked: dict[Point, list[tuple[Candidate, float]]] = {}
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[Point, Account] = {}
         self._simulated: dict[Point, tuple[onnx.ModelProto, str]] = {}
         """Of the last point that was asked for, with what the model is known by."""
 
@@ -228,17 +228,22 @@ class _Judge:
         self._journal.add_evaluation(key, {**measured.as_dict(), "most": most})
         return measured
 
-    def removed(self, base: Point, point: Point) -> float:
-        key = f"removed {self.identity(base)} {self.identity(point)}"
+    def _judging(self, point: Point) -> Judge:
+        few = self._meter.samples.some(ACCOUNT_RUNS)
+        return Judge(self._bench.network(point), self._simulation, few, where=self._where)
+
+    def _kept(self, key: str, compute: Callable[[], Any]) -> Any:
         if key not in self._journal:
-            networks = [self._bench.network(one) for one in (base, point)]
-            left, all_of_it = (
-                noise(network, self._simulation, self._meter.samples, SENSITIVITY_RUNS, self._where)
-                for network in reversed(networks)
-            )
-            self._journal[key] = pickle.dumps(1 - left / all_of_it if all_of_it else 0.0)
-        share: float = pickle.loads(self._journal[key])
-        return share
+            self._journal[key] = pickle.dumps(compute())
+        return pickle.loads(self._journal[key])
+
+    def removed(self, base: Point, point: Point) -> float:
+        def noise(of: Point) -> float:
+            found: float = self._kept(f"noise {self.identity(of)}", lambda: self._judging(of).noise)
+            return found
+
+        left, whole = noise(point), noise(base)
+        return 1 - left / whole if whole else 0.0
 
     def units(self, point: Point) -> list[tuple[str, ...]]:
         network = self._bench.network(point)
@@ -246,38 +251,31 @@ class _Judge:
         size = -(-len(layers) // MOST_UNITS) or 1
         return [tuple(layers[first : first + size]) for first in range(0, len(layers), size)]
 
+    def _account(self, point: Point) -> Account:
+        if point not in self._accounts:
+            key = f"account {self.identity(point)}"
+            self._accounts[point] = self._kept(key, lambda: account(self._judging(point), everything=True))
+        return self._accounts[point]
+
     def predicted(self, base: Point, point: Point) -> float:
-        key = f"account {self.identity(base)}"
-        if key not in self._accounts:
-            if key not in self._journal:
-                network, samples = self._bench.network(base), self._meter.samples
-                found = account(network, self._simulation, samples, SENSITIVITY_RUNS, self._where)
-                self._journal[key] = pickle.dumps(found)
-            self._accounts[key] = pickle.loads(self._journal[key])
-        return self._accounts[key].of(placement_of(self._bench.network(point), self._simulation))
+        return self._account(base).of(placement_of(self._bench.network(point), self._simulation))
 
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
-        if point not in self._ranked:
-            key = f"sensitivity {self.identity(point)}"
-            if key not in self._journal:
-                network, samples = self._bench.network(point), self._meter.samples
-                found = rank(network, self._simulation, samples, SENSITIVITY_RUNS, self._where)
-                self._journal[key] = pickle.dumps(found)
-            self._ranked[point] = pickle.loads(self._journal[key])
-        return self._ranked[point]
+        return self._account(point).candidates(placement_of(self._bench.network(point), self._simulation))
 
     def rankings(self) -> list[dict[str, Any]]:
-        """Per point whose tensors were tried: each tensor and the share of the noise energy that it takes away."""
+        """The account of each point that has one, with the share of the noise energy that each candidate adds."""
         return [
             {
                 "changes": dict(point.changes),
                 "kept_fp16": list(point.kept),
                 "tensors": [
                     {"tensor": candidate.label, "layers": list(candidate.layers), "noise_share": share}
-                    for candidate, share in rows
+                    for candidate, share in self.candidates(point)
                 ],
+                "account": found.as_dict(),
             }
-            for point, rows in self._ranked.items()
+            for point, found in self._accounts.items()
         ]
 
 

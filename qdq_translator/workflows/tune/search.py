@@ -2,9 +2,9 @@
 
 1. The points that people choose by hand are measured, so that the result is never worse than the best of them.
 2. From the cheapest of them that lose too much, all layers go to FP16 and back to INT8 one by one, in the order of the noise energy
-   that each adds for the milliseconds that it saves (`simulate.sensitivity.account`): the cheapest set on that way that holds.
+   that each adds for the milliseconds that it saves (`simulate.account`): the cheapest set on that way that holds.
 3. They get FP16 sets from the other end, too. What each tensor costs at the outputs is measured with it alone
-   float (noise energy, `simulate.sensitivity`); energies of independent roundings add up, so candidates are ordered by the
+   float (noise energy, `simulate.account`); energies of independent roundings add up, so candidates are ordered by the
    energy that they take away per millisecond, and doubled until the metric holds. Then look back:
    bisect between the last set that failed and the first that holds, and drop whatever the others have made needless.
 4. Local search: drop, add or swap a candidate, or change an option or the calibration of one kind of operator; points that cost
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Protocol, Sequence
 
 from qdq_translator.core.words import counted
-from qdq_translator.simulate.sensitivity import Candidate
+from qdq_translator.simulate.account import Candidate
 from qdq_translator.workflows.tune.bench import Cost
 from qdq_translator.workflows.tune.meter import Measured
 from qdq_translator.workflows.tune.points import Point, group_moves

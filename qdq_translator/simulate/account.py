@@ -1,0 +1,587 @@
+"""The noise account: where the error of a network's outputs comes from.
+
+The unit is noise energy at the outputs: the squared difference, relative to the output's own energy, summed over the outputs.
+Two questions are asked, with the network cut behind each tensor (`segments`), so that only what lies behind is computed again:
+
+- What does each rounding add alone to the float network? Independent roundings add up, so these energies are the account: its sum is
+  checked against the whole simulation, and `remainder` is the share of the whole that the sum misses (negative: exceeds).
+- What does the INT8 network gain without one of them (`Judge.without`)? Where several causes act together this is nothing for each.
+
+An entry of the account is a set that is rounded as one: tensors of one scale with only Relu or data movement between them, or the weights
+of a layer. The account costs at most `PASSES` passes of the network over the samples, whatever the number of entries: it takes as many
+samples, evenly spread, as that allows; where it does not allow two, neighbours are measured together, and the noisiest of these sets
+are halved until the passes are used up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Sequence
+
+import numpy as np
+import onnx
+
+from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.placement import COMMUTING, Placement, graph_tensors
+from qdq_translator.simulate.calibration.audit import audit_scales
+from qdq_translator.simulate.calibration.histogram import Histogram
+from qdq_translator.simulate.calibration.weight_audit import FITS, audit_weights
+from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
+from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.segments import PLAIN, Change, Segments
+from qdq_translator.simulate.user_metric import UserMetric
+
+PASSES = 8
+SHOWN_REMAINDER = 0.1
+LEAST_RUNS = 2
+_MOST_NOISE = 1e6
+"""What counts for an output that is not finite, or not zero where it should be."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """What may stay float. tensor: its name for a reader, '' for weights; tensors: all that are rounded as one; weights: (node,
+    input index) of weights; layers: names of the layers to keep above INT8 for it."""
+
+    tensor: str
+    tensors: tuple[str, ...]
+    layers: tuple[str, ...]
+    weights: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.tensor or f"weights of {self.weights[0][0] if self.weights else self.layers[0]}"
+
+    @classmethod
+    def joined(cls, rows: Sequence[Candidate], tensor: str = "") -> Candidate:
+        def every(part: str) -> tuple[Any, ...]:
+            return tuple(dict.fromkeys(one for row in rows for one in getattr(row, part)))
+
+        name = tensor or next((row.tensor for row in rows if row.tensor), "")
+        return cls(name, every("tensors"), every("layers"), every("weights"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """noise: energy that the rounding of the set adds alone to the float network. members: candidates that were measured together.
+    causes: in the words of `verify --audit`, of the tensors and weights that do not fit. excess: the share (0 to 1) of its own
+    rounding noise that a better range would take away."""
+
+    candidate: Candidate
+    noise: float
+    members: int = 1
+    causes: tuple[str, ...] = ()
+    excess: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """entries: largest first. whole: noise energy of the whole simulation, on the same samples. passes: of the network over
+    all samples, that the account took. sources: tensor -> those that its layer only hands on (data movement, Concat): with one
+    scale, they are rounded once."""
+
+    entries: tuple[Entry, ...]
+    whole: float
+    samples: int
+    passes: float
+    sources: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        return sum(entry.noise for entry in self.entries)
+
+    @property
+    def remainder(self) -> float:
+        """Share of the whole that the sum misses; negative if the sum exceeds it."""
+        return (self.whole - self.total) / self.whole if self.whole else 0.0
+
+    def share(self, noise: float) -> float:
+        """Of the sum (0 to 1)."""
+        return noise / self.total if self.total else 0.0
+
+    def entry(self, tensor: str = "", layer: str = "") -> Optional[Entry]:
+        """That of a tensor, or of the weights of a layer."""
+        for entry in self.entries:
+            if tensor in entry.candidate.tensors or any(layer == node for node, _ in entry.candidate.weights):
+                return entry
+        return None
+
+    def within(self, candidate: Candidate) -> list[Entry]:
+        """Those of its tensors and weights."""
+        tensors, weights = set(candidate.tensors), set(candidate.weights)
+        return [
+            e
+            for e in self.entries
+            if tensors.intersection(e.candidate.tensors) or weights.intersection(e.candidate.weights)
+        ]
+
+    def annotate(self, results: Mapping[str, Any]) -> None:
+        """Gives the jumps of `--per_layer` and the rows of `--audit` their share of the noise, and the jumps their causes."""
+        layers, audit = results.get("per_layer") or {}, results.get("audit") or {}
+        for jump in filter(None, (*layers.get("jumps", ()), layers.get("first_jump"))):
+            found = self.entry(jump["tensor"]) if jump["where"] == "read" else self.entry(layer=jump["node"])
+            jump["noise_share"] = self.share(found.noise) if found is not None else 0.0
+            jump["notes"] = list(dict.fromkeys((*jump["notes"], *(found.causes if found is not None else ()))))
+        for row in (*audit.get("tensors", ()), *audit.get("weights", ())):
+            found = self.entry(layer=row["node"]) if "node" in row else self.entry(row["tensor"])
+            row["noise_share"] = self.share(found.noise) if found is not None else 0.0
+
+    def of(self, placement: Placement) -> float:
+        """The sum over what a placement rounds; a tensor that the account does not have counts as the loudest."""
+        layers = {node for node, _ in placement.weights}
+        weights = {entry.candidate.weights[0][0]: entry for entry in self.entries if entry.candidate.weights}
+        return self.of_tensors(placement.held) + sum(
+            entry.noise / entry.members for layer, entry in weights.items() if layer in layers
+        )
+
+    def of_tensors(self, held: Mapping[str, float]) -> float:
+        """The sum over tensors that are rounded with these scales."""
+        alone = {name: entry.noise / entry.members for entry in self.entries for name in entry.candidate.tensors}
+        loudest, total = max(alone.values(), default=0.0), 0.0
+        for name, scale in held.items():
+            before = sum(alone.get(n, loudest) for n in self.sources.get(name, ()) if held.get(n) == scale)
+            total += max(0.0, alone.get(name, loudest) - before)
+        return total
+
+    def candidates(self, placement: Placement) -> list[tuple[Candidate, float]]:
+        """With the share (0 to 1) of the noise of a placement, largest first: the entries that it rounds, and sets of them under one
+        scale that a Concat joins, because each of those rounds what the others have rounded."""
+        held, total = placement.held, self.of(placement) or 1.0
+        rows = [
+            e
+            for e in self.entries
+            if e.candidate.layers and (e.candidate.weights or held.keys() >= {*e.candidate.tensors})
+        ]
+        found = [(entry.candidate, entry.noise / total) for entry in rows]
+        joined: dict[str, list[Candidate]] = {}
+        of_tensor = {name: entry.candidate for entry in rows for name in entry.candidate.tensors}
+        for name, sources in self.sources.items():
+            same = [n for n in (name, *sources) if n in of_tensor and held.get(n) == held.get(name)]
+            members = list(dict.fromkeys(c for n in same for c in joined.get(n, [of_tensor[n]])))
+            joined.update((n, members) for candidate in members for n in candidate.tensors)
+        sets = {tuple(members) for members in joined.values() if len(members) > 1}
+        for whole in map(Candidate.joined, sorted(sets, key=lambda rows: rows[0].label)):
+            found.append((whole, self.of_tensors({n: held[n] for n in held if n in whole.tensors}) / total))
+        found = [pair for pair in found if all(map(is_expressible, pair[0].layers))]
+        return sorted(found, key=lambda pair: -pair[1])
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = [
+            {
+                "name": entry.candidate.label,
+                "tensors": list(entry.candidate.tensors),
+                "weights": [node for node, _ in entry.candidate.weights],
+                "layers": list(entry.candidate.layers),
+                "share": self.share(entry.noise),
+                "sqnr_db": finite_or_none(noise_to_db(entry.noise)),
+                "causes": list(entry.causes),
+            }
+            for entry in self.entries
+        ]
+        return {
+            "sqnr_db": finite_or_none(noise_to_db(self.whole)),
+            "sum_db": finite_or_none(noise_to_db(self.total)),
+            "remainder": self.remainder,
+            "samples": self.samples,
+            "passes": self.passes,
+            "entries": rows,
+        }
+
+
+def print_account(console: Any, found: dict[str, Any]) -> None:
+    """For a terminal: the sum, checked against the whole. found: what `Account.as_dict` gave."""
+    from qdq_translator.core.words import counted
+
+    entries, off = found["entries"], found["remainder"]
+    if found["sqnr_db"] is None or found["sum_db"] is None:
+        return
+    text = (
+        f"Noise account: {counted(len(entries), 'rounding')}, each alone, add up to {found['sum_db']:.1f} dB at the outputs; all together "
+        f"measured: {found['sqnr_db']:.1f} dB"
+    )
+    if abs(off) > SHOWN_REMAINDER:
+        text += f". Roundings interact: {100 * abs(off):.0f}% of it {'is missing from' if off > 0 else 'is too much in'} the sum"
+    console.print(f"{text}.")
+
+
+# -------------------------------------------------------------------- measuring
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    """Of the worst output against float. metric: the user's own, if there is one. gain_db, metric_gain: over the baseline on
+    the same samples; samples: how many those are."""
+
+    sqnr_db: float
+    cosine: float
+    metric: Optional[float] = None
+    gain_db: float = 0.0
+    metric_gain: Optional[float] = None
+    samples: int = 0
+
+    def over(self, other: Quality) -> Quality:
+        """With its gains over another one."""
+        gain = 0.0 if self.sqnr_db == other.sqnr_db else self.sqnr_db - other.sqnr_db
+        both = self.metric is not None and other.metric is not None
+        metric_gain = self.metric - other.metric if both else None  # type: ignore[operator]
+        return dataclasses.replace(self, gain_db=gain, metric_gain=metric_gain)
+
+    def reaches(self, metric: Optional[float]) -> bool:
+        return metric is not None and self.metric is not None and self.metric >= metric
+
+
+class Judge:
+    """Simulations of one network, measured against float on the same samples. float_model: None for the stripped one."""
+
+    def __init__(
+        self,
+        network: ImplicitNetwork,
+        options: SimulationOptions,
+        samples: Samples,
+        float_model: Optional[onnx.ModelProto] = None,
+        types: Optional[TensorTypes] = None,
+        metric: Optional[UserMetric] = None,
+        where: Evaluation = HERE,
+    ) -> None:
+        self.network, self.options, self.samples, self.metric, self.where = network, options, samples, metric, where
+        self.types = types or TensorTypes(Graph.from_model(copy_model(network.model)))
+        self._float = float_model if float_model is not None else network.model
+
+    @functools.cached_property
+    def expected(self) -> list[list[np.ndarray]]:
+        """The float outputs of every run."""
+        running = _Running(self._float, self.samples, self.where.provider)
+        found: list[list[np.ndarray]] = self.where.engine.run(running, shards(self.samples.runs))
+        return found
+
+    def simulated(self, precisions: Mapping[str, str], placement: Optional[Placement] = None) -> Simulated:
+        asked = {**self.network.precisions, **precisions}
+        return simulate(self.network, self.options, asked, self.types, placement, unrounded=True)
+
+    def of(self, simulated: Simulated) -> Quality:
+        (quality,) = self._varied(simulated.model, (PLAIN,))
+        return quality
+
+    @property
+    def noise(self) -> float:
+        """Energy at the worst output, relative to its own, of the whole simulation."""
+        return float(10 ** (-self.of(self.simulated({})).sqnr_db / 10))
+
+    def without(self, base: Simulated, candidates: Sequence[Candidate]) -> list[Quality]:
+        """With one candidate left float and everything else as in `base`, over `base`."""
+        targets = _Targets(base, Graph.from_model(copy_model(self.network.model)))
+        first, *found = self._varied(base.model, (PLAIN, *map(targets.floated, candidates)))
+        return [quality.over(first) for quality in found]
+
+    def _varied(self, model: onnx.ModelProto, changes: tuple[Change, ...]) -> list[Quality]:
+        """One for each change of the model."""
+        scores = [self.metric.start("simulated") for _ in changes] if self.metric is not None else []
+        runs = iter(range(self.samples.runs))
+
+        def score(part: _Varied) -> None:
+            """Here and in the order of the samples, on whatever worker they ran."""
+            for outputs in part.outputs:
+                labels = self.samples.labels_of(next(runs))
+                for one, values in zip(scores, outputs):
+                    one.add(values, labels, self.samples.batch)
+            part.outputs.clear()
+
+        work = _Varying(model, changes, self.samples, self.where.provider, self.expected, keep=bool(scores))
+        found = self.where.engine.run(work, shards(self.samples.runs), watch=score)
+        metrics: list[Optional[float]] = [one.result() for one in scores] if scores else [None] * len(changes)
+        return [
+            Quality(
+                min(row.sqnr_db for row in rows), min(row.cosine for row in rows), metric, samples=len(self.samples)
+            )
+            for rows, metric in zip(found.rows, metrics)
+        ]
+
+
+def account(judge: Judge, everything: bool = False, passes: float = PASSES) -> Account:
+    """Of what the network of `judge` rounds. everything: and of the tensors with a scale that pass unrounded, which another choice of
+    layers may round. passes: of the network over all samples, at most (see the module)."""
+    network, planned = judge.network, judge.simulated({}).placement
+    more = {name: network.scales[name] for name in (*planned.fused, *planned.stay_float)} if everything else {}
+    graph = Graph.from_model(copy_model(network.model))
+    known = {**planned.held, **more}
+    placement = dataclasses.replace(planned, held={n: known[n] for n in graph_tensors(graph) if n in known})
+    accounting = _Accounting(judge, judge.simulated({}, placement), graph, more, passes * judge.samples.runs)
+    entries = sorted(accounting.entries(), key=lambda entry: -entry.noise)
+    sources = {o: tuple(n.inputs) for n in graph.nodes if n.is_op(*COMMUTING, "Concat") for o in n.outputs}
+    few = len(accounting.ranges) * judge.samples.batch
+    return Account(tuple(entries), accounting.whole, few, accounting.spent / judge.samples.runs, sources)
+
+
+class _Targets:
+    """Changes of a simulation that leave something float. all: everything that it rounds."""
+
+    def __init__(self, base: Simulated, graph: Graph) -> None:
+        self._base, self._graph = base, graph
+        weights = tuple(sorted(base.placement.weights))
+        self.all = self.floated(Candidate("", tuple(base.placement.held), (), weights))
+
+    def floated(self, candidate: Candidate) -> Change:
+        base, tensors = self._base, {}
+        for name in candidate.tensors:
+            made, read = base.made[name], base.read[name]
+            tensors.update({target: made for target in (read, base.wide.get(read, read)) if target != made})
+        chosen = set(candidate.weights)
+        weights = {
+            (node.name, index): name
+            for node in (self._graph.nodes if chosen else ())
+            for index, name in enumerate(node.inputs)
+            if (node.name, index) in chosen
+        }
+        return Change(tensors, weights)
+
+    def rounded(self, candidate: Candidate) -> Change:
+        """Everything float but this."""
+        without = self.floated(candidate)
+        tensors = {read: made for read, made in self.all.tensors.items() if read not in without.tensors}
+        return Change(tensors, {w: name for w, name in self.all.weights.items() if w not in without.weights})
+
+
+class _Accounting:
+    """One account on the way. unplanned: tensors that `base` rounds and the plan does not. ranges: the runs that it is measured on;
+    spent, budget: runs of the network."""
+
+    def __init__(self, judge: Judge, base: Simulated, graph: Graph, unplanned: Collection[str], budget: float) -> None:
+        self._judge, self._base, self._graph, self._budget = judge, base, graph, budget
+        self._targets = _Targets(base, graph)
+        nodes = base.model.graph.node
+        self._behind = {name: 1 - i / len(nodes) for i, n in enumerate(nodes) for name in (n.name, *n.output)}
+        found = [*components(graph, base.placement, judge.network), *_weights(base.placement)]
+        self._items = sorted(filter(self._price, found), key=self._price, reverse=True)
+        self._plan = self._targets.floated(Candidate("", tuple(unplanned), ()))
+        self.whole = self.spent = 0.0
+        runs = judge.samples.runs
+        few, size, least = self._runs(1, budget), 1, min(LEAST_RUNS, runs)
+        while few < least and size < len(self._items):
+            size *= 2
+            few = min(least, self._runs(size, budget / 2))
+        self._size, few = size, max(1, min(few, runs))
+        self.ranges = [range(int(i), int(i) + 1) for i in np.linspace(0, runs - 1, few).round()]
+
+    def _price(self, candidate: Candidate) -> float:
+        """The share of the network that lies behind it."""
+        change = self._targets.floated(candidate)
+        return max((self._behind[n] for n in (*change.tensors, *(node for node, _ in change.weights))), default=0.0)
+
+    def _sets(self, size: int) -> list[list[Candidate]]:
+        return [self._items[first : first + size] for first in range(0, len(self._items), size)]
+
+    def _runs(self, size: int, budget: float) -> int:
+        """That the budget has room for, with so many neighbours together: the float network and the whole simulation cost one each."""
+        return int(budget / (2 + sum(self._price(rows[0]) for rows in self._sets(size))))
+
+    def entries(self) -> Iterator[Entry]:
+        sets = self._sets(self._size)
+        noise, histograms = self._measured(sets, self._plan)
+        found = list(zip(noise, sets))
+        while True:
+            found.sort(key=lambda pair: -pair[0])
+            loud = [pair for pair in found if len(pair[1]) > 1 and pair[0] >= found[0][0] / 10]
+            halves: list[list[Candidate]] = []
+            left = self._budget - self.spent - len(self.ranges)
+            for pair in loud:
+                left -= 2 * self._price(pair[1][0]) * len(self.ranges)
+                if left >= 0:
+                    half = len(pair[1]) // 2
+                    halves += [pair[1][:half], pair[1][half:]]
+                    found.remove(pair)
+            if not halves:
+                break
+            found += zip(self._measured(halves)[0], halves)
+        fits = _Fits(self._judge.network, self._graph, self._judge.types, self._base.placement, histograms)
+        for value, rows in found:
+            yield fits.entry(Candidate.joined(rows), value, len(rows))
+
+    def _measured(
+        self, sets: Sequence[list[Candidate]], plan: Optional[Change] = None
+    ) -> tuple[list[float], dict[str, Histogram]]:
+        """Noise energies of the sets, and what the tensors hold; with `plan`, of the whole simulation too."""
+        judge, base = self._judge, self._base
+        changes = [self._targets.rounded(Candidate.joined(rows)) for rows in sets]
+        self.spent += len(self.ranges) * (1 + sum(self._price(rows[0]) for rows in sets))
+        if plan is not None:
+            changes.append(plan)
+            self.spent += len(self.ranges)
+        counted = {base.made[name]: name for name in base.placement.held} if plan is not None else {}
+        work = _Varying(
+            base.model, tuple(changes), judge.samples, judge.where.provider, ground=self._targets.all, counted=counted
+        )
+        found = judge.where.engine.run(work, self.ranges)
+        noise = [sum(min(row.noise, _MOST_NOISE) for row in rows) for rows in found.rows]
+        if plan is not None:
+            self.whole = noise.pop()
+        return noise, found.histograms
+
+
+class _Fits:
+    """How well scales and weights fit what the network computes."""
+
+    def __init__(
+        self,
+        network: ImplicitNetwork,
+        graph: Graph,
+        types: TensorTypes,
+        placement: Placement,
+        histograms: Mapping[str, Histogram],
+    ) -> None:
+        origins = network.config.get("scale_origins", {})
+        scales = {name: (scale, origins.get(name, {}).get("rule", "")) for name, scale in placement.held.items()}
+        self._tensors = {row.tensor: row for row in audit_scales(scales, histograms).rows}
+        self._weights = {row.node: row for row in audit_weights(graph, types, placement.weights)}
+
+    def entry(self, candidate: Candidate, noise: float, members: int) -> Entry:
+        scales = [self._tensors[name] for name in candidate.tensors if name in self._tensors]
+        weights = [self._weights[node] for node, _ in candidate.weights if node in self._weights]
+        words = [*(row.cause for row in scales), *(row.cause for row in weights)]
+        causes = dict.fromkeys(word for word in words if word != FITS)
+        excess = max((row.damage / row.noise for row in scales if row.noise), default=0.0)
+        poor = any(row.cause != FITS for row in weights)
+        return Entry(candidate, noise, members, tuple(causes), max(excess, float(poor)))
+
+
+@dataclasses.dataclass
+class _Running(Work):
+    """A list of the outputs of every run."""
+
+    model: onnx.ModelProto
+    samples: Samples
+    provider: str
+
+    def open(self) -> Callable[[int], list[list[np.ndarray]]]:
+        session = Session(self.model, "float", one_thread=True, provider=self.provider)
+        return lambda run: [list(session.run(self.samples.feed(run)).values())]
+
+    def merge(self, total: list[list[np.ndarray]], part: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
+        return total + part
+
+
+@dataclasses.dataclass
+class _Varied:
+    """rows: for every change a comparison of each output. outputs: of each run, for every change, if a metric needs them.
+    histograms: tensor -> what it holds."""
+
+    rows: list[list[Comparison]]
+    outputs: list[list[dict[str, np.ndarray]]]
+    histograms: dict[str, Histogram]
+
+
+@dataclasses.dataclass
+class _Varying(Work):
+    """Every change of a model. expected: of every run; None for the outputs with `ground`. keep: the outputs too. counted: tensor
+    of the model -> its name among the histograms."""
+
+    model: onnx.ModelProto
+    changes: tuple[Change, ...]
+    samples: Samples
+    provider: str
+    expected: Optional[list[list[np.ndarray]]] = None
+    keep: bool = False
+    ground: Change = PLAIN
+    counted: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def open(self) -> Callable[[int], _Varied]:
+        segments = Segments(self.model, (self.ground, *self.changes), self.provider)
+
+        def compared(run: int) -> _Varied:
+            base = segments.base(self.samples.feed(run), self.ground)
+            found = _Varied([], [[]] if self.keep else [], {name: Histogram() for name in self.counted.values()})
+            for tensor, name in self.counted.items():
+                found.histograms[name].add(base.made[tensor])
+            wanted = self.expected[run] if self.expected is not None else [base.read[n] for n in segments.outputs]
+            for change in self.changes:
+                values = segments.changed(base, change)
+                rows = [Comparison() for _ in segments.outputs]
+                for row, name, reference in zip(rows, segments.outputs, wanted):
+                    row.add(reference, values[name])
+                found.rows.append(rows)
+                if self.keep:
+                    found.outputs[0].append(values)
+            return found
+
+        return compared
+
+    def merge(self, total: _Varied, part: _Varied) -> _Varied:
+        for rows, others in zip(total.rows, part.rows):
+            for row, other in zip(rows, others):
+                row.merge(other)
+        for name, histogram in total.histograms.items():
+            histogram.merge(part.histograms[name])
+        total.outputs += part.outputs
+        return total
+
+
+# -------------------------------------------------------------------- what is rounded as one
+
+
+def components(graph: Graph, placement: Placement, network: ImplicitNetwork) -> Iterator[Candidate]:
+    """Held tensors that are rounded as one, in graph order: of one scale, with only a Relu or data movement between them.
+
+    TensorRT leaves a tensor float if no INT8 layer reads it. So the layers of a candidate are all INT8 layers that read it, except a
+    Relu or data movement whose output belongs to it; for a graph output also the one that makes it."""
+    held = placement.held
+    leader: dict[str, str] = {}
+    members: dict[str, list[str]] = {}
+    for name, scale in held.items():
+        producer = graph.producer.get(name)
+        source = producer.inputs[0] if producer is not None and producer.is_op(*COMMUTING) else ""
+        leader[name] = leader[source] if held.get(source) == scale else name
+        members.setdefault(leader[name], []).append(name)
+    for group in members.values():
+        yield _candidate(graph, placement, group, network)
+
+
+def _candidate(graph: Graph, placement: Placement, group: list[str], network: ImplicitNetwork) -> Candidate:
+    within = set(group)
+    layers: dict[str, None] = {}
+    for name in group:
+        if name in graph.outputs and name in graph.producer:
+            layers[graph.producer[name].name] = None
+        for reader in graph.consumers(name):
+            hands_on = (
+                reader.is_op(*COMMUTING)
+                and reader.outputs[0] in within
+                and placement.held[name] == placement.held[reader.outputs[0]]
+            )
+            if reader.name in placement.int8 and not hands_on:
+                layers[reader.name] = None
+    origins = network.config.get("scale_origins", {})
+    stated = [name for name in group if not origins.get(name, {}).get("source")]
+    return Candidate((stated or group)[0], tuple(group), tuple(layers))
+
+
+def families(found: Sequence[Candidate], network: ImplicitNetwork) -> list[Candidate]:
+    """All candidates whose scales come from one tensor, where those are several."""
+    origins = network.config.get("scale_origins", {})
+    of_tensor = {name: candidate for candidate in found for name in candidate.tensors}
+
+    def root(name: str) -> str:
+        seen = {name}
+        while True:
+            source = origins.get(name, {}).get("source", "")
+            if not source or source in seen or source not in origins:
+                return name
+            seen.add(source)
+            name = source
+
+    of_root: dict[str, list[Candidate]] = {}
+    for name, candidate in of_tensor.items():
+        rows = of_root.setdefault(root(name), [])
+        rows += [candidate] if candidate not in rows else []
+    return [Candidate.joined(rows, name) for name, rows in of_root.items() if len(rows) > 1]
+
+
+def _weights(placement: Placement) -> Iterator[Candidate]:
+    """Those of each layer."""
+    for node in dict.fromkeys(node for node, _ in sorted(placement.weights)):
+        yield Candidate("", (), (node,), tuple(sorted(place for place in placement.weights if place[0] == node)))
