@@ -72,7 +72,7 @@ class Candidate:
 class Entry:
     """noise: energy that the rounding of the set adds alone to the float network. members: candidates that were measured together.
     causes: in the words of `verify --audit`, of the tensors and weights that do not fit. excess: the share (0 to 1) of its own
-    rounding noise that a better range would take away."""
+    rounding noise that a better range would take away, of a range that clips or leaves unused more than the audit allows."""
 
     candidate: Candidate
     noise: float
@@ -445,7 +445,7 @@ class _Fits:
         weights = [self._weights[node] for node, _ in candidate.weights if node in self._weights]
         words = [*(row.cause for row in scales), *(row.cause for row in weights)]
         causes = dict.fromkeys(word for word in words if word != FITS)
-        excess = max((row.damage / row.noise for row in scales if row.noise), default=0.0)
+        excess = max((row.damage / row.noise for row in scales if row.noise and not row.fits), default=0.0)
         poor = any(row.cause != FITS for row in weights)
         return Entry(candidate, noise, members, tuple(causes), max(excess, float(poor)))
 

@@ -45,6 +45,8 @@ FAMILY_DB = 3.0
 MISFIT = 0.5
 """Of a tensor's rounding noise, that a better range takes away: its range does not fit."""
 MOST_KEPT = 10
+LEAST_WEIGHTS = 1e-3
+"""Share of the noise from which on a layer's weights are tried: those that were trained on the grid of INT8 cost nothing."""
 
 
 @dataclasses.dataclass
@@ -149,6 +151,7 @@ def _can_be_kept(candidate: Candidate) -> bool:
 def _ranked(judge: Judge, base: Simulated, found: Account) -> list[tuple[Entry, Quality]]:
     """2 of the module."""
     rows = [entry for entry in found.entries if _can_be_kept(entry.candidate)]
+    rows = [entry for entry in rows if entry.candidate.tensors or found.share(entry.noise) >= LEAST_WEIGHTS]
     loudest = rows[:MOST_KEPT]
     related = []
     for family in families([entry.candidate for entry in rows], judge.network):
