@@ -68,10 +68,11 @@ def outcomes(case: Case, counts: tuple[int, ...] = COUNTS) -> Iterator[Outcome]:
         return judge.of(judge.simulated(parse_layer_precisions(argument) if argument else {})).sqnr_db
 
     places = [name for name in base.placement.held if name not in graph.outputs]
-    matter = [name for name in places if db(spoilt([name])) <= right - COSTS_DB]
     for count in counts:
-        random = np.random.default_rng(count)
-        planted = sorted(random.choice(matter, min(count, len(matter)), replace=False).tolist())
+        planted: list[str] = []
+        for name in np.random.default_rng(count).permutation(places).tolist():
+            if len(planted) < count and db(spoilt([name])) <= right - COSTS_DB:
+                planted.append(name)
         bad = spoilt(planted)
         found = measure_sensitivity(Judge(bad, OPTIONS, samples), TIME_LIMIT)
         yield Outcome(planted, right, db(bad), db(bad, found.layer_argument), found)

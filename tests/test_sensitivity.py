@@ -158,7 +158,7 @@ def _hold_each_candidate(network: ImplicitNetwork, options: SimulationOptions, s
         assert (quality.sqnr_db, quality.cosine) == (whole.sqnr_db, whole.cosine), candidate
 
 
-PASSES_OF_A_CHAIN = 120
+DEEP = 80
 """Layers, more than the account can try one by one."""
 
 
@@ -168,7 +168,7 @@ def _chain(layers: int) -> ImplicitNetwork:
     return bad_scales._built(body)
 
 
-@pytest.mark.parametrize(("layers", "joined"), [(20, False), (PASSES_OF_A_CHAIN, True)])
+@pytest.mark.parametrize(("layers", "joined"), [(20, False), (DEEP, True)])
 def test_an_account_takes_eight_passes_of_the_network(
     layers: int, joined: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +224,7 @@ def test_the_account_adds_up() -> None:
 def test_several_bad_scales_at_once(tmp_path: Path) -> None:
     """Freeing one alone gains nothing; the account has them all (`benchmarks.several_causes` has sixteen cases)."""
     case = next(case for case in cases(tmp_path) if case.name == "glyphs")
-    for outcome in several_causes.outcomes(case, (3, 5)):
-        assert outcome.is_recovered and outcome.named == len(outcome.planted)
-        assert {n for c, _ in outcome.found.ranking[: len(outcome.planted)] for n in c.tensors} >= set(outcome.planted)
+    (outcome,) = several_causes.outcomes(case, (4,))
+    assert len(outcome.planted) == 4 and outcome.bad < outcome.right - 10
+    assert outcome.is_recovered and outcome.named == 4
+    assert {n for c, _ in outcome.found.ranking[:4] for n in c.tensors} >= set(outcome.planted)

@@ -413,7 +413,8 @@ class _Accounting:
         if plan is not None:
             changes.append(plan)
             self.spent += len(self.ranges)
-        counted = {base.made[name]: name for name in base.placement.held} if plan is not None else {}
+        rounded = set(self._targets.all.tensors.values())
+        counted = {base.made[n]: n for n in base.placement.held if plan is not None and base.made[n] in rounded}
         work = _Varying(
             base.model, tuple(changes), judge.samples, judge.where.provider, ground=self._targets.all, counted=counted
         )
