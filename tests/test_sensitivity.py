@@ -228,3 +228,16 @@ def test_several_bad_scales_at_once(tmp_path: Path) -> None:
     assert len(outcome.planted) == 4 and outcome.bad < outcome.right - 10
     assert outcome.is_recovered and outcome.named == 4
     assert {n for c, _ in outcome.found.ranking[:4] for n in c.tensors} >= set(outcome.planted)
+
+
+def test_gates_in_half_precision_are_no_part_of_the_account() -> None:
+    """Their scales are not applied; the account of everything has the tensors that other layers would round."""
+    network = bad_scales._built(BODIES["gate"])
+    judge = Judge(network, SimulationOptions(sigmoid_fp16=True), bad_scales._samples(network))
+    found = account(judge, everything=True)
+    placement = judge.simulated({}).placement
+    tensors = {name for entry in found.entries for name in entry.candidate.tensors}
+    assert "s" not in tensors and tensors >= placement.held.keys() - {"s"} and tensors - placement.held.keys()
+    shares = found.candidates(placement)
+    assert all(set(candidate.tensors) <= placement.held.keys() for candidate, _ in shares)
+    assert shares == sorted(shares, key=lambda pair: -pair[1])
