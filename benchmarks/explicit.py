@@ -1,16 +1,18 @@
 """Every network of the zoo through `explicit`: what TensorRT-RTX 1.7 (GPU, no DLA) and ONNX Runtime make of it.
 
-`python -m benchmarks.explicit` builds the FP16, FP32 and DLA forms of each network, and prints the table of docs/tensorrt11.md;
-`--only PATTERN` takes some networks, `--no_build` loads them in
-ONNX Runtime only. The form for a DLA is what TensorRT-RTX builds for a GPU; it does not show that a DLA runs it.
+`python -m benchmarks.explicit` builds the FP16, FP32 and DLA forms of each network, and prints the two tables of docs/tensorrt11.md;
+`--only PATTERN` takes some networks, `--no_build` loads them in ONNX Runtime only. The form for a DLA is what TensorRT-RTX builds
+for a GPU; it does not show that a DLA runs it. Data of `--calibrate` are random.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 
@@ -19,12 +21,14 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.workflows.explicit import ExplicitOptions, explicit
 from tests import rtx
 from tests.conftest import ZOO
+from tests.explicit_reference import random_inputs
 
 KINDS = {
     "GPU, FP16": ({"preset": "gpu"}, ExplicitOptions()),
     "GPU, FP32": ({"preset": "gpu"}, ExplicitOptions(float_type="fp32")),
     "DLA form": ({"preset": "dla", "infer_average_pool_scales": True}, ExplicitOptions()),
     "DLA form, --allow_fp16": ({"preset": "dla", "infer_average_pool_scales": True}, ExplicitOptions(allow_fp16=True)),
+    "DLA form, --calibrate": ({"preset": "dla", "calibrate": "random"}, ExplicitOptions()),
 }
 
 
@@ -47,30 +51,39 @@ def main() -> None:
     parser.add_argument("--only", default="*")
     parser.add_argument("--no_build", action="store_true")
     arguments = parser.parse_args()
+    data = Path(tempfile.mkdtemp()) / "random.npz"
     paths = sorted(p for folder in ("mini", "edge") for p in (ZOO / folder).glob(f"{arguments.only}.onnx"))
     rows: dict[str, Counter[str]] = {}
+    refused: dict[str, dict[str, str]] = {}
     for kind, (options, how) in KINDS.items():
         row = rows.setdefault(kind, Counter())
         for path in paths:
-            _one(
-                path, kind, TranslateOptions(per_channel_activations="max", **options), how, row, not arguments.no_build
-            )
+            if "calibrate" in options:
+                np.savez(data, **random_inputs(onnx.load(path), 1))
+                options = {**options, "calibrate": str(data)}
+            chosen = TranslateOptions(per_channel_activations="max", **options)
+            why = _one(path, kind, chosen, how, row, not arguments.no_build)
+            if why:
+                refused.setdefault(path.stem, {})[kind] = why
     print("| form | networks | refused with a reason | built by TensorRT-RTX 1.7 | loaded by ONNX Runtime |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for kind, row in rows.items():
         print(f"| {kind} | {row['networks']} | {row['refused']} | {row['built']} | {row['loaded'] or ''} |")
+    print("| network | refused for | why |\n| --- | --- | --- |")
+    for stem, found in refused.items():
+        print(f"| {stem} | {', '.join(found)} | {next(iter(found.values()))} |")
 
 
 def _one(
     path: Path, kind: str, options: TranslateOptions, how: ExplicitOptions, row: Counter[str], builds: bool
-) -> None:
+) -> str:
+    """Why it was refused, '' if it was written."""
     row["networks"] += 1
     try:
         made = explicit(path, options, how)
     except UserError as error:
         row["refused"] += 1
-        print(f"{kind}: {path.stem} refused: {str(error)[:120]}", flush=True)
-        return
+        return str(error).partition(". ")[0]
     messages = rtx.build(made.model) if builds else ()
     problem = loads(made.model)
     row["built"] += builds and not messages
@@ -79,6 +92,7 @@ def _one(
     for what, found in (("not built", messages), ("not loaded", problem), ("float though planned INT8", lost)):
         if found:
             print(f"{kind}: {path.stem} {what}: {found}", flush=True)
+    return ""
 
 
 if __name__ == "__main__":

@@ -203,18 +203,87 @@ g (float[1, 4] x) => (float[1, 4] y) <float s = {{0.05}}, int8 z = {{0}}, float 
     )
 
 
-def test_a_network_for_a_dla_is_complete_or_refused() -> None:
+def without_pair(name: str) -> onnx.ModelProto:
+    """RESIDUAL with that tensor read as float."""
     bare = onnx.ModelProto()
     bare.CopyFrom(RESIDUAL)
-    next(n for n in bare.graph.node if n.op_type == "Add").input[0] = "c2"  # without the pair behind c2 ...
-    for name in ("c2d_q", "c2d"):
-        bare.graph.node.remove(next(n for n in bare.graph.node if n.output[0] == name))
-    with pytest.raises(UserError, match=r"for the DLA without a scale .*\('c2'\).*--infer_add_scales|--add_unary"):
-        explicit(bare, TranslateOptions(target="orin-dla"))
-    made = explicit(bare, TranslateOptions(target="orin-dla"), ExplicitOptions(allow_fp16=True))
-    assert inputs_of(made)["a"] == ["c2", "Q/DQ(x_float16)"]
-    made = explicit(bare, TranslateOptions(preset="dla"))  # ... rule S11 gives its scale
-    assert made.report["stays_float"] == [] or all(row["op"] == "Transpose" for row in made.report["stays_float"])
+    for node in bare.graph.node:
+        node.input[:] = [name if tensor == f"{name}d" else tensor for tensor in node.input]
+    for made in (f"{name}d_q", f"{name}d"):
+        bare.graph.node.remove(next(n for n in bare.graph.node if n.output[0] == made))
+    return bare
+
+
+def test_a_network_for_a_dla_is_complete_or_refused() -> None:
+    dla = TranslateOptions(target="orin-dla")
+    with pytest.raises(UserError, match=r"for the DLA without a scale .*'Conv_c2' \('r1'\).*--calibrate"):
+        explicit(without_pair("r1"), dla)
+    made = explicit(without_pair("r1"), dla, ExplicitOptions(allow_fp16=True))
+    assert inputs_of(made)["c2"][0] == "r1" and made.report["parser_flags"] == ["adjust_for_dla"]
+    made = explicit(without_pair("c2"), dla)  # it is inside the fusion of Conv and Add, where no pair is
+    assert inputs_of(made)["a"] == ["c2", "Q/DQ(x_float16)"] and made.report["layers"]["not_int8_though_planned"] == []
+
+
+def test_zero_points_stay_for_orins_dla() -> None:
+    """uint8 with a zero point and float32 scales, as the parser's flag asks for; the finer steps of the model are kept."""
+    text = f"""
+g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
+<float s = {{0.03}}, float sw = {{0.01}}, int8 z = {{0}}, uint8 u = {{100}}, int8 i = {{-128}}>
+{{
+  q = QuantizeLinear(x, s, u)
+  xd = DequantizeLinear(q, s, u)
+  {pair("w", "wd", "sw")}
+  c = Conv(xd, wd)
+  r = Relu(c)
+  rq = QuantizeLinear(r, s, i)
+  rd = DequantizeLinear(rq, s, i)
+  m = MaxPool<kernel_shape=[1, 1]>(rd)
+  {pair("v", "vd", "sw")}
+  y = Conv(m, vd)
+}}"""
+    arrays = {n: np.random.default_rng(i).uniform(-1, 1, (4, 4, 1, 1)).astype(np.float32) for i, n in enumerate("wv")}
+    given = model(text, opset=13, **arrays)
+    options = TranslateOptions(target="orin-dla", asymmetric="keep")
+    feeds = {"x": np.random.default_rng(3).normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    wanted = run(given, feeds)[0]
+    made = explicit(given, options, ExplicitOptions("fp32"))
+    assert made.report["zero_points"] == {"x": 100, "r": 0, "m": 0}
+    assert made.report["parser_flags"][1] == "enable_uint8_and_asymmetric_quantization_dla"
+    np.testing.assert_allclose(run(made.model, feeds)[0], wanted, atol=1e-5)
+    half = explicit(given, options)
+    assert half.report["form"] == "fp16-fp32scales"
+    onnx.checker.check_model(half.model, full_check=True)
+    scales = [half.graph.initializers[n.inputs[1]] for n in half.graph.of("QuantizeLinear")]
+    assert {tensor.data_type for tensor in scales} == {TensorProto.FLOAT}
+    widened = explicit(given, TranslateOptions(target="orin-dla", asymmetric="widen"), ExplicitOptions("fp32"))
+    assert widened.report["zero_points"] == {} and sqnr(wanted, run(widened.model, feeds)[0]) < 60
+    for refused in (lambda: explicit(given, TranslateOptions(asymmetric="keep")), lambda: translate(given, options)):
+        with pytest.raises(UserError, match="--asymmetric keep is for explicit networks on Orin's DLA"):
+            refused()
+
+
+def test_control_flow_stays_float32() -> None:
+    """What a body reads from outside is cast for it."""
+    text = f"""
+g (float[1, 4, 6, 6] x, bool[1] c) => (float[1, 4, 6, 6] y)
+<float s = {{0.03}}, float sw = {{0.01}}, int8 z = {{0}}>
+{{
+  {pair("x", "xd")}
+  {pair("w", "wd", "sw")}
+  a = Conv(xd, wd)
+  b = If (c) <
+    then_branch = t () => (float[1, 4, 6, 6] o) {{ o = Relu(a) }},
+    else_branch = e () => (float[1, 4, 6, 6] o) {{ o = Neg(a) }}
+  >
+  y = Conv(b, wd)
+}}"""
+    given = model(text, opset=16, w=np.random.default_rng(1).uniform(-1, 1, (4, 4, 1, 1)).astype(np.float32))
+    made = explicit(given)
+    onnx.checker.check_model(made.model, full_check=True)
+    feeds = {"x": np.random.default_rng(3).normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    for condition in (True, False):
+        feeds["c"] = np.array([condition])
+        assert sqnr(run(given, feeds)[0], run(made.model, feeds)[0]) > 40
 
 
 def test_concat_on_a_dla_has_one_scale() -> None:

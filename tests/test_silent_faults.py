@@ -15,14 +15,12 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import half_precision
 from qdq_translator.passes.names import name_nodes
 from qdq_translator.passes.normal_forms import apply_normal_forms
 from qdq_translator.scales.inference import Context, Policy, pass_through
 from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.network import Network
-from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.platforms import installed_tensorrt
 from qdq_translator.targets.settings import resolve
 from tests.dla import check
@@ -272,7 +270,7 @@ def test_k1_the_inside_of_a_normalization() -> None:
     text = """g (float[2,8] x) => (float[2,8] y) { m = ReduceMean<axes=[1]>(x)  d = Sub(x, m)  p = Pow(d, two)
         v = ReduceMean<axes=[1]>(p)  e = Add(v, eps)  r = Sqrt(e)  i = Reciprocal(r)  y = Mul(d, i) }"""
     graph = Graph.from_model(model(text, two=np.float32(2), eps=np.float32(1e-5)))
-    inside = inside_normalizations(Context(graph, TensorTypes(graph), ScaleTable(), Policy()))
+    inside = inside_normalizations(graph)
     assert inside == {"m", "d", "p", "v", "e", "r", "i"}
 
 

@@ -193,10 +193,10 @@ class TranslateOptions:
         "max",
         group="Quantizers",
     )
-    asymmetric: Literal["error", "widen", "data"] = setting(
+    asymmetric: Literal["error", "widen", "data", "keep"] = setting(
         "zero points other than 0 (int8) or 128 (uint8): refuse, take the smallest symmetric scale that "
         "covers the range, or the best one for the inputs of --calibrate; presets choose widen, with "
-        "--calibrate data",
+        "--calibrate data; keep: 'explicit --target orin-dla' alone, as uint8",
         "error",
         group="Quantizers",
     )

@@ -74,7 +74,8 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     steps, series = in_series(graph, found.steps)
     stripper.apply(steps)
     _report_series(series, stripper, diagnostics)
-    _report_approximated(found.approximated, stripper, diagnostics)
+    kept = policy.asymmetric == "keep"
+    _report_approximated([n for n in found.approximated if not (kept and n.asymmetric)], stripper, diagnostics)
     for tensor, readers in mixed.items():
         names = ", ".join(f"'{n}'" for n in readers[:3]) + (", ..." if len(readers) > 3 else "")
         diagnostics.info(

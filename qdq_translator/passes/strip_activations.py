@@ -69,9 +69,9 @@ class Stripper:
         graph.remove(node)
         if step.integer:
             source = self._as_float(source, step.params.real)
-        origin = Origin("Q1", node.name, source, step.note)
+        origin = Origin("Q1", node.name, source, step.note, step.grid)
         if step.clamp is not None and self._cuts(source, step.clamp):
-            source = self._clamp(source, step.clamp, step.scale, node, step.params.real, step.note)
+            source = self._clamp(source, step.clamp, step.scale, node, step.params.real, origin)
         else:
             self.scales.observe(source, step.scale, origin)
         self._replace(node, source, step.scale)
@@ -97,7 +97,7 @@ class Stripper:
         scale: float,
         quantizer: Node,
         real: np.dtype,
-        note: str = "",
+        origin: Origin,
     ) -> str:
         """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared."""
         key = (source, *clamp)
@@ -111,7 +111,7 @@ class Stripper:
             self.clamped[key] = name
             self.clamps.append((node, quantizer.label))
         name = self.clamped[key]
-        self.scales.observe(name, scale, Origin("Q9", quantizer.name, source, note))
+        self.scales.observe(name, scale, Origin("Q9", quantizer.name, source, origin.note, origin.grid))
         return name
 
     def _clamp_codes(self, step: ClampCodes) -> None:
@@ -119,7 +119,7 @@ class Stripper:
         source = self.name_now(node.inputs[0])
         graph.remove(node)
         if step.clamp is not None and self._cuts(source, step.clamp):
-            source = self._clamp(source, step.clamp, step.scale, node, step.real)
+            source = self._clamp(source, step.clamp, step.scale, node, step.real, Origin("Q9"))
         self._replace(node, source, step.scale)
 
     def _move(self, step: Move) -> None:
@@ -134,7 +134,7 @@ class Stripper:
             graph.set_input(node, 2, value)
         for name in step.moved:
             graph.value_info.pop(name, None)
-            self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0], step.note))
+            self.scales.observe(name, step.scale, Origin("Q10", node.name, node.inputs[0], step.note, step.grid))
 
     def _dequantize(self, step: Dequantize) -> None:
         node = step.node

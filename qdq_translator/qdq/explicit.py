@@ -19,8 +19,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence
+from dataclasses import dataclass, field
+from typing import Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -42,11 +42,14 @@ _SUMS = ("Add", "Sub", "Sum", "Max", "Min")
 _ONE_SCALE = ("E1", "K3")
 _CLOSE = 1e-5
 
+Grid = Tuple[float, Optional[int]]
+"""Scale and zero point of a pair: None for symmetric int8, else uint8 (`--asymmetric keep`)."""
+
 
 @dataclass
 class Placed:
     """The network with its pairs, all in float32. scales: initializer -> the float32 scales of a pair or weight. pairs: tensor
-    -> its scale. weights: weight -> nodes that read it in INT8. fused: tensor with a scale and without a pair -> why. int8: nodes
+    -> its scale. zero_points: those of them that are uint8. weights: weight -> nodes that read it in INT8. fused: tensor with a scale and without a pair -> why. int8: nodes
     that compute in INT8."""
 
     graph: Graph
@@ -55,6 +58,7 @@ class Placed:
     weights: dict[str, list[str]]
     fused: dict[str, str]
     int8: frozenset[str]
+    zero_points: dict[str, int] = field(default_factory=dict)
 
 
 def place_pairs(translated: Translated, graph: Graph) -> Placed:
@@ -90,7 +94,7 @@ class _Work:
         self.known = known
         fused = dict.fromkeys(placement.fused, "inside the fusion of a product with what follows")
         self.placed = Placed(graph, {}, {}, {}, fused, placement.int8)
-        self._zeros: dict[int, str] = {}
+        self._zeros: dict[tuple[int, Optional[int]], str] = {}
         self._written: dict[tuple[str, float], str] = {}
 
     # ---------------------------------------------------------------- activations
@@ -98,13 +102,13 @@ class _Work:
     def activations(self) -> None:
         """Pairs behind tensors, in graph order (rules 1 to 3)."""
         held, graph = self.placement.held, self.graph
-        before: dict[str, list[float]] = {}  # ranges that a tensor must pass because what it was moved from had them
+        before: dict[str, list[Grid]] = {}  # ranges that a tensor must pass because what it was moved from had them
         for name in list(held):
-            scale, fusion = held[name], self._fusion(name)
+            grid, fusion = self._grid(name), self._fusion(name)
             if fusion:
                 self.placed.fused[name] = fusion
                 continue
-            steps = [value for value in before.get(name, ()) if value != scale]
+            steps = [value for value in before.get(name, ()) if value != grid]
             readers = []
             for reader in graph.consumers(name):
                 moved = (
@@ -113,11 +117,24 @@ class _Work:
                 if not moved:
                     readers.append(reader)
                 for out in moved:
-                    before[out] = [*steps, scale]
+                    before[out] = [*steps, grid]
             if readers or name in graph.outputs:
-                self._tensor(name, scale, steps, readers)
+                self._tensor(name, grid, steps, readers)
             else:
                 self.placed.fused[name] = "the pair is behind the data movement that reads it (rule 3)"
+
+    def _grid(self, name: str) -> Grid:
+        """Of a tensor with a scale; one that data movement passed on has that of its source."""
+        scales = self.translated.scales
+        scale, origin = self.known[name], scales[name].origin
+        while origin.rule == "S3" and origin.source in scales and scales[origin.source].value == scale:
+            origin = scales[origin.source].origin
+        if origin.grid is None or self.translated.options.asymmetric != "keep":
+            return scale, None
+        step, zero = origin.grid
+        widened = step * max((255 - zero) / INT8_MAX, zero / 128)
+        covers = abs(widened / scale - 1) < 1e-4  # no rule changed the scale since
+        return origin.grid if covers else (scale, None)
 
     def _fusion(self, name: str) -> str:
         """Why there is no pair behind `name`, '' where there is one (rule 2; products are `Placement.fused`)."""
@@ -134,59 +151,65 @@ class _Work:
             f"{producer.op_type} and Mul '{reader.name}' are one layer" if producer.inputs[0] in reader.inputs else ""
         )
 
-    def _tensor(self, name: str, scale: float, steps: Sequence[float], readers: Sequence[Node]) -> None:
+    def _tensor(self, name: str, grid: Grid, steps: Sequence[Grid], readers: Sequence[Node]) -> None:
         """A pair for all `readers`. steps: further ranges that the values must pass first."""
         graph = self.graph
         is_output = name in graph.outputs
-        apart = {} if is_output else self._shared(scale, readers)
+        apart = {} if is_output else self._shared(grid, readers)
         if apart and len(apart) == len(readers) and len(set(apart.values())) == 1:
-            scale, apart = next(iter(apart.values())), {}
+            grid, apart = next(iter(apart.values())), {}
         source = before_output(graph, name) if is_output else name
         for value in steps:
             source = self._pair(name, source, value)
-        source = self._pair(name, source, scale, name if is_output else "")
-        self.placed.pairs[name] = scale
+        source = self._pair(name, source, grid, name if is_output else "")
+        self.placed.pairs[name] = grid[0]
+        if grid[1] is not None:
+            self.placed.zero_points[name] = grid[1]
         for reader in readers:
             own = self._pair(name, source, apart[reader.name]) if reader.name in apart else source
             graph.replace_use(reader, name, own)
 
-    def _pair(self, name: str, source: str, scale: float, target: str = "") -> str:
+    def _pair(self, name: str, source: str, grid: Grid, target: str = "") -> str:
         graph = self.graph
         target = target or graph.unique_name(f"{name}_dequantized")
-        insert_behind(graph, source, pair(graph, source, target, name, self._parameters(name, scale)))
+        insert_behind(graph, source, pair(graph, source, target, name, self._parameters(name, grid)))
         return target
 
-    def _shared(self, scale: float, readers: Sequence[Node]) -> dict[str, float]:
-        """On a DLA: reader that needs another scale than the tensor's own, because its inputs share one -> that scale."""
+    def _shared(self, grid: Grid, readers: Sequence[Node]) -> dict[str, Grid]:
+        """On a DLA: reader that needs another scale than the tensor's own, because its inputs share one -> that scale. Branches of
+        a sum with different zero points have none."""
         found = {}
         for reader in readers if self.for_dla else ():
-            wanted: Optional[float] = scale
-            if reader.is_op("Concat"):
-                wanted = self.known.get(reader.outputs[0])
+            wanted = grid
+            if reader.is_op("Concat") and reader.outputs[0] in self.known:
+                wanted = self._grid(reader.outputs[0])
             elif reader.is_op(*_SUMS):
-                wanted = max(self.known[n] for n in reader.inputs if n in self.known and n not in self.placed.fused)
-            if wanted is not None and wanted != scale and reader.name in self.placement.int8:
+                branches = [n for n in reader.inputs if n in self.known and n not in self.placed.fused]
+                same = len(set(map(self._grid, branches))) == 1
+                wanted = grid if same else (max(self.known[n] for n in branches), None)
+            if wanted != grid and reader.name in self.placement.int8:
                 found[reader.name] = wanted
         return found
 
-    def _parameters(self, base: str, scale: float) -> dict[str, str]:
-        key = (base, scale)
+    def _parameters(self, base: str, grid: Grid) -> dict[str, str]:
+        key = (base, grid[0])
         if key not in self._written:
-            self._written[key] = self._scale(base, np.asarray(scale, np.float32))
-        return {"scale": self._written[key], "zero_point": self._zero(0)}
+            self._written[key] = self._scale(base, np.asarray(grid[0], np.float32))
+        return {"scale": self._written[key], "zero_point": self._zero(0, grid[1])}
 
     def _scale(self, base: str, values: np.ndarray) -> str:
         name = self.graph.add_initializer(self.graph.unique_name(f"{base}_scale"), values)
         self.placed.scales[name] = values
         return name
 
-    def _zero(self, count: int) -> str:
-        """The zero point of `count` channels; 0: per tensor."""
-        if count not in self._zeros:
-            zeros = np.zeros((count,) if count else (), np.int8)
-            wanted = f"zero_points_{count}" if count else "zero_point"
-            self._zeros[count] = self.graph.add_initializer(self.graph.unique_name(wanted), zeros)
-        return self._zeros[count]
+    def _zero(self, count: int, value: Optional[int] = None) -> str:
+        """The zero point of `count` channels; 0: per tensor. value: uint8, None: int8 and 0."""
+        key = (count, value)
+        if key not in self._zeros:
+            zeros = np.full((count,) if count else (), value or 0, np.int8 if value is None else np.uint8)
+            wanted = f"zero_points_{count}" if count else "zero_point" if value is None else f"zero_point_{value}"
+            self._zeros[key] = self.graph.add_initializer(self.graph.unique_name(wanted), zeros)
+        return self._zeros[key]
 
     # ---------------------------------------------------------------- weights
 

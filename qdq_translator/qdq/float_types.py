@@ -19,7 +19,6 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from qdq_translator.core.errors import ModelError
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import TensorTypes
@@ -27,7 +26,7 @@ from qdq_translator.ir.weights import Initializer, to_array
 from qdq_translator.qdq.explicit import Placed
 from qdq_translator.qdq.pairs import SMALLEST_FLOAT16
 
-FLOAT, HALF, INT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8
+FLOAT, HALF, UINT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UINT8
 LARGEST_FLOAT16 = 65504.0
 _NO_BOUND = 1e30
 """Constants beyond it mean 'no bound' or 'never' (limits of Clip, masks): the largest number of float16 means the same."""
@@ -128,14 +127,8 @@ class Typing:
         self._constants: dict[tuple[str, int], str] = {}
 
     def run(self) -> None:
-        """Raises ModelError for control flow, whose bodies are float32."""
+        """Control flow and its bodies stay float32."""
         graph = self.graph
-        bodies = graph.with_bodies()
-        if bodies:
-            raise ModelError(
-                f"{bodies[0].op_type} {bodies[0].label} has a body, which cannot be written in float16.",
-                "Write the network in float32: --float_type fp32.",
-            )
         graph.value_info.clear()
         for node in list(graph.nodes):
             self._node(node)
@@ -148,8 +141,13 @@ class Typing:
         if is_quantize(node) or is_dequantize(node):
             self._quantizer(node)
             return
+        for name in node.captured:
+            if self._is_float(name) and self._as(name, FLOAT) != name:
+                self.graph.replace_use(node, name, self._as(name, FLOAT))
         schema = _schema(node, self.graph.opset())
-        wide = node.name in self.single or schema is None or not _has_half(schema)
+        wide = (
+            node.name in self.single or schema is None or not _has_half(schema) or any(True for _ in node.subgraphs())
+        )
         for index, name in enumerate(node.inputs):
             if name and self._is_float(name):
                 wanted = FLOAT if wide or (schema is not None and _only_wide(schema.inputs, index)) else HALF
@@ -178,8 +176,9 @@ class Typing:
         if self.form.half_scales:
             graph.set_input(node, 1, self._constant(node.inputs[1], kind))
             return
-        graph.set_inputs(node, node.inputs[:2])
-        node.set("output_dtype", INT8 if is_quantize(node) else kind)
+        zero = graph.initializers[node.inputs[2]].data_type
+        graph.set_inputs(node, node.inputs[: 3 if zero == UINT8 else 2])
+        node.set("output_dtype", zero if is_quantize(node) else kind)
 
     def _is_float(self, name: str) -> bool:
         tensor = self.graph.initializers.get(name)

@@ -158,7 +158,7 @@ class _Finder:
             self.codes[node.outputs[0]] = codes
             integer = source in self.integers
             self.found.steps.append(
-                Quantize(node, source, codes.params, codes.scale, codes.clamp(), integer, codes.note)
+                Quantize(node, source, codes.params, codes.scale, codes.clamp(), integer, codes.note, codes.grid)
             )
 
     def _graph_input(self, name: str) -> None:

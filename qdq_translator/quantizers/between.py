@@ -123,7 +123,8 @@ def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Betw
 def _moved(node: Node, codes: Codes, outputs: list[str], pad_value: Optional[float] = None) -> Between:
     moved = tuple(name for name in outputs if name)
     return Between(
-        Move(node, codes.scale, moved, codes.params.real, pad_value, codes.note), dict.fromkeys(moved, codes)
+        Move(node, codes.scale, moved, codes.params.real, pad_value, codes.note, codes.grid),
+        dict.fromkeys(moved, codes),
     )
 
 

@@ -33,6 +33,14 @@ class Codes:
         """Of the origin of a scale that the exporter did not choose so."""
         return "" if self.params.symmetric or self.params.dtype == "int32" else ASYMMETRIC
 
+    @property
+    def grid(self) -> Optional[Tuple[float, int]]:
+        """Scale and uint8 zero point of such a quantizer, if it is per tensor."""
+        params = self.params
+        if not self.note or params.per_channel or params.dtype not in ("int8", "uint8"):
+            return None
+        return float(params.scale), int(params.zero_point) + (128 if params.dtype == "int8" else 0)
+
     def clamp(self) -> Optional[Bounds]:
         """Real bounds that int8 saturation at `scale` does not already cut at, within one step (rule Q9).
 
@@ -66,6 +74,7 @@ class Quantize:
     clamp: Optional[Bounds] = None
     integer: bool = False
     note: str = ""
+    grid: Optional[Tuple[float, int]] = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,7 @@ class Move:
     real: np.dtype
     pad_value: Optional[float] = None
     note: str = ""
+    grid: Optional[Tuple[float, int]] = None
 
 
 @dataclass(frozen=True)

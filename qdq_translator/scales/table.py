@@ -18,12 +18,14 @@ ASSUMED = "assumed"
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Which rule gave a scale, at which node, from which tensor."""
+    """Which rule gave a scale, at which node, from which tensor. grid: the model's own scale and uint8 zero point, if it is not
+    symmetric."""
 
     rule: str
     node: str = ""
     source: str = ""
     note: str = ""
+    grid: Optional[tuple[float, int]] = None
 
     def as_dict(self) -> dict[str, str]:
         given = {"rule": self.rule, "node": self.node, "source": self.source, "note": self.note}

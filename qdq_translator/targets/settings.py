@@ -107,6 +107,11 @@ def resolve(
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.asymmetric == "data" and not options.calibrate:
         raise UsageError("--asymmetric data takes ranges from inputs.", "Name them with --calibrate.")
+    if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
+        raise UsageError(
+            "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
+            "Use 'qdq-translator explicit --target orin-dla', or --asymmetric widen.",
+        )
     if options.scales and options.keep_model:
         raise UsageError("--scales also quantizes weights, which --keep_model leaves as they are.", "Use one of them.")
     if options.prove and not options.dla_rewrites:

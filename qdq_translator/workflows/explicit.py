@@ -22,6 +22,7 @@ from qdq_translator.core.words import counted, others
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import write_graph
+from qdq_translator.ir.operators import CLAMPS, WEIGHTED
 from qdq_translator.output.report.shown import Shown
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.explicit import Placed, place_pairs
@@ -36,12 +37,15 @@ from qdq_translator.qdq.float_types import (
     needs_float32,
 )
 from qdq_translator.qdq.pairs import with_opset
+from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.targets.precision import FP16 as HIGHER
 from qdq_translator.targets.precision import INT8, ON_DLA, LayerPlan
 from qdq_translator.workflows.translator import translate
 
 SCHEMA_VERSION = 1
+_ADJUST, _UINT8 = "adjust_for_dla", "enable_uint8_and_asymmetric_quantization_dla"
+"""`OnnxParserFlag` of a DLA."""
 IO_TYPES = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
@@ -107,23 +111,24 @@ def explicit(
     translated = translate(model, options, name, progress, where=where, try_more=False, explicit=True, given=scales)
     for_dla = bool(translated.hardware.generation)
     _check_network(translated.graph, for_dla)
-    bare = [row for row in translated.plan if row.avoidable and (not for_dla or row.device == ON_DLA)]
-    if for_dla and bare and not how.allow_fp16:
-        raise _incomplete(bare)
     notes: list[str] = []
     placed, form = _written(translated, how, notes)
     graph = placed.graph
+    on_dla = [row for row in translated.plan if for_dla and row.device == ON_DLA]
     if for_dla:
+        bare = _lacking(on_dla, placed)
+        if bare and not how.allow_fp16:
+            raise _incomplete(bare)
         _fix_shapes(graph, translated)
     _set_io_types(graph, how.io_types)
     single: dict[str, str] = {}
     casts = 0
     if form.half:
         single = beyond_float16(graph, translated.tensor_scales)
-        if single and for_dla:
-            node, why = next(iter(single.items()))
+        bad = [row.name for row in on_dla if row.name in single]
+        if bad:
             raise UserError(
-                f"'{node}' cannot compute in FP16, which is all that the DLA has besides INT8: {why}{others(single)}.",
+                f"'{bad[0]}' cannot compute in FP16, which is all that the DLA has besides INT8: {single[bad[0]]}{others(bad)}.",
                 "Scale the network's values down, or cut the layer off with 'split'.",
             )
         typing = Typing(graph, form, frozenset(single))
@@ -160,11 +165,26 @@ def _fix_shapes(graph: Graph, translated: Translated) -> None:
             )
 
 
-def _incomplete(rows: Sequence[LayerPlan]) -> UserError:
+def _lacking(rows: Sequence[LayerPlan], placed: Placed) -> list[tuple[LayerPlan, str]]:
+    """Layers with a tensor without a scale that needs one, and that tensor. Between a product and the Add, Relu or Clip that it fuses with is no pair, and the
+    inside of a decomposed LayerNormalization is FP16 whatever its scales."""
+    graph, left_alone = placed.graph, inside_normalizations(placed.graph)
+
+    def fuses(name: str) -> bool:
+        maker, reader = graph.producer.get(name), graph.only_consumer(name)
+        if maker is None or reader is None or not {maker.name, reader.name} <= placed.int8:
+            return False
+        return maker.is_op(*WEIGHTED) and reader.is_op("Add", *CLAMPS)
+
+    found = ((row, [n for n in row.missing if n not in left_alone and not fuses(n)]) for row in rows if row.avoidable)
+    return [(row, names[0]) for row, names in found if names]
+
+
+def _incomplete(rows: Sequence[tuple[LayerPlan, str]]) -> UserError:
     """Names each layer, the tensor without scale, and what would give it one."""
-    named = [f"'{row.name}' ('{(row.missing or ('?',))[0]}')" for row in rows[:5]]
+    named = [f"'{row.name}' ('{tensor}')" for row, tensor in rows[:5]]
     more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-    cures = list(dict.fromkeys(row.cure.replace("translate with ", "") for row in rows if row.cure))[:3]
+    cures = list(dict.fromkeys(row.cure.replace("translate with ", "") for row, _ in rows if row.cure))[:3]
     return UserError(
         f"{counted(len(rows), 'layer')} for the DLA without a scale on every tensor: {', '.join(named)}{more}.",
         f"What gives the scales: {'; '.join(cures) or '--calibrate DATA'}. --allow_fp16 lets these layers be FP16.",
@@ -175,7 +195,8 @@ def _written(translated: Translated, how: ExplicitOptions, notes: list[str]) -> 
     """The network with its pairs, in an opset of its form."""
     if how.float_type == "fp32":
         return place_pairs(translated, with_opset(translated.graph, FP32.opset, "Q/DQ per channel")), FP32
-    form = FP16_FP32_SCALES if how.scale_type == "fp32" else FP16
+    keeps = translated.options.asymmetric == "keep"
+    form = FP16_FP32_SCALES if how.scale_type == "fp32" or keeps else FP16
     placed = place_pairs(translated, with_opset(translated.graph, form.opset, "Q/DQ in float16"))
     small = needs_float32(placed) if form.half_scales and how.scale_type == "auto" else []
     if small:
@@ -199,14 +220,13 @@ def _set_io_types(graph: Graph, wanted: str) -> None:
         kind = value.type.tensor_type
         if kind.elem_type not in IO_TYPES.values():
             continue
-        if wanted == "int8" and name in graph.inputs:
-            _int8_input(graph, name)
-        elif wanted == "int8":
-            _int8_output(graph, name)
-        kind.elem_type = IO_TYPES[wanted]
+        if wanted == "int8":
+            kind.elem_type = (_int8_input if name in graph.inputs else _int8_output)(graph, name)
+        else:
+            kind.elem_type = IO_TYPES[wanted]
 
 
-def _int8_input(graph: Graph, name: str) -> None:
+def _int8_input(graph: Graph, name: str) -> int:
     readers = graph.consumers(name)
     if not readers or not all(map(is_quantize, readers)):
         who = next((r.label for r in readers if not is_quantize(r)), "nothing")
@@ -214,12 +234,14 @@ def _int8_input(graph: Graph, name: str) -> None:
             f"The graph input '{name}' cannot be INT8: {who} reads it without a Q/DQ pair.",
             "Give it a scale (--calibrate), or use --io_types fp16.",
         )
+    stored = graph.initializers[readers[0].inputs[2]].data_type
     for quantizer in readers:
         graph.replace_uses(quantizer.outputs[0], name)
         graph.remove(quantizer)
+    return stored
 
 
-def _int8_output(graph: Graph, name: str) -> None:
+def _int8_output(graph: Graph, name: str) -> int:
     maker = graph.producer.get(name)
     if maker is None or not is_dequantize(maker) or maker.inputs[0] not in graph.producer:
         raise UserError(
@@ -232,6 +254,7 @@ def _int8_output(graph: Graph, name: str) -> None:
     quantizer = graph.producer[stored]
     graph.remove(maker)
     graph.rename_output(quantizer, stored, name)
+    return graph.initializers[quantizer.inputs[2]].data_type
 
 
 def _report(
@@ -256,7 +279,9 @@ def _report(
         "form": form.name,
         "opset": {"from": translated.graph.opset(), "to": placed.graph.opset()},
         "io_types": how.io_types,
+        "parser_flags": [*[_ADJUST] * bool(hardware.generation), *[_UINT8] * bool(placed.zero_points)],
         "pairs": placed.pairs,
+        "zero_points": placed.zero_points,
         "weights": placed.weights,
         "without_pair": placed.fused,
         "layers": {

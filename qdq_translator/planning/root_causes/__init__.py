@@ -102,7 +102,7 @@ def _describe(
 ) -> list[RootCause]:
     graph = context.graph
     by_data = not context.policy.by_data
-    inside = inside_normalizations(context) if by_data else ()
+    inside = inside_normalizations(context.graph) if by_data else ()
     follows: dict[str, list[str]] = {root: [] for root in root_of.values()}
     for tensor, root in root_of.items():
         if tensor != root:

@@ -14,7 +14,7 @@ from typing import Optional, Sequence
 import numpy as np
 
 from qdq_translator.ir import operators
-from qdq_translator.ir.graph import Node
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.inference.context import LOWER_BOUND, Context
 
@@ -106,7 +106,7 @@ def _is_spatial_mean(node: Node, context: Context) -> bool:
         return True
     rank = context.types.rank(node.inputs[0])
     spatial = rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
-    return spatial and not is_mean_of_normalization(node, context)
+    return spatial and not is_mean_of_normalization(node, context.graph)
 
 
 def mean_forward(node: Node, context: Context) -> bool:
@@ -123,25 +123,24 @@ def mean_reference_backward(node: Node, context: Context) -> bool:
     return context.give(node.inputs[0], value, "S6", node, node.outputs[0], LOWER_BOUND)
 
 
-def is_mean_of_normalization(node: Node, context: Context) -> bool:
+def is_mean_of_normalization(node: Node, graph: Graph) -> bool:
     """True for the means of a decomposed normalization: of x, which is then subtracted from x, and of a square."""
     source = node.inputs[0]
-    if any(reader.is_op("Sub") and source in reader.inputs for reader in context.graph.consumers(node.outputs[0])):
+    if any(reader.is_op("Sub") and source in reader.inputs for reader in graph.consumers(node.outputs[0])):
         return True
-    producer = context.graph.producer.get(source)
+    producer = graph.producer.get(source)
     if producer is None:
         return False
     squares = producer.is_op("Mul") and len(set(producer.inputs)) == 1
-    return squares or (producer.is_op("Pow") and context.graph.scalar(producer.input(1)) == 2)
+    return squares or (producer.is_op("Pow") and graph.scalar(producer.input(1)) == 2)
 
 
-def inside_normalizations(context: Context) -> set[str]:
+def inside_normalizations(graph: Graph) -> set[str]:
     """Means, differences, squares, variances and their roots: all tensors between the input of a decomposed normalization
     and the product or quotient that is normalized. They must not be INT8."""
-    graph = context.graph
     inside: set[str] = set()
     for node in graph.nodes:
-        if not node.is_op("ReduceMean") or not is_mean_of_normalization(node, context):
+        if not node.is_op("ReduceMean") or not is_mean_of_normalization(node, graph):
             continue
         inside.add(node.outputs[0])
         producer = graph.producer.get(node.inputs[0])

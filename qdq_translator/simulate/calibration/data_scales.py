@@ -359,7 +359,7 @@ def _note(row: dict[str, Any]) -> str:
 def _cover(context: Context, give: Callable[[str], bool]) -> None:
     """`give` is asked for every tensor that lacks a scale, from the outputs to the inputs, unless its readers hand theirs
     back (rule S3) or it is inside a normalization."""
-    left_alone = inside_normalizations(context)
+    left_alone = inside_normalizations(context.graph)
     for tensor in reversed(graph_tensors(context.graph)):
         if context.lacks(tensor) and tensor not in left_alone and not _handed_back(tensor, context):
             give(tensor)
