@@ -257,7 +257,7 @@ LOG = """[08/31/2023-07:07:40] [I] Set layer fc to precision fp16
 
 
 def test_the_log() -> None:
-    log = parse_log(LOG + LOG)
+    log = parse_log((LOG + LOG).splitlines())
     assert log.dla[:2] == ["{ForeignNode[a...d]}", "{ForeignNode[fc]}"]
     assert log.gpu[:2] == ["gap", "/old/style + name"]
     assert log.set_precisions == {"fc": "fp16"}
@@ -269,7 +269,7 @@ def test_the_log() -> None:
     other = parse_log(
         "[E] [TRT] Layer '/x/Pow' is not supported on DLA but GPU fallback is not enabled.\n"
         "Calibration table does not match calibrator algorithm type.\n"
-        "Rejecting some int8 implementation of layer L due to missing int8 scales for tensor T at input index 0\n"
+        "Rejecting some int8 implementation of layer L due to missing int8 scales for tensor T at input index 0\n".splitlines()
     )
     assert [layer for layer, _ in other.fallbacks] == ["/x/Pow"]
     assert (other.cache_rejected, list(other.missing_scales)) == (True, ["T"])
@@ -282,7 +282,7 @@ def test_dla_regions_are_expanded_along_the_graph() -> None:
         row("{ForeignNode[fc]}", "DLA", "Half", "Half"),
         row("s", "CaskConvolution", "Int8", "Int8", Weights={"Type": "Int8"}),
     )
-    check = check_engine(branched(), engine, parse_log(LOG), ["fc", "stale"])
+    check = check_engine(branched(), engine, parse_log(LOG.splitlines()), ["fc", "stale"])
     assert [(r.nodes, r.device) for r in check.regions] == [(("a", "b", "c", "d"), "DLA"), (("fc",), "DLA")]
     result = verdicts(check)
     assert {result[n] for n in "abcd"} == {("unseen", "")}

@@ -89,7 +89,9 @@ def test_names_with_brackets_and_blanks_are_kept() -> None:
 
 
 def test_unknown_lines_are_counted_and_left_alone() -> None:
-    log = parse_log(f"[W] {FALLBACK}\n[W] {FALLBACK}\n[E] something that no table holds\n[I] [TRT] nothing to see\n")
+    log = parse_log(
+        f"[W] {FALLBACK}\n[W] {FALLBACK}\n[E] something that no table holds\n[I] [TRT] nothing to see\n".splitlines()
+    )
     assert {key: entry.count for key, entry in log.found.items()} == {"dla-unsupported": 2}
     assert (log.unknown_count, log.unknown, log.lines) == (1, ["something that no table holds"], 4)
     assert list(log.fallbacks) == [("/fc/Gemm", FALLBACK)]

@@ -1,12 +1,13 @@
 """`qdq-translator check-engine`: did TensorRT build what was planned?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
+    from qdq_translator.engine.messages import BuildLog
 
 
 @dataclass
@@ -31,36 +32,39 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints table or JSON; status 1 only where --strict or --fail_on_gpu_fallback ask for it."""
-    import json
+    import dataclasses
     from pathlib import Path
 
-    from qdq_translator.commands.explain import occurrences, print_log
     from qdq_translator.commands.located import locate
     from qdq_translator.core.errors import UserError
     from qdq_translator.core.formats.files import MODEL_SUFFIX
     from qdq_translator.engine import inspector
     from qdq_translator.engine.layer_info import read_layer_info
     from qdq_translator.engine.messages import read_log
+    from qdq_translator.engine.unfused import explain_unfused, plan_of
+    from qdq_translator.ir.graph import Graph
     from qdq_translator.ir.io import load_model
     from qdq_translator.output.emit.remembered import Remembered
 
-    if Path(options.translation).is_file() and not options.translation.endswith(MODEL_SUFFIX):
-        return _explicit(options)
-    files = locate(options.translation, options.model)
     info = read_layer_info(Path(options.layer_info))
-    log = None
-    if options.log:
-        log = read_log(Path(options.log))
+    log = read_log(Path(options.log)) if options.log else None
+    if Path(options.translation).is_file() and not options.translation.endswith(MODEL_SUFFIX):
+        graph = Graph.from_model(load_model(options.translation)[0])
+        check = _checked(options, options.translation, inspector.check_engine(plan_of(graph), info, log))
+        rows = explain_unfused(graph, check)
+        unfused = {"unfused_qdq": [dataclasses.asdict(row) for row in rows]}
+        _print(options, check, log, unfused)
+        for row in () if options.json else rows:
+            print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
+        if rows and not options.json:
+            print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
+        return 1 if options.strict and (rows or not check.obeys) else 0
+    files = locate(options.translation, options.model)
     model, _ = load_model(files.model, weights=False)
     plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
     plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)
     layers = files.read_layer_precisions() if files.layer_arg.exists() else {}
-    check = inspector.check_engine(plan, info, log, layers)
-    if not any(verdict.engine_layer for verdict in check.verdicts):
-        raise UserError(
-            f"No layer of {options.layer_info} carries a name of {files.model.name}.",
-            "Name the layer information of an engine that was built from this model.",
-        )
+    check = _checked(options, files.model.name, inspector.check_engine(plan, info, log, layers))
     made = Remembered.of(files)
     on_dla = any(region.device == "DLA" for region in check.regions) or any(v.device == "DLA" for v in check.verdicts)
     unknown = any(not region.device for region in check.regions)
@@ -74,51 +78,35 @@ def run(options: Options) -> int:
             f"The engine of {options.layer_info} has no layer on a DLA, but the model was translated for {made.target}.",
             "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
         )
-    if options.json:
-        found = {"messages": occurrences(log)} if log is not None else {}
-        print(json.dumps({**check.as_dict(), **found}, indent=2, ensure_ascii=False))
-    else:
-        _draw(check, options.all)
-        if log is not None and log.found:
-            print_log(log, options.all)
+    _print(options, check, log, {})
     failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
     return 1 if failed else 0
 
 
-def _explicit(options: Options) -> int:
-    """The engine of a model with Q/DQ, such as `explicit` writes: which of them did not fuse, and what ran in float."""
-    import dataclasses
-    import json
-    from pathlib import Path
-
-    from qdq_translator.core.disk import read_text
+def _checked(options: Options, model: str, check: "EngineCheck") -> "EngineCheck":
+    """Raises UserError for the layer information of another model."""
     from qdq_translator.core.errors import UserError
-    from qdq_translator.engine.inspector import check_engine
-    from qdq_translator.engine.layer_info import read_layer_info
-    from qdq_translator.engine.messages import parse_log
-    from qdq_translator.engine.unfused import explain_unfused, plan_of
-    from qdq_translator.ir.graph import Graph
-    from qdq_translator.ir.io import load_model
 
-    graph = Graph.from_model(load_model(options.translation)[0])
-    log = parse_log(read_text(Path(options.log), "Check the path.")) if options.log else None
-    check = check_engine(plan_of(graph), read_layer_info(Path(options.layer_info)), log)
     if not any(verdict.engine_layer for verdict in check.verdicts):
         raise UserError(
-            f"No layer of {options.layer_info} carries a name of {options.translation}.",
+            f"No layer of {options.layer_info} carries a name of {model}.",
             "Name the layer information of an engine that was built from this model.",
         )
-    rows = explain_unfused(graph, check)
+    return check
+
+
+def _print(options: Options, check: "EngineCheck", log: "Optional[BuildLog]", more: Dict[str, Any]) -> None:
+    import json
+
+    from qdq_translator.commands.explain import occurrences, print_log
+
     if options.json:
-        found = {**check.as_dict(), "unfused_qdq": [dataclasses.asdict(row) for row in rows]}
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-    else:
-        _draw(check, options.all)
-        for row in rows:
-            print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
-        if rows:
-            print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
-    return 1 if options.strict and (rows or not check.obeys) else 0
+        found = {"messages": occurrences(log)} if log is not None else {}
+        print(json.dumps({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))
+        return
+    _draw(check, options.all)
+    if log is not None and log.found:
+        print_log(log, options.all)
 
 
 def _draw(check: "EngineCheck", everything: bool) -> None:

@@ -1,7 +1,7 @@
 """`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Optional
 
 from qdq_translator.core.options import REQUIRED, setting
 
@@ -49,7 +49,7 @@ def run(options: Options) -> int:
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
     precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
     if options.complete:
-        return _complete(options, cache.scales, [name for name, kind in precisions.items() if kind != "int8"])
+        return _complete(options, [name for name, kind in precisions.items() if kind != "int8"])
     restored = restore(model, cache.scales, precisions, stated_beside(Path(options.cache)))
     output = Path(options.output)
     read = [Path(p) for p in (options.input_model, options.cache, options.layer_arg) if p]
@@ -74,35 +74,34 @@ def run(options: Options) -> int:
         print(json.dumps(summary, indent=2))
     else:
         print(f"{output}: Q/DQ on {len(pairs)} tensors and {len(restored.weights)} weights")
-
-    def note(what: str, items: List[str]) -> None:
+    for what, items in (
+        (
+            "cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)",
+            left_out[UNKNOWN],
+        ),
+        ("cache entries hold no usable scale", left_out[UNUSABLE]),
+        ("cache entries belong to integers or constants", left_out[NOT_FLOAT]),
+        ("cache lines could not be read", left_out["unreadable"]),
+        ("unary scales (1.0 between Conv and Add, rule S9) were left out", left_out[UNARY]),
+        ("tensors stay float because only layers of the layer argument read them", left_out[STAYS_FLOAT]),
+        ("layers of the layer argument are not in the model", restored.unknown_layers),
+        ("grouped ConvTranspose weights share scales between their groups", shared),
+    ):
+        shown = items if options.verbose else items[:3]
+        more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
         if items:
-            shown = items if options.verbose else items[:3]
-            more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
             print(f"note: {len(items)} {what}: {', '.join(shown)}{more}", file=sys.stderr)
-
-    note(
-        "cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)", left_out[UNKNOWN]
-    )
-    note("cache entries hold no usable scale", left_out[UNUSABLE])
-    note("cache entries belong to integers or constants", left_out[NOT_FLOAT])
-    note("cache lines could not be read", left_out["unreadable"])
-    note("unary scales (1.0 between Conv and Add, rule S9) were left out", left_out[UNARY])
-    note("tensors stay float because only layers of the layer argument read them", left_out[STAYS_FLOAT])
-    note("layers of the layer argument are not in the model", restored.unknown_layers)
-    note("grouped ConvTranspose weights share scales between their groups", shared)
     return 0
 
 
-def _complete(options: Options, scales: Mapping[str, float], kept: List[str]) -> int:
+def _complete(options: Options, kept: List[str]) -> int:
     """All scale rules that need no data, and pairs where implicit quantization would have fused, in float32."""
     import sys
     from pathlib import Path
 
+    from qdq_translator.commands import explicit
     from qdq_translator.core.disk import refuse_overwriting
-    from qdq_translator.core.options import ExplicitOptions, TranslateOptions
     from qdq_translator.core.rules import inference_options
-    from qdq_translator.workflows.explicit import explicit
 
     print(
         "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; this is "
@@ -111,10 +110,9 @@ def _complete(options: Options, scales: Mapping[str, float], kept: List[str]) ->
     )
     output = Path(options.output)
     refuse_overwriting([output, output.with_name(f"{output.name}.data")], [Path(options.input_model)])
+    same: Dict[str, Any] = {"input_model": options.input_model, "cache": options.cache, "keep_fp16": kept}
     rules: Dict[str, Any] = dict.fromkeys(inference_options(markers=False), True)
-    made = explicit(
-        options.input_model, TranslateOptions(keep_fp16=kept, **rules), ExplicitOptions(float_type="fp32"), scales
-    )
+    made = explicit.made(explicit.Options(float_type="fp32", **same, **rules))
     path = made.save(output.parent, output.name)
     print(f"{path}: Q/DQ on {len(made.report['pairs'])} tensors and {len(made.report['weights'])} weights")
     return 0

@@ -15,18 +15,8 @@ from qdq_translator.targets.precision import LayerPlan
 
 DATA_MOVEMENT = frozenset(
     (
-        *VIEWS,
-        *PARTS,
-        "Transpose",
-        "Identity",
-        "Dropout",
-        "Concat",
-        "Expand",
-        "Pad",
-        "Cast",
-        "Constant",
-        "ConstantOfShape",
-        "Shape",
+        *(*VIEWS, *PARTS, "Transpose", "Identity", "Dropout", "Concat", "Expand", "Pad", "Cast"),
+        *("Constant", "ConstantOfShape", "Shape"),
     )
 )
 """Operators that TensorRT may dissolve into its neighbours, so that their absence says nothing."""
@@ -148,29 +138,19 @@ class EngineCheck:
             "engine_layers": self.engine_layers,
             "int8": {v: self.count("int8", v) for v in (OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING)},
             "disobediences": len(self.disobediences),
-            "reformats": len(self.reformats),
-            "quantizers": len(self.quantizers),
-            "unfused_qdq": len(self.unfused_qdq),
+            **{name: len(getattr(self, name)) for name in ("reformats", "quantizers", "unfused_qdq")},
             "dla_subgraphs": sum(r.device == "DLA" for r in self.regions),
-            "gpu_fallbacks": len(self.gpu_fallbacks),
-            "missing_scales": len(self.missing_scales),
-            "unmatched_precisions": len(self.unmatched_precisions),
+            **{name: len(getattr(self, name)) for name in ("gpu_fallbacks", "missing_scales", "unmatched_precisions")},
             "cache_rejected": self.cache_rejected,
         }
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        return {
-            "summary": self.summary(),
-            "layers": [dataclasses.asdict(v) for v in self.verdicts],
-            "reformats": [dataclasses.asdict(e) for e in self.reformats],
-            "quantizers": [dataclasses.asdict(e) for e in self.quantizers],
-            "unfused_qdq": [dataclasses.asdict(e) for e in self.unfused_qdq],
-            "regions": [dataclasses.asdict(r) for r in self.regions],
-            "gpu_fallbacks": [{"layer": layer, "cause": cause} for layer, cause in self.gpu_fallbacks],
-            "missing_scales": self.missing_scales,
-            "unmatched_precisions": self.unmatched_precisions,
-        }
+        found = {"summary": self.summary(), "layers": [dataclasses.asdict(v) for v in self.verdicts]}
+        for name in ("reformats", "quantizers", "unfused_qdq", "regions"):
+            found[name] = [dataclasses.asdict(row) for row in getattr(self, name)]
+        found["gpu_fallbacks"] = [{"layer": layer, "cause": cause} for layer, cause in self.gpu_fallbacks]
+        return {**found, **{name: getattr(self, name) for name in ("missing_scales", "unmatched_precisions")}}
 
 
 class _Graph:
@@ -224,7 +204,7 @@ def check_engine(
     layer_precisions: Iterable[str] = (),
 ) -> EngineCheck:
     """Holds an engine against the plan. `layer_precisions`: names given to `--layerPrecisions`."""
-    log = log or BuildLog.empty()
+    log = log or BuildLog()
     graph = _Graph(plan)
     found, extras = _attribute(graph, info)
     devices = _devices(info, log)

@@ -110,7 +110,7 @@ def _tensorrt(root: Path, packages: dict[str, str]) -> Iterator[Finding]:
     if expected and module.split(".")[:2] != expected.split(".")[:2]:
         remedy = f"{name} has {expected}: remove the package that pip installed; an engine runs only on the version that built it."
     elif int(module.split(".")[0]) >= 11:
-        remedy = "11 has no implicit INT8: use the Q/DQ form ('qdq-translator restore --complete')."
+        remedy = "11 has no implicit INT8: use the Q/DQ form ('qdq-translator explicit')."
     yield Finding("TensorRT for Python", PROBLEM if remedy else OK, module, remedy)
     numpy = _numbers(packages.get("numpy", ""))
     if _numbers(module) < (8, 6) and numpy >= (1, 24):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterable, Iterator, Optional
 
 from qdq_translator.core.disk import OpenFile
 from qdq_translator.core.errors import UserError
@@ -107,20 +107,16 @@ class BuildLog:
     """A build log. `dla`, `gpu`: layers by device; `set_precisions`: layer -> precision (10.x); `fallbacks`: (layer, TensorRT's sentence);
     `found`: id -> occurrences of known messages; `unknown`: first warnings and errors that no row explains, `unknown_count` of them."""
 
-    dla: list[str]
-    gpu: list[str]
-    set_precisions: dict[str, str]
-    fallbacks: dict[tuple[str, str], None]
-    missing_scales: dict[str, None]
-    found: dict[str, Occurrences]
-    unknown: list[str]
+    dla: list[str] = field(default_factory=list)
+    gpu: list[str] = field(default_factory=list)
+    set_precisions: dict[str, str] = field(default_factory=dict)
+    fallbacks: dict[tuple[str, str], None] = field(default_factory=dict)
+    missing_scales: dict[str, None] = field(default_factory=dict)
+    found: dict[str, Occurrences] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
     unknown_count: int = 0
     lines: int = 0
     is_known_program: bool = False
-
-    @classmethod
-    def empty(cls) -> BuildLog:
-        return cls([], [], {}, {}, {}, {}, [])
 
     @property
     def cache_rejected(self) -> bool:
@@ -161,19 +157,17 @@ class BuildLog:
             self.set_precisions[match[1]] = match[2]
 
 
-def parse_log(text: str) -> BuildLog:
+def parse_log(lines: Iterable[str]) -> BuildLog:
     """The output of trtexec or of another builder, with or without time stamps."""
-    log = BuildLog.empty()
-    for line in text.splitlines():
+    log = BuildLog()
+    for line in lines:
         log.add(line)
     return log
 
 
 def read_log(path: Path) -> BuildLog:
-    """The same of a file of any size, line by line. Raises UserError where it cannot be read or is of another program."""
-    log = BuildLog.empty()
-    for line in _lines(path):
-        log.add(line)
+    """The same of a file of any size. Raises UserError where it cannot be read or is of another program."""
+    log = parse_log(_lines(path))
     if not log.is_known_program:
         raise UserError(
             f"{path} holds no line of TensorRT, DeepStream, ONNX Runtime or cuDLA.",

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from qdq_translator.ir.constants import Constants
-from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.quantizers.dialects import arithmetic, qoperator, vocabularies
+from qdq_translator.quantizers.dialects.pairs import Outcome, or_why
 from qdq_translator.quantizers.parameters import Rejected
 
 
 @dataclass(frozen=True)
 class Dialect:
     """name: in messages. writers, becomes, exact: columns of the table. operators: without one of these operators the dialect is
-    not looked for. convert: graph and its constants -> how many operators or quantizers were converted, and why others
-    cannot be."""
+    not looked for. converter: graph and its constants -> what converts one node."""
 
     name: str
     writers: str
     becomes: str
     exact: str
     operators: frozenset[str]
-    convert: Callable[[Graph, Constants], tuple[int, list[Rejected]]]
+    converter: Callable[[Graph, Constants], Callable[[Node], Outcome]]
 
 
 DIALECTS = (
@@ -38,25 +38,23 @@ DIALECTS = (
         "`Extended`/`VitisQuantizeLinear` and `DequantizeLinear` are ONNX's with the same inputs",
         "int8 yes; int16, bfloat16, BFP and MX are refused",
         vocabularies.AMD_OPERATORS,
-        vocabularies.convert_amd,
+        vocabularies.amd,
     ),
     Dialect(
         "QONNX",
         "Brevitas, QKeras converters, FINN",
         "`Quant` of 2 to 8 bits with constant parameters becomes a pair, with a Clip for fewer than 8 bits",
         "yes; other roundings, `BipolarQuant`, `Trunc` and `FloatQuant` are refused",
-        frozenset(("Quant", "IntQuant")),
-        vocabularies.convert_qonnx,
+        vocabularies.QONNX_OPERATORS,
+        vocabularies.converter,
     ),
     Dialect(
         "MCT quantizers",
         "Sony Model Compression Toolkit (`mct_quantizers`)",
         "symmetric, power-of-two and uniform quantizers of activations and weights become pairs",
         "yes; look-up table quantizers are refused",
-        frozenset(
-            f"{what}{kind}Quantizer" for what in ("Activation", "Weights") for kind in ("Symmetric", "POT", "Uniform")
-        ),
-        vocabularies.convert_mct,
+        vocabularies.MCT_OPERATORS,
+        vocabularies.converter,
     ),
     Dialect(
         "QOperator",
@@ -65,7 +63,7 @@ DIALECTS = (
         "`ConvInteger`, `MatMulInteger` with constant scales likewise",
         "yes, up to the rounding of requantization ties; dynamic quantization is refused",
         qoperator.OPERATORS,
-        qoperator.convert,
+        qoperator.converter,
     ),
     Dialect(
         "arithmetic",
@@ -73,7 +71,7 @@ DIALECTS = (
         "Mul or Div, Round, Clip, Mul by constants (zero points, straight-through estimators, Where as Clip) become a pair",
         "yes; what does not multiply by the inverse, or rounds half up, is refused with its node",
         frozenset(("Round", "Floor")),
-        arithmetic.convert,
+        arithmetic.converter,
     ),
 )
 
@@ -100,8 +98,10 @@ def convert(graph: Graph) -> Converted:
         if present.isdisjoint(row.operators):
             continue
         constants = constants or Constants(graph)
-        count, reasons = row.convert(graph, constants)
-        rejected += reasons
+        convert_one = row.converter(graph, constants)
+        outcomes = [or_why(node, convert_one) for node in list(graph.nodes) if node.op_type in row.operators]
+        rejected += [found for found in outcomes if isinstance(found, Rejected)]
+        count = outcomes.count(True)
         if count:
             counts[row.name] = count
             constants = None  # of the graph as it is now

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from qdq_translator.ir import operators
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import FLOAT_TYPES
-from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, channels, or_why, write_pair
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, Outcome, channels, write_pair
 from qdq_translator.quantizers.parameters import Rejected
 
 _EPSILONS = 8
@@ -68,23 +68,12 @@ class _Pattern:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
-def convert(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
-    """How many were converted, and why others cannot be."""
-    count, rejected = 0, []
-    for node in graph.of("Round", "Floor"):
-        found: list[FakeQuantizer] = []
-        why = or_why(node, lambda node=node, found=found: _convert(graph, constants, node, found))  # type: ignore[misc]
-        count += bool(found) and why is None
-        rejected += [why] if why is not None else []
-    return count, rejected
+def converter(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
+    def convert(node: Node) -> Outcome:
+        found = _quantizer(graph, constants, node) if node.is_standard else None
+        return (write_pair(graph, constants, found) or True) if isinstance(found, FakeQuantizer) else found or False
 
-
-def _convert(graph: Graph, constants: Constants, node: Node, done: list[FakeQuantizer]) -> Optional[Rejected]:
-    found = _quantizer(graph, constants, node)
-    if isinstance(found, FakeQuantizer):
-        done.append(found)
-        return write_pair(graph, constants, found)
-    return found
+    return convert
 
 
 def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuantizer, Rejected, None]:

@@ -82,10 +82,14 @@ def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Unio
     return None
 
 
-def or_why(node: Node, convert: Callable[[], Optional[Rejected]]) -> Optional[Rejected]:
+Outcome = Union[bool, Rejected]
+"""Of a node: whether it was converted, or why it cannot be."""
+
+
+def or_why(node: Node, convert: Callable[[Node], Outcome]) -> Outcome:
     """What `convert` returns; for parameters that do not fit together, of which NumPy raises many errors, that as a reason."""
     try:
-        return convert()
+        return convert(node)
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
         what = f"{node.op_type} {node.label} has parameters that do not fit together ({str(error).splitlines()[0]})."
         return Rejected(what, "Export the model again.")

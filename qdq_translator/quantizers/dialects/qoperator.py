@@ -9,14 +9,14 @@ An integer product without scales of its own is converted where a QuantizeLinear
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import numpy as np
 
 from qdq_translator.ir.constants import Constants, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import FLOAT_TYPES
-from qdq_translator.quantizers.dialects.pairs import channels, linear, or_why
+from qdq_translator.quantizers.dialects.pairs import Outcome, channels, linear
 from qdq_translator.quantizers.parameters import Rejected
 
 _Triple = Tuple[int, int, int]
@@ -61,9 +61,8 @@ _SUFFIXES = ("_quantized", "_QuantizeLinear_Output")
 """What ONNX Runtime adds to the names of float tensors."""
 
 
-def convert(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
-    """How many were converted, and why others cannot be."""
-    return _Converter(graph, constants).run()
+def converter(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
+    return _Converter(graph, constants).one
 
 
 class _Converter:
@@ -72,24 +71,18 @@ class _Converter:
         self.real: dict[tuple[str, str, str, Optional[int]], str] = {}
         """Tensor, scale, zero point and axis of what is dequantized already -> the float tensor."""
 
-    def run(self) -> tuple[int, list[Rejected]]:
-        count, rejected = 0, []
-        for node in self.graph.nodes:
-            if (node.domain, node.op_type) in _FORMS or node.is_op(*_INTEGER):
-                why = or_why(node, lambda node=node: self._one(node))  # type: ignore[misc]
-                count += why is None
-                rejected += [why] if why is not None else []
-        return count, rejected
-
-    def _one(self, node: Node) -> Optional[Rejected]:
+    def one(self, node: Node) -> Outcome:
         form = _FORMS.get((node.domain, node.op_type))
+        if form is None and not node.is_op(*_INTEGER):
+            return False
         what = self._integer(node, _INTEGER[node.op_type]) if form is None else self._refusal(node)
         if what:
-            hint = "Export in QDQ format (int8), statically quantized."
-            return Rejected(f"{node.op_type} {node.label} {what}.", hint)
+            return Rejected(
+                f"{node.op_type} {node.label} {what}.", "Export in QDQ format (int8), statically quantized."
+            )
         if form is not None:
             self._convert(node, form)
-        return None
+        return True
 
     def _refusal(self, node: Node) -> str:
         if node.get("channels_last", 0):

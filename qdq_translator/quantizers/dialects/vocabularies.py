@@ -1,8 +1,5 @@
 """Quantizers that are operators of other domains, by their public definitions: QONNX's `Quant`, the quantizers of Sony's MCT,
-and AMD's QuantizeLinear and DequantizeLinear (Quark, Vitis AI), which take what ONNX's do.
-
-Each function returns None where it converted the node, or why it cannot.
-"""
+and AMD's QuantizeLinear and DequantizeLinear (Quark, Vitis AI), which take what ONNX's do."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from qdq_translator.core.words import counted
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, channels, or_why, write_pair
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, Outcome, bit_range, channels, write_pair
 from qdq_translator.quantizers.parameters import Rejected
 
 _HALF_TO_EVEN = ("ROUND", "HALF_EVEN")
@@ -26,57 +23,33 @@ _Read = Callable[[Node, Constants], Union[FakeQuantizer, str]]
 """The quantizer that a node is, or why it is none (words behind the node's name)."""
 
 
-def convert_qonnx(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
-    return _convert(graph, constants, {(domain, op): _quant for domain in _QONNX for op in ("Quant", "IntQuant")})
+def converter(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
+    """Of QONNX and MCT."""
+
+    def convert(node: Node) -> Outcome:
+        read = _READERS.get((node.domain, node.op_type))
+        if read is None:
+            return False
+        found = read(node, constants)
+        if isinstance(found, str):
+            return Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
+        return write_pair(graph, constants, found) or True
+
+    return convert
 
 
-def convert_mct(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
-    readers = {"Symmetric": _mct_symmetric, "POT": _mct_symmetric, "Uniform": _mct_uniform}
-    return _convert(
-        graph,
-        constants,
-        {
-            (_MCT, f"{what}{kind}Quantizer"): read
-            for what in ("Activation", "Weights")
-            for kind, read in readers.items()
-        },
-    )
-
-
-def convert_amd(graph: Graph, constants: Constants) -> tuple[int, list[Rejected]]:
+def amd(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
     """Scale, zero point and axis are those of ONNX's operators: only names change. Types that INT8 does not have (int16,
     bfloat16, ...) are refused with the others, by the type of the zero point."""
-    count = 0
-    for node in graph.nodes:
-        if node.domain in _AMD and node.op_type in AMD_OPERATORS:
-            graph.set_operator(node, "QuantizeLinear" if "DequantizeLinear" not in node.op_type else "DequantizeLinear")
-            node.domain = ""
-            count += 1
-    return count, []
 
+    def convert(node: Node) -> Outcome:
+        if node.domain not in _AMD:
+            return False
+        graph.set_operator(node, "QuantizeLinear" if "DequantizeLinear" not in node.op_type else "DequantizeLinear")
+        node.domain = ""
+        return True
 
-AMD_OPERATORS = frozenset(
-    f"{who}{op}" for who in ("Extended", "Vitis") for op in ("QuantizeLinear", "DequantizeLinear")
-)
-
-
-def _convert(graph: Graph, constants: Constants, readers: dict[tuple[str, str], _Read]) -> tuple[int, list[Rejected]]:
-    count, rejected = 0, []
-    for node in graph.nodes:
-        read = readers.get((node.domain, node.op_type))
-        if read is None:
-            continue
-        why = or_why(node, lambda node=node, read=read: _converted(graph, constants, node, read))  # type: ignore[misc]
-        count += why is None
-        rejected += [why] if why is not None else []
-    return count, rejected
-
-
-def _converted(graph: Graph, constants: Constants, node: Node, read: _Read) -> Optional[Rejected]:
-    found = read(node, constants)
-    if isinstance(found, str):
-        return Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
-    return write_pair(graph, constants, found)
+    return convert
 
 
 def _quant(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
@@ -149,3 +122,13 @@ def _mct_quantizer(node: Node, scale: np.ndarray, low: int, high: int) -> Union[
         (scale.reshape(()), None) if scale.size == 1 else (scale.reshape(-1), int(node.get("channel_axis", 0)))
     )
     return FakeQuantizer(node.inputs[0], node.outputs[0], values, low, high, axis, node)
+
+
+_KINDS = {"Symmetric": _mct_symmetric, "POT": _mct_symmetric, "Uniform": _mct_uniform}
+_READERS: dict[tuple[str, str], _Read] = {
+    **{(domain, op): _quant for domain in _QONNX for op in ("Quant", "IntQuant")},
+    **{(_MCT, f"{what}{kind}Quantizer"): read for what in ("Activation", "Weights") for kind, read in _KINDS.items()},
+}
+MCT_OPERATORS = frozenset(op for domain, op in _READERS if domain == _MCT)
+QONNX_OPERATORS = frozenset(op for domain, op in _READERS if domain != _MCT)
+AMD_OPERATORS = frozenset(f"{who}{op}Linear" for who in ("Extended", "Vitis") for op in ("Quantize", "Dequantize"))
