@@ -1,6 +1,6 @@
 """Trained networks through `explicit`: their metric against that of the network that was given, and ModelOpt's own placement.
 
-    python -m benchmarks.explicit_trained [--modelopt PYTHON]
+    python -m benchmarks.explicit_trained [--modelopt PYTHON] [--only NAME]
 
 The first table has Q/DQ models: the two that ship, and ONNX Runtime's quantization of the two float networks. The second begins with
 float networks; `explicit` and ModelOpt (default placement, and `target_dla`) calibrate on the same images by the largest
@@ -165,17 +165,19 @@ def placements(task: Task, folder: Path, modelopt: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--modelopt", default="", metavar="PYTHON")
+    parser.add_argument("--only", default="", metavar="NAME")
     arguments = parser.parse_args()
+    chosen = [task for task in tasks() if arguments.only in task.name]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         print("| network, metric | Q/DQ model | FP32 | FP16 | FP16, `--preset gpu` | FP16, `--preset dla` |")
         print(f"| --- | {'---: | ' * 5}".rstrip())
-        for task in tasks():
+        for task in chosen:
             print(kept_metric(task, folder), flush=True)
         print(
             "\n| network | placement | Q/DQ pairs | layers | SQNR, dB | metric |\n| --- | --- | ---: | ---: | ---: | ---: |"
         )
-        for task in tasks():
+        for task in chosen:
             print("\n".join(placements(task, folder, arguments.modelopt)), flush=True)
 
 

@@ -21,6 +21,7 @@ from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
+from qdq_translator.output.emit.trtexec.request import per_tensor
 
 _DLA_FORMATS = {
     "dla_linear": ("fp16", "int8"),
@@ -283,21 +284,17 @@ class _Build:
                 entries = (text or "dla_linear" * direct).split(",") if text or direct else []
             else:
                 entries = parse_formats(text, option, self.api.version, self.notes)
-            if len(entries) not in (0, 1, len(tensors)):
-                raise UsageError(
-                    f"{option} lists {len(entries)} formats for {len(tensors)} network {end}s.",
-                    f"Give one for all, or one each in this order: {', '.join(t.name for t in tensors)}.",
-                )
             if not entries and direct:
                 scaled = {t.name for t in tensors if self.job.implicit and is_usable(self.job.scale(t.name))}
                 entries = [direct_format(tensor.name in scaled, end) for tensor in tensors]
                 listed = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
                 self.notes.append(f"Without GPU fallback the DLA reads and writes itself; chosen: {listed} ({option}).")
-            for tensor, entry in zip(tensors, entries * len(tensors) if len(entries) == 1 else entries):
+            each = per_tensor(entries, {t.name: tuple(t.shape) for t in tensors}, option)
+            for tensor in tensors if each else ():
                 if self.strongly_typed:
-                    tensor.allowed_formats = self.api.format_mask(entry.split("+"))
+                    tensor.allowed_formats = self.api.format_mask(each[tensor.name].split("+"))
                 else:
-                    self._set_format(tensor, entry, end, option, direct)
+                    self._set_format(tensor, each[tensor.name], end, option, direct)
 
     def _set_format(self, tensor: Any, entry: str, end: str, option: str, direct: bool) -> None:
         kind, _, formats = entry.partition(":")
@@ -310,12 +307,6 @@ class _Build:
                         f"{option}: the DLA alone has no {kind}:{key} for an {end}.",
                         f"Choose from {', '.join(k for k in known if end == 'input' or 'hwc4' not in k)}.",
                     )
-        channels = tuple(tensor.shape)[1:2]
-        if "dla_hwc4" in keys and channels and channels[0] not in (-1, 1, 3, 4):
-            raise UsageError(
-                f"{option}: dla_hwc4 needs 1, 3 or 4 channels; '{tensor.name}' has {channels[0]}.",
-                "Choose dla_linear or chw32.",
-            )
         if kind == "int8" and self.job.implicit and not is_usable(self.job.scale(tensor.name)):
             raise UserError(
                 f"The INT8 network {end} '{tensor.name}' has no scale in the calibration cache.",

@@ -22,22 +22,12 @@ import re
 from typing import Any, Iterable
 
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.output.emit.trtexec.request import POOLS
+from qdq_translator.output.emit.trtexec.request import POOLS, TYPES_10
 from qdq_translator.targets.platforms import cache_version
 
 OLDEST = (8, 5)
 """JetPack 5.1 and DRIVE OS 6.0.6 have 8.5; the binding modules that the tests hold this against begin with 8.6."""
 
-_DATA_TYPES = {
-    "fp32": "FLOAT",
-    "fp16": "HALF",
-    "bf16": "BF16",
-    "int8": "INT8",
-    "uint8": "UINT8",
-    "int32": "INT32",
-    "int64": "INT64",
-    "bool": "BOOL",
-}
 MIB = 1 << 20
 
 
@@ -149,7 +139,7 @@ class Api:
 
     def data_type(self, key: str) -> Any:
         """trtexec's name of a type ('fp16') -> DataType."""
-        return self._member("DataType", _DATA_TYPES.get(key, key.upper()), f"type {key}")
+        return self._member("DataType", TYPES_10.get(key, key.upper()), f"type {key}")
 
     def format_mask(self, keys: Iterable[str]) -> int:
         """trtexec's names of formats ('chw', 'dla_hwc4') -> what `ITensor.allowed_formats` takes."""

@@ -156,19 +156,6 @@ def _hands_on_free(node: Node, name: str, known: Mapping[str, float], free: set[
     return node.is_op(*COMMUTING) and node.inputs[0] == name and out in free and known.get(out) == known[name]
 
 
-def is_before_bias(graph: Graph, name: str) -> bool:
-    """True between a product and the Add of a constant that alone reads it: a bias, which needs no codes (fact 5.7)."""
-    maker, reader = graph.producer.get(name), graph.only_consumer(name)
-    return (
-        maker is not None
-        and maker.is_op(*WEIGHTED)
-        and graph.is_constant(maker.input(1))
-        and reader is not None
-        and reader.is_op("Add")
-        and any(map(graph.is_constant, reader.inputs))
-    )
-
-
 def _fusions(
     graph: Graph, int8: set[str], known: Mapping[str, float], free: set[str], fuse: bool, unary: frozenset[str]
 ) -> dict[str, bool]:

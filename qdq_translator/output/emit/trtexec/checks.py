@@ -22,6 +22,7 @@ from qdq_translator.output.emit.trtexec.request import (
     dotted,
     parse_formats,
     parse_version,
+    per_tensor,
 )
 from qdq_translator.targets.platforms import cache_version, dla_too_old
 
@@ -196,23 +197,12 @@ def _check_formats(
         )
     for end, names in ends.items():
         entries = formats[end]
-        if len(entries) not in (0, 1, len(names)):
-            raise UsageError(
-                f"--{end}_io_formats lists {len(entries)} formats for {len(names)} network {end}s.",
-                f"Give one for all, or one each in this order: {', '.join(names)}.",
-            )
-        each = dict(zip(names, entries * len(names) if len(entries) == 1 else entries))
-        for name, entry in each.items():
+        shapes = {name: network.inputs[name] if end == "input" else () for name in names}
+        for name, entry in per_tensor(entries, shapes, f"--{end}_io_formats").items():
             if entry.startswith("int8:") and name not in cache.scales:
                 raise UserError(
                     f"The INT8 network {end} '{name}' has no scale in the calibration cache, so trtexec would fail.",
                     "Quantize it in the model, or choose fp16 for it.",
-                )
-            channels = network.inputs.get(name, ())[1:2]
-            if "dla_hwc4" in entry and end == "input" and channels and channels[0] not in (-1, 1, 3, 4):
-                raise UsageError(
-                    f"--input_io_formats: dla_hwc4 needs 1, 3 or 4 channels; '{name}' has {channels[0]}.",
-                    "Choose dla_linear or chw32.",
                 )
         if len(set(entries)) == 1:
             formats[end] = entries[:1]

@@ -8,7 +8,7 @@ from typing import Sequence
 from qdq_translator.core.errors import UserError
 from qdq_translator.output.emit.trtexec.checks import Settings
 from qdq_translator.output.emit.trtexec.command import shell_command
-from qdq_translator.output.emit.trtexec.request import POOLS
+from qdq_translator.output.emit.trtexec.request import POOLS, per_tensor
 
 _POLYGRAPHY_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -38,8 +38,8 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
         words += ["--precision-constraints", settings.constraints, "--layer-precisions"]
         words += [f"{name}:{_POLYGRAPHY_TYPES.get(p, p)}" for name, p in settings.layers.items()]
     formats = {
-        **_per_tensor(tuple(settings.network.inputs), settings.input_formats),
-        **_per_tensor(settings.network.outputs, settings.output_formats),
+        **per_tensor(settings.input_formats, dict.fromkeys(settings.network.inputs, ())),
+        **per_tensor(settings.output_formats, dict.fromkeys(settings.network.outputs, ())),
     }
     if formats:
         words.append("--tensor-dtypes")
@@ -92,10 +92,6 @@ def comparison_commands(settings: Settings, explicit: str) -> list[list[str]]:
     second += ["--load-outputs", files["explicit_outputs"], "--save-outputs", files["engine_outputs"]]
     second += ["--compare", "cosine_similarity", "--cosine-similarity-threshold", str(LEAST_COSINE)]
     return [first, second]
-
-
-def _per_tensor(names: tuple[str, ...], formats: list[str]) -> dict[str, str]:
-    return dict(zip(names, formats * len(names) if len(formats) == 1 else formats))
 
 
 def _enum_format(key: str) -> str:

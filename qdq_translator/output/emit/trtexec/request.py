@@ -12,8 +12,9 @@ from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, MODEL_SUFFIX
 
 Version = Tuple[int, int, int]
 
-_TYPES = ("fp32", "fp16", "int8", "int32")
-_TYPES_10 = (*_TYPES, "bf16", "int64", "bool", "uint8")
+TYPES = {"fp32": "FLOAT", "fp16": "HALF", "int8": "INT8", "int32": "INT32"}
+TYPES_10 = {**TYPES, **{name: name.upper() for name in ("bf16", "int64", "bool", "uint8")}}
+"""trtexec's names of types, to 8.6 and from 10 on -> members of TensorRT's `DataType`."""
 _FORMATS = (  # fact 3.3
     *("chw", "chw2", "chw4", "hwc8", "chw16", "chw32", "dhwc8", "cdhw32"),
     *("hwc", "dhwc", "dla_linear", "dla_hwc4"),
@@ -182,7 +183,7 @@ def parse_formats(text: str, option: str, version: Version, notes: list[str]) ->
     entries = []
     for entry in text.split(",") if text else []:
         kind, _, formats = entry.partition(":")
-        types = _TYPES_10 if version[0] >= 10 else _TYPES
+        types = TYPES_10 if version[0] >= 10 else TYPES
         if kind not in types:
             raise UsageError(f"{option}: '{entry}' does not begin with a type.", f"Types are {', '.join(types)}.")
         keys = formats.split("+")
@@ -195,6 +196,26 @@ def parse_formats(text: str, option: str, version: Version, notes: list[str]) ->
             raise UsageError(f"{option}: '{entry}' names no format '{wrong[0]}'.", f"Formats are {', '.join(known)}.")
         entries.append(f"{kind}:{'+'.join(keys)}")
     return entries
+
+
+def per_tensor(entries: Sequence[str], shapes: Mapping[str, Sequence[int]], option: str = "") -> dict[str, str]:
+    """Each tensor's own format; no entry, one for all or one each. shapes: of the inputs or outputs, () where unknown.
+
+    Raises UsageError for another number, and for channels that dla_hwc4 does not have."""
+    if len(entries) not in (0, 1, len(shapes)):
+        end = "input" if "input" in option else "output"
+        raise UsageError(
+            f"{option} lists {len(entries)} formats for {len(shapes)} network {end}s.",
+            f"Give one for all, or one each in this order: {', '.join(shapes)}.",
+        )
+    each = dict(zip(shapes, [*entries] * len(shapes) if len(entries) == 1 else entries))
+    for name, entry in each.items():
+        if "dla_hwc4" in entry and any(channels not in (-1, 1, 3, 4) for channels in shapes[name][1:2]):
+            raise UsageError(
+                f"{option}: dla_hwc4 needs 1, 3 or 4 channels; '{name}' has {shapes[name][1]}.",
+                "Choose dla_linear or chw32.",
+            )
+    return each
 
 
 def dotted(version: Version) -> str:
