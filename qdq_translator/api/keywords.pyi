@@ -23,7 +23,7 @@ class Common(TypedDict, total=False):
     platform: Union[str, None]
     weights: Literal["baked", "float"]
     on_conflict: Literal["max", "min", "first", "error"]
-    asymmetric: Literal["error", "widen", "data"]
+    asymmetric: Literal["error", "widen", "data", "keep"]
     per_channel_activations: Literal["error", "max"]
     scales: Union[Place, None]
     missing_zero_point: Literal["uint8", "int8"]
