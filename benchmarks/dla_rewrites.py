@@ -108,8 +108,8 @@ def row(name: str, path: Path, before: Translation, after: Translation) -> str:
     cells = []
     for done in (before, after):
         assert done.dla is not None and done.costs is not None
-        crossing = headline(done.graph, done.types, done.plan, done.dla, done.costs).as_dict()["transitions"]
-        cells.append((str(done.dla.subgraphs), str(crossing["dla_gpu"]["tensors"])))
+        crossing = headline(done.graph, done.types, done.plan, done.dla, done.costs)[1]
+        cells.append((str(done.dla.subgraphs), str(crossing.dla_gpu.tensors)))
     assert before.dla is not None and after.dla is not None
     left = left_for_gpu(after)
     gpu = f"{len(before.dla.fallbacks)} → {len(left)}"

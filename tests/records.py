@@ -34,6 +34,7 @@ from onnx import AttributeProto, numpy_helper
 from qdq_translator import TranslateOptions
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostic
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.workflows.translator import Translation, translate
 from tests.conftest import DATA, OWN_MODELS
 from tests.fuzz.seeds import seeds
@@ -237,12 +238,12 @@ def _plan(made: Translation) -> Iterator[str]:
 
 def _said(made: Translation) -> Iterator[str]:
     for applied in made.rewrites.applied:
-        yield f"rewritten {_plain(applied.as_dict())}"
+        yield f"rewritten {_plain(plain(applied.row()))}"
     for node, why in made.rewrites.reasons.items():
         yield f"left {node} ({facts(why)})"
     yield from (f"node {name} was {was}" for name, was in made.users_nodes.items())
     for row in made.weights:
-        yield f"weight {_plain({k: v for k, v in row.as_dict().items() if k != 'note'})} ({facts(row.note)})"
+        yield f"weight {_plain({k: v for k, v in plain(row.row()).items() if k != 'note'})} ({facts(row.note)})"
     for d in made.diagnostics:
         data = f" {_plain(_news(d))}" if _news(d) else ""
         said = "" if d.rule == "D0" else f"{facts(d.message)} | {'hint ' + facts(d.hint) if d.hint else ''}"

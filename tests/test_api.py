@@ -194,7 +194,7 @@ def test_data(form: str, tmp_path: Path) -> None:
     made = qt.calibrate(EXAMPLE_MODEL, data, platform="jetpack-6.2")
     expected = qt.translate(EXAMPLE_MODEL, calibrate=str(tmp_path / "data.npz"), platform="jetpack-6.2")
     assert made.tensor_scales == expected.tensor_scales
-    assert any(origin["rule"] == "K1" for origin in made.scale_origins.values())
+    assert any(origin.rule == "K1" for origin in made.scale_origins.values())
 
 
 def test_verify_with_a_callable(tmp_path: Path) -> None:

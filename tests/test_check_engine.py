@@ -29,10 +29,16 @@ INT8_8 = "Thirty-two wide channel vectorized row major Int8 format"
 FP16_8 = "Channel major FP16 format where channel % 8 == 0"
 
 
+def planned(
+    name: str, op: str, precision: Any, inputs: tuple[str, ...], outputs: tuple[str, ...], listed: bool = False
+) -> LayerPlan:
+    return LayerPlan(name, op, precision=precision, inputs=inputs, outputs=outputs, listed=listed)
+
+
 def chain(*rows: tuple[str, str, str]) -> list[LayerPlan]:
     """A plan of layers (name, op, precision) that feed each other; FP16 is asked for."""
     return [
-        LayerPlan(name, op, precision, "", (f"t{i}", f"{name}.weight"), (f"t{i + 1}",), listed=precision == "fp16")
+        planned(name, op, precision, (f"t{i}", f"{name}.weight"), (f"t{i + 1}",), precision == "fp16")
         for i, (name, op, precision) in enumerate(rows)
     ]
 
@@ -240,7 +246,7 @@ def branched() -> list[LayerPlan]:
         ("gap", "GlobalAveragePool", ("td", "ts"), "tg"),
         ("fc", "Gemm", ("tg",), "y"),
     ]
-    return [LayerPlan(n, op, "int8", "", inputs, (out,)) for n, op, inputs, out in rows]
+    return [planned(n, op, "int8", inputs, (out,)) for n, op, inputs, out in rows]
 
 
 LOG = """[08/31/2023-07:07:40] [I] Set layer fc to precision fp16
@@ -314,7 +320,7 @@ def test_a_path_counts_more_than_the_order() -> None:
         row("{ForeignNode[s...gap]}", "DLA", "Int8", "Int8"), row("{ForeignNode[a...d]}", "DLA", "Int8", "Int8")
     )
     plan = branched()
-    plan[5] = LayerPlan("gap", "GlobalAveragePool", "int8", "", ("ts",), ("tg",))
+    plan[5] = planned("gap", "GlobalAveragePool", "int8", ("ts",), ("tg",))
     check = check_engine(plan, engine)
     assert [r.nodes for r in check.regions] == [("s", "gap"), ("a", "b", "c", "d")]
 

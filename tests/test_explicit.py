@@ -456,7 +456,7 @@ def test_a_round_trip_gives_the_same_scales(name: str) -> None:
     again = translate(made.model, TranslateOptions(platform="jetpack-6.2"))
     pairs = made.report["pairs"]
     assert pairs and {n: again.tensor_scales[n] for n in pairs} == pairs
-    added = {n: o["rule"] for n, o in again.scale_origins.items() if n not in pairs}
+    added = {n: o.rule for n, o in again.scale_origins.items() if n not in pairs}
     assert set(added.values()) <= {"S3", "F8"} and again.graph.outputs.keys() == made.translated.graph.outputs.keys()
     second = explicit(made.model, how=FP32)
     assert second.report["pairs"] == pairs and second.report["weights"].keys() == made.report["weights"].keys()

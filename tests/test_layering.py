@@ -80,8 +80,8 @@ def test_no_circle_of_files_or_rooms() -> None:
     assert circle(rooms) == []
 
 
-MOST_CROSSING = 1050
-"""Imports from one folder of the package into another; 973 when this was written."""
+MOST_CROSSING = 1100
+"""Imports from one folder of the package into another: 1,083 since the rows of the report are classes."""
 
 
 def test_few_imports_cross_folders() -> None:

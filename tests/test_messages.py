@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +28,14 @@ def many() -> onnx.ModelProto:
 
 def test_the_worst_stands_for_all() -> None:
     made = translate(many(), TranslateOptions(asymmetric="widen"))
-    items = [d.as_dict() for d in made.diagnostics]
-    widened = [d for d in items if d["code"] == "W-Q1"]
-    assert len(widened) == 1 and f"{NUMBER} asymmetric activations" in widened[0]["message"]
+    items = [d.row() for d in made.diagnostics]
+    widened = [d for d in items if d.code == "W-Q1"]
+    assert len(widened) == 1 and f"{NUMBER} asymmetric activations" in widened[0].message
     # zero point 255: codes -255..0, so 255 / 128 times the step
-    assert f"{np.log2(255 / 128):.2f} at most ('x24')" in widened[0]["message"]
-    rows = [{**widened[0], "data": {"coarser": 1.0 + i % 25}, "tensor": f"x{i}"} for i in range(NUMBER)]
+    assert f"{np.log2(255 / 128):.2f} at most ('x24')" in widened[0].message
+    rows = [replace(widened[0], data={"coarser": 1.0 + i % 25}, tensor=f"x{i}") for i in range(NUMBER)]
     (group,) = one_a_rule(rows)
-    assert group.count == NUMBER and group.worst["tensor"] == "x24"
+    assert group.count == NUMBER and group.worst.tensor == "x24"
     assert sum(g.count for g in one_a_rule(items)) == len(items)
 
 

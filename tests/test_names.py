@@ -204,7 +204,7 @@ def test_the_reason_follows_a_node_that_gets_another_name(tmp_path: Path) -> Non
         pair("x", "q") + "fc_output = Relu (q)\nh = Gemm (fc_output, b)\ny = Relu (h)", "float[1,4] x, float[4,3] b"
     )
     made = translate(explicit, TranslateOptions(**DLA))
-    left = {row["node"]: row["why"] for row in made.rewrites.left(made.dla)}
+    left = {row.node: row.why for row in made.rewrites.left(made.dla)}
     assert "fc" not in left and left["fc_node"].startswith("a product of two activations")
     assert_names_exist(made, explicit, tmp_path)
 

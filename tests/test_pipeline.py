@@ -10,6 +10,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.rules import RULES
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.passes import pipeline
@@ -110,7 +111,7 @@ def test_all_that_names_a_tensor_or_a_node_follows() -> None:
     assert network.scales["e"].origin == Origin("Q1", "conv_2", "e") and "c" not in network.scales
     assert network.scales["y"].origin == Origin("S3", "conv_2", "e")
     assert network.withheld == {"e": "small"} and network.reasons == {"conv_2": "because"}
-    assert network.applied[0].as_dict() == {
+    assert plain(network.applied[0].row()) == {
         "rule": "D1",
         "before": [{"node": "conv", "op": "Conv"}],
         "after": [{"node": "conv_2", "op": "Conv"}],

@@ -16,6 +16,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import read
 from qdq_translator.engine.board import fit_board, read_profile
 from qdq_translator.targets.cost.layers import fused_layers
 from qdq_translator.targets.cost.model import CostModel, Parameters, choose_model, published
@@ -42,7 +43,7 @@ def test_a_float_model_is_planned_as_if_every_tensor_had_a_scale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = planned(capsys, "-i", saved(model(FLOAT, **ARRAYS), tmp_path), "--no_rewrites")
-    runs = [(row["op"], LayerPlan.from_dict(row).runs) for row in report["plan"]]
+    runs = [(row["op"], read(LayerPlan, row).runs) for row in report["plan"]]
     assert runs == [
         ("Conv", "dla-int8"), ("Relu", "dla-int8"), ("Erf", "gpu-fp16"), ("Conv", "dla-int8"), ("Softmax", "dla-fp16"),
         ("GlobalAveragePool", "gpu-fp16"), ("Flatten", "gpu-fp16"),

@@ -15,6 +15,8 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main, main_translate
+from qdq_translator.core.formats.report_rows import Report
+from qdq_translator.core.formats.rows import read
 from qdq_translator.core.words import amount, percent
 from qdq_translator.output.emit.write import indented
 from qdq_translator.output.report.data import format_report
@@ -127,7 +129,7 @@ def test_drawing_fits_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     report = translate(zoo(name), TranslateOptions(target="orin-dla")).report
-    print_report(report, everything)
+    print_report(read(Report, report), everything)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert all(words in out for words in ("DLA INT8", "DLA FP16", "±20% INT8"))
@@ -143,7 +145,7 @@ def test_drawing_names_causes_options_and_gains(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_report(translate(zoo("yolov5n__nvpq13")).report, everything=True)
+    print_report(read(Report, translate(zoo("yolov5n__nvpq13")).report), everything=True)
     out = capsys.readouterr().out
     assert (
         re.search(r"\d+ Sigmoid outputs +\d+", out) and "--infer_concat_scales" in out and "--infer_mul_scales" in out
@@ -155,7 +157,7 @@ def test_drawing_names_causes_options_and_gains(
 def test_names_with_markup_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = onnx.load(small(tmp_path))
     made.graph.node[3].name = "[red]conv[/red]"
-    print_report(translate(made).report, everything=True)
+    print_report(read(Report, translate(made).report), everything=True)
     assert "[red]conv[/red]" in capsys.readouterr().out
 
 
@@ -183,7 +185,8 @@ def test_an_example_that_the_file_does_not_describe_is_left_out(
     causes, groups = dla_report["root_causes"]["causes"], dla_report["root_causes"]["groups"]
     others = [cause for cause in causes if cause["tensor"] != groups[0]["tensors"][0]]
     for found in (causes, others):
-        print_report({**dla_report, "root_causes": {**dla_report["root_causes"], "causes": found}}, everything=True)
+        causes = {**dla_report["root_causes"], "causes": found}
+        print_report(read(Report, {**dla_report, "root_causes": causes}), everything=True)
         drawn = " ".join(capsys.readouterr().out.split())
         assert f"{len(found)} tensor" in drawn
 

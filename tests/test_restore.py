@@ -400,10 +400,10 @@ def test_a_stated_scale_before_a_bias_comes_back(tmp_path: Path) -> None:
     out = str(tmp_path / "back.onnx")
     assert main(["restore", "-i", str(files.model), "-c", str(files.cache), "-o", out]) == 0
     second = translate(out)
-    stated = {n: first.tensor_scales[n] for n, origin in first.scale_origins.items() if origin["rule"] in STATED}
+    stated = {n: first.tensor_scales[n] for n, origin in first.scale_origins.items() if origin.rule in STATED}
     assert {"x", "a", "c"} <= set(stated)
     assert {name: second.tensor_scales.get(name) for name in stated} == stated
-    assert all(second.scale_origins[name]["rule"] in STATED for name in stated)
+    assert all(second.scale_origins[name].rule in STATED for name in stated)
 
 
 def test_a_network_that_would_have_no_pair_is_an_error() -> None:

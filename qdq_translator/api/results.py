@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Union
 
 from qdq_translator.core.disk import write_file
+from qdq_translator.core.formats import report_rows as rows
+from qdq_translator.core.formats.rows import read
 from qdq_translator.core.words import milliseconds
 from qdq_translator.output.report.shown import Shown, framed
 from qdq_translator.output.report.terminal_summary import report_lines
@@ -50,7 +52,7 @@ class Report(Result):
 
     def lines(self) -> list[str]:
         """Model, coverage, estimated time and the largest causes."""
-        return report_lines(self._results)
+        return report_lines(read(rows.Report, self._results))
 
 
 class Verification(Result):
@@ -97,7 +99,7 @@ class Tuning(Result):
         drop = f"drop {best['measured']['drop']:.4g}"
         return [
             f"Tuning: best point {kept} the budget, {drop}, {milliseconds(time)}",
-            *report_lines(self.translation.report),
+            *report_lines(read(rows.Report, self.translation.report)),
         ]
 
 

@@ -8,6 +8,8 @@ from typing import Any, Dict, List, Optional
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.report_rows import CutParts
+from qdq_translator.core.formats.rows import read
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
@@ -37,7 +39,7 @@ def next_commands(
     after: str,
     info: Optional[Path] = None,
     inputs: Optional[List[Dict[str, Any]]] = None,
-    parts: Optional[Dict[str, Any]] = None,
+    parts: Optional[CutParts] = None,
     falls_back: bool = False,
 ) -> List[str]:
     """The commands that follow `after` on the way from a model to an engine, ready to paste.
@@ -62,14 +64,14 @@ def next_commands(
         "trtexec": f"qdq-translator trtexec{where}{' --allow_gpu_fallback' if falls_back else ''}"
         + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
     }
-    if parts is not None and any("gpu_layers" in row for row in parts["parts"]):
-        own = any(row["role"] == "dla" and row["file"] == files.model.name for row in parts["parts"])
+    if parts is not None and any(row.gpu_layers is not None for row in parts.parts):
+        own = any(row.role == "dla" and row.file == files.model.name for row in parts.parts)
         steps["trtexec" if own else "loadable"] = _loadable(parts)
     order = list(steps)
     return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
 
 
-def manifest_of(files: TranslationFiles) -> Optional[Dict[str, Any]]:
+def manifest_of(files: TranslationFiles) -> Optional[CutParts]:
     """The manifest of the parts that a translation was cut into, or is one of; None for neither. Raises UserError."""
     from qdq_translator.core.formats.files import SPLIT_SUFFIX
     from qdq_translator.core.formats.schemas import SPLIT, read_json
@@ -78,17 +80,18 @@ def manifest_of(files: TranslationFiles) -> Optional[Dict[str, Any]]:
     for folder, name in ((files.parts, files.name), (files.folder, whole)):
         path = folder / f"{name}{SPLIT_SUFFIX}"
         if path.is_file():
-            return {**read_json(path, SPLIT, "Translate the model again."), "folder": str(folder)}
+            found = read_json(path, SPLIT, "Translate the model again.")
+            return read(CutParts, {"tail": (), "proof": None, **found, "folder": str(folder)})
     return None
 
 
-def _loadable(parts: Dict[str, Any]) -> str:
+def _loadable(parts: CutParts) -> str:
     """The command that builds the DLA's part: a loadable, or with layers for the GPU in it an engine."""
-    part = next(row for row in parts["parts"] if row["role"] == "dla")
-    file = shlex.quote(str(Path(parts["folder"]) / part["file"]))
-    if part["gpu_layers"]:
+    part = next(row for row in parts.parts if row.role == "dla")
+    file = shlex.quote(str(Path(parts.folder) / part.file))
+    if part.gpu_layers:
         return f"qdq-translator trtexec -t {file} --allow_gpu_fallback"
-    formats = (",".join(row["format"] for row in part[end]) for end in ("inputs", "outputs"))
+    formats = (",".join(row.format for row in ends) for ends in (part.inputs, part.outputs))
     words = "qdq-translator trtexec -t {} --dla_standalone --input_io_formats {} --output_io_formats {}"
     return words.format(file, *formats)
 
@@ -136,7 +139,7 @@ def print_next(
     after: str,
     info: Optional[Path] = None,
     inputs: Optional[List[Dict[str, Any]]] = None,
-    parts: Optional[Dict[str, Any]] = None,
+    parts: Optional[CutParts] = None,
     falls_back: bool = False,
 ) -> None:
     """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""

@@ -60,7 +60,8 @@ def run(options: Options) -> int:
         return _fit(options)
     if options.input_onnx_model is None:
         raise UsageError("No model was named.", "Give one with -i model.onnx.")
-    report = planned(options).report
+    made = planned(options)
+    report = made.report
     if options.html:
         from qdq_translator.core.disk import refuse_overwriting
         from qdq_translator.output.report.html import write_page
@@ -72,11 +73,13 @@ def run(options: Options) -> int:
     elif options.html:
         print(f"Wrote {options.html}")
     else:
+        from qdq_translator.core.formats.report_rows import Report
+        from qdq_translator.core.formats.rows import read
         from qdq_translator.output.report.terminal import print_report
 
-        print_report(report, options.all)
+        print_report(read(Report, report), options.all)
         _print_next(options)
-    failed = too_long(report, options.fail_over_ms)
+    failed = too_long(made.costs.row() if made.costs else None, options.fail_over_ms)
     if failed:
         print(f"{options.input_onnx_model}: {failed}", file=sys.stderr)
     return 1 if failed else 0

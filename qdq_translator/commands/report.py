@@ -90,8 +90,10 @@ def run(options: Options) -> int:
 
         print_comparison(comparison, options.all)
     else:
+        from qdq_translator.core.formats.report_rows import Report
+        from qdq_translator.core.formats.rows import read
         from qdq_translator.output.report.terminal import print_report
 
-        print_report(report, options.all)
+        print_report(read(Report, report), options.all)
         print_next(files, "", "report", parts=manifest_of(files))
     return 1 if comparison and comparison["worse"] else 0

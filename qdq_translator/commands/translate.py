@@ -4,10 +4,13 @@ import contextlib
 import gc
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from qdq_translator.core.errors import UsageError, UserError, unexpected
+from qdq_translator.core.formats.report_rows import CutParts, Metric, Report, Summary
+from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.options import TranslateCommand, check_needs_dla
 
 if TYPE_CHECKING:
@@ -30,14 +33,14 @@ def run(options: TranslateCommand) -> int:
 def _run(options: TranslateCommand) -> int:
     _check(options)
     models = _models(options)
-    summaries: List[Dict[str, Any]] = []
+    summaries: List[Summary] = []
     failures: List[Dict[str, str]] = []
     for model, (summary, error) in zip(models, _results(models, options)):
         if summary is not None:
             summaries.append(summary)
             if not options.json and not options.quiet:
                 _print_summary(summary, options, alone=len(models) == 1)
-            error = summary["failed"]
+            error = summary.failed
         if error:
             failures.append({"model": model, "error": error})
             print(f"{model}: {error}", file=sys.stderr, flush=True)
@@ -45,7 +48,7 @@ def _run(options: TranslateCommand) -> int:
     if options.json:
         import json
 
-        print(json.dumps({"translated": summaries, "failed": failures, "status": status}, indent=2))
+        print(json.dumps({"translated": plain(summaries), "failed": failures, "status": status}, indent=2))
     elif len(models) > 1 and not options.quiet:
         from qdq_translator.output.report.terminal_summary import print_many
 
@@ -106,7 +109,7 @@ def _models(options: TranslateCommand) -> List[str]:
     return models
 
 
-_Result = Tuple[Optional[Dict[str, Any]], str]
+_Result = Tuple[Optional[Summary], str]
 
 
 def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
@@ -179,11 +182,11 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
             translation = translate(model, options, progress=progress, where=where)
             files = translation.save(options.output_dir)
             split, whole = _cut(translation, files, options.cut_tail)
-            summary = {"source": model, **summarize(translation, translation.report, files, options, split)}
-        summary["not_cut"] = whole
+            report = read(Report, translation.report)
+            summary = replace(summarize(model, translation, report, files, options, split), not_cut=whole)
         if options.metric:
-            summary["metric"], sentences = _measured(model, files, options)
-            summary["failed"] = "; ".join(filter(None, [summary["failed"], *sentences]))
+            metric, sentences = _measured(model, files, options)
+            summary = replace(summary, metric=metric, failed="; ".join(filter(None, [summary.failed, *sentences])))
         return summary, ""
     except Exception as error:
         if options.verbose:
@@ -197,7 +200,7 @@ def _is_parent() -> bool:
     return parent_process() is None
 
 
-def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Optional[Dict[str, Any]], str]:
+def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Optional[CutParts], str]:
     """The manifest of the parts, None where there are none; and what is to be said then."""
     if wanted and translation.dla.fallbacks:
         from qdq_translator.workflows.parts import cut_tail
@@ -207,11 +210,11 @@ def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Opt
         except UserError as error:
             return None, f"The tail was not cut off: {error}"
         if split is not None:
-            return split, ""
+            return read(CutParts, split), ""
     return None, f"{files.parts} is left from an earlier translation." if files.parts.is_dir() else ""
 
 
-def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Dict[str, Any], List[str]]:
+def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Metric, List[str]]:
     """The user's metric on the data of --calibrate: its name, of the model, of the simulated engine; and what it misses."""
     from qdq_translator.commands.verify import Options as VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
@@ -229,19 +232,17 @@ def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) 
     )
     results = verify(asked)
     stages = results["outputs"]["metric"]
-    return {"name": options.metric, "model": stages[EXPLICIT], "engine": stages[SIMULATED]}, results["failed"]
+    return Metric(str(options.metric), stages[EXPLICIT], stages[SIMULATED]), results["failed"]
 
 
-def _print_summary(summary: Dict[str, Any], options: TranslateCommand, alone: bool) -> None:
+def _print_summary(summary: Summary, options: TranslateCommand, alone: bool) -> None:
     from qdq_translator.commands.located import print_next
     from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.output.report.terminal_summary import print_short
 
     print_short(summary, options.verbose)
     if alone:
-        inputs: Optional[List[Dict[str, Any]]] = (
-            None if summary["dynamic_inputs"] else []
-        )  # whose shapes are of interest
-        files = TranslationFiles.locate(summary["files"]["model"])
-        falls_back = bool(summary["dla"] and summary["dla"]["gpu_operators"])
-        print_next(files, summary["source"], "translate", inputs=inputs, parts=summary["split"], falls_back=falls_back)
+        inputs: Optional[List[Dict[str, Any]]] = None if summary.dynamic_inputs else []  # whose shapes are of interest
+        files = TranslationFiles.locate(summary.files["model"])
+        falls_back = bool(summary.dla and summary.dla.gpu_operators)
+        print_next(files, summary.source, "translate", inputs=inputs, parts=summary.split, falls_back=falls_back)

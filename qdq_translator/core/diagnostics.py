@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterable, Iterator, Mapping, Optional
+from typing import Any, Iterable, Iterator, Literal, Mapping, Optional
+
+from qdq_translator.core.formats.report_rows import DiagnosticRow
+from qdq_translator.core.formats.rows import plain
 
 RENAMED_NODES = "renamed"
 """Key of `data`: name of a node now -> the name it had."""
@@ -26,7 +29,7 @@ and for what is no name."""
 class Diagnostic:
     """`rule` is the number in docs/rules.md; `data` holds the figures behind the sentence (JSON types only)."""
 
-    severity: str
+    severity: Literal["info", "warning"]
     rule: str
     message: str
     node: str = ""
@@ -54,10 +57,13 @@ class Diagnostic:
             data[key] = _follow(value, names[of_keys], names[of_values])
         return dataclasses.replace(self, node=nodes[self.node], tensor=tensors[self.tensor], data=data)
 
+    def row(self) -> DiagnosticRow:
+        return DiagnosticRow(self.code, **vars(self))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; empty fields are left out."""
-        plain = {"code": self.code, **dataclasses.asdict(self)}
-        return {key: value for key, value in plain.items() if value not in ("", {})}
+        found: dict[str, Any] = plain(self.row())
+        return found
 
 
 class Diagnostics:

@@ -8,10 +8,12 @@ import dataclasses
 import re
 from typing import Any, Container, Iterable, Mapping, Optional, Sequence
 
+from qdq_translator.core.formats.report_rows import Precision
+from qdq_translator.core.formats.rows import read
 from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
 from qdq_translator.engine.messages import BuildLog
 from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
-from qdq_translator.targets.precision import LayerPlan
+from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, LayerPlan
 
 DATA_MOVEMENT = frozenset(
     (
@@ -27,7 +29,7 @@ _QDQ_NAME = re.compile(r"(^|[/_.])(de)?quantize_?linear", re.IGNORECASE)
 
 def plan_from_report(report: Mapping[str, Any]) -> list[LayerPlan]:
     """The rows of `report["plan"]`; [] where there is none."""
-    return [LayerPlan.from_dict(row) for row in report.get("plan") or ()]
+    return [read(LayerPlan, row) for row in report.get("plan") or ()]
 
 
 def with_edges(plan: Iterable[LayerPlan], model: Any) -> list[LayerPlan]:
@@ -50,11 +52,10 @@ def plan_from_config(config: Mapping[str, Any], model: Any) -> list[LayerPlan]:
     plan = []
     for node in model.graph.node:
         scaled = any(i in scales for i in node.input) and any(o in scales for o in node.output)
-        precision = "fp16" if node.name in high else "int8" if scaled else "none"
+        precision: Precision = FP16 if node.name in high else INT8 if scaled else NO_PRECISION
+        inputs, outputs, listed = tuple(node.input), tuple(node.output), node.name in high
         plan.append(
-            LayerPlan(
-                node.name, node.op_type, precision, "", tuple(node.input), tuple(node.output), listed=node.name in high
-            )
+            LayerPlan(node.name, node.op_type, precision=precision, inputs=inputs, outputs=outputs, listed=listed)
         )
     return plan
 

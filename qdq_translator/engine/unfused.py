@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterable, Optional
 
+from qdq_translator.core.formats.report_rows import Precision
 from qdq_translator.engine.inspector import EngineCheck
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
@@ -50,11 +51,13 @@ def plan_of(graph: Graph) -> list[LayerPlan]:
         quantized = [name for name in computed if _is_pair(graph, name)]
         follows = (*CLAMPS, "Add", *MOVES)
         fits = [name for name in computed if name in quantized or (node.op_type in follows and name in int8)]
-        precision = NO_PRECISION if not (read and made) else INT8 if computed and len(fits) == len(computed) else FP16
+        precision: Precision = (
+            NO_PRECISION if not (read and made) else INT8 if computed and len(fits) == len(computed) else FP16
+        )
         if precision == INT8:
             int8.update(made)
         inputs = tuple(_source(graph, name) for name in node.inputs)
-        rows.append(LayerPlan(node.name, node.op_type, precision, "", inputs, tuple(node.outputs)))
+        rows.append(LayerPlan(node.name, node.op_type, precision=precision, inputs=inputs, outputs=tuple(node.outputs)))
     return rows
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats import report_rows as rows
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.words import others
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.targets.settings import Settings
@@ -33,19 +35,19 @@ class Rewrites:
         """Tensor that is gone -> the tensors that hold its values."""
         return _followed({old: new for a in self.applied for old, new in a.tensors.items()})
 
-    def left(self, dla: Optional[DlaPlan]) -> list[dict[str, str]]:
+    def left(self, dla: Optional[DlaPlan]) -> list[rows.Left]:
         """Layers that still go to the GPU: name, operator, the limit, and why no rule applied ('' where there is none)."""
         if dla is None or not dla.fallbacks:
             return []
         from qdq_translator.passes.dla import NO_REWRITE
 
         return [
-            {
-                "node": layer.name,
-                "op": layer.op,
-                "limit": "; ".join(f"{f.limit.id} {f.limit.text}" for f in layer.findings if f.limit.effect == "gpu"),
-                "why": self.reasons.get(layer.name) or NO_REWRITE.get(layer.op) or self._by_limit(layer),
-            }
+            rows.Left(
+                layer.name,
+                layer.op,
+                "; ".join(f"{f.limit.id} {f.limit.text}" for f in layer.findings if f.limit.effect == "gpu"),
+                self.reasons.get(layer.name) or NO_REWRITE.get(layer.op) or self._by_limit(layer),
+            )
             for layer in dla.fallbacks
         ]
 
@@ -53,13 +55,8 @@ class Rewrites:
         kept = [f.limit.stays for f in layer.findings if f.limit.effect == "gpu" and f.limit.stays]
         return kept[0] if kept and self.tried else ""
 
-    def as_dict(self, dla: Optional[DlaPlan]) -> dict[str, Any]:
-        return {
-            "applied": [a.as_dict() for a in self.applied],
-            "nodes": self.nodes,
-            "tensors": self.tensors,
-            "left": self.left(dla),
-        }
+    def row(self, dla: Optional[DlaPlan]) -> rows.Rewrites:
+        return rows.Rewrites(tuple(a.row() for a in self.applied), self.nodes, self.tensors, tuple(self.left(dla)))
 
 
 def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -99,11 +96,13 @@ def report_left(
     if dla is None or not left:
         return
     first = left[0]
-    what = f"{first['op']} '{first['node']}'{others(left, ' and {} more layers')}"
+    what = f"{first.op} '{first.node}'{others(left, ' and {} more layers')}"
     if would is None:
-        message = f"After rewriting, {what} still go{'' if len(left) > 1 else 'es'} to the GPU: {first['why'] or first['limit']}."
+        message = (
+            f"After rewriting, {what} still go{'' if len(left) > 1 else 'es'} to the GPU: {first.why or first.limit}."
+        )
         hint = "'qdq-translator split' cuts a part for the DLA out that has none of them."
     else:
-        message = f"{what} go{'' if len(left) > 1 else 'es'} to the GPU: {first['limit']}."
+        message = f"{what} go{'' if len(left) > 1 else 'es'} to the GPU: {first.limit}."
         hint = f"--dla_rewrites would apply {', '.join(would)}." if would else ""
-    diagnostics.info("D0", message, node=first["node"], hint=hint, data={"left": left})
+    diagnostics.info("D0", message, node=first.node, hint=hint, data={"left": plain(left)})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
+from qdq_translator.core.formats.report_rows import Share, Shares, Transition, Transitions
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.root_causes import add_macs
@@ -15,70 +16,37 @@ from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.targets.precision import LayerPlan
 
 
-@dataclasses.dataclass(frozen=True)
-class Share:
-    """Of one verdict. macs: None where unknown. milliseconds: None where unknown or not published (always on the GPU)."""
-
-    layers: int
-    macs: Optional[int]
-    milliseconds: Optional[float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Transitions:
-    """Tensors that pass from one side to another, and their bytes as their producer writes them (None: unknown)."""
-
-    tensors: int
-    bytes: Optional[int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Headline:
-    """shares: verdict -> its part, of 'dla-int8', 'dla-fp16' and 'gpu'. precision: between INT8 and FP16 on the DLA;
-    device: between DLA and GPU."""
-
-    shares: dict[str, Share]
-    precision: Transitions
-    device: Transitions
-
-    def as_dict(self) -> dict[str, Any]:
-        macs = [share.macs for share in self.shares.values()]
-        total = None if any(m is None for m in macs) else sum(m or 0 for m in macs)
-        times = [self.shares[v].milliseconds for v in (DLA_INT8, DLA_FP16)]
-        time = None if any(t is None for t in times) else sum(t or 0.0 for t in times)
-        return {
-            "shares": {
-                verdict: {
-                    **dataclasses.asdict(share),
-                    "macs_share": _part(share.macs, total),
-                    "milliseconds_share": _part(share.milliseconds, time),
-                }
-                for verdict, share in self.shares.items()
-            },
-            "transitions": {
-                "int8_fp16": dataclasses.asdict(self.precision),
-                "dla_gpu": dataclasses.asdict(self.device),
-            },
-        }
-
-
 def _part(part: Optional[float], whole: Optional[float]) -> Optional[float]:
     return part / whole if part is not None and whole else None
 
 
-def headline(graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan) -> Headline:
-    """Linear in the nodes."""
-    shares = {}
+def headline(
+    graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan
+) -> tuple[Shares, Transitions]:
+    """What each verdict has of layers, MACs and time, and what passes between them. Linear in the nodes."""
+    shares = []
     for verdict in (DLA_INT8, DLA_FP16, GPU):
         chosen = [i for i, layer in enumerate(dla.layers) if layer.verdict == verdict]
         macs = add_macs(plan[i] for i in chosen)
-        shares[verdict] = Share(len(chosen), macs, None if verdict == GPU else costs.of(chosen))
-    return Headline(shares, *_transitions(graph, types, plan, dla, costs))
+        shares.append(Share(len(chosen), macs, None if verdict == GPU else costs.of(chosen)))
+    total, time = _total([share.macs for share in shares]), _total([share.milliseconds for share in shares[:2]])
+    parts = (
+        dataclasses.replace(
+            share, macs_share=_part(share.macs, total), milliseconds_share=_part(share.milliseconds, time)
+        )
+        for share in shares
+    )
+    return Shares(*parts), Transitions(*_transitions(graph, types, plan, dla, costs))
+
+
+def _total(parts: Sequence[Optional[float]]) -> Optional[float]:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _transitions(
     graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan
-) -> tuple[Transitions, Transitions]:
+) -> tuple[Transition, Transition]:
     """(between precisions, between devices). Nodes that are fused into one layer of the DLA run as that layer does."""
     verdicts = {layer.name: layer.verdict for layer in dla.layers}
     runs: dict[str, str] = {}
@@ -99,6 +67,6 @@ def _transitions(
     return _sum(precision), _sum(device)
 
 
-def _sum(sizes: dict[str, Optional[int]]) -> Transitions:
+def _sum(sizes: dict[str, Optional[int]]) -> Transition:
     known = [size for size in sizes.values() if size is not None]
-    return Transitions(len(sizes), sum(known) if len(known) == len(sizes) else None)
+    return Transition(len(sizes), sum(known) if len(known) == len(sizes) else None)

@@ -63,7 +63,9 @@ def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[st
 
     other: hypotheses that hold at their other end.
     """
-    found = {row.name: row.precision for row in plan if row.limited or (row.precision == INT8 and row.device != ON_GPU)}
+    found: dict[str, str] = {
+        row.name: row.precision for row in plan if row.limited or (row.precision == INT8 and row.device != ON_GPU)
+    }
     for row in plan:
         if BETWEEN in other and BETWEEN in row.hypotheses:
             found[row.name] = FP16

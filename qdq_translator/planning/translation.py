@@ -10,6 +10,7 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, make_cache
+from qdq_translator.core.formats.report_rows import Origin
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source
@@ -68,9 +69,9 @@ class Translated:
         return {n: s.value for n, s in given if s is not None and s.origin.rule != ASSUMED and is_float(n)}
 
     @cached_property
-    def scale_origins(self) -> dict[str, dict[str, str]]:
-        """Where those scales come from, as the files say it."""
-        return {name: self.scales[name].origin.as_dict() for name in self.tensor_scales}
+    def scale_origins(self) -> dict[str, Origin]:
+        """Where those scales come from, as the files have it."""
+        return {name: self.scales[name].origin.row() for name in self.tensor_scales}
 
     @property
     def assumed(self) -> bool:

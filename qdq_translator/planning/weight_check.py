@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from qdq_translator.core.formats.report_rows import WeightRow
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import DENSE, WEIGHT_INPUTS, OutputChannels, has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks, tensorrt_weight_codes
@@ -58,8 +59,8 @@ class WeightCheck:
     def share(self) -> float:
         return self.reproduced / self.codes if self.codes else 1.0
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**vars(self), "exact": self.exact, "share": self.share}
+    def row(self) -> WeightRow:
+        return WeightRow(**vars(self), exact=self.exact, share=self.share)
 
 
 def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:

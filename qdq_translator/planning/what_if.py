@@ -55,7 +55,7 @@ def _candidates(now: Decision, may_rewrite: bool, may_approximate: bool) -> list
 
 
 def _row(flags: tuple[str, ...], decision: Decision) -> WhatIf:
-    verdicts = [layer.verdict for layer in decision.dla.layers] if decision.dla is not None else []
+    verdicts: list[str] = [layer.verdict for layer in decision.dla.layers] if decision.dla is not None else []
     int8 = [row for row, verdict in zip(decision.plan, verdicts) if verdict == DLA_INT8]
     lost = [ranges.bits_lost(ranges.worst) for ranges in decision.shared if ranges.raised]
     return WhatIf(

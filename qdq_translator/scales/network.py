@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 from onnx import ModelProto
 
 from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import VIEWS
@@ -52,14 +53,10 @@ class Applied:
     tensors: dict[str, list[str]]
     new: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "before": [{"node": name, "op": op} for name, op in self.before],
-            "after": [{"node": node.name, "op": op} for node, op in self.after],
-            "tensors": self.tensors,
-            "new_tensors": list(self.new),
-        }
+    def row(self) -> rows.Applied:
+        before = tuple(rows.NodeRow(name, op) for name, op in self.before)
+        after = tuple(rows.NodeRow(node.name, op) for node, op in self.after)
+        return rows.Applied(self.rule, before, after, self.tensors, self.new)
 
 
 def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnostics, **more: Any) -> None:

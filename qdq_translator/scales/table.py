@@ -9,6 +9,7 @@ import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UnsupportedQuantizer
+from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.rules import STATED
 
@@ -17,19 +18,14 @@ ASSUMED = "assumed"
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
+class Origin(report_rows.Origin):
     """Which rule gave a scale, at which node, from which tensor. grid: the model's own scale and uint8 zero point, if it is not
     symmetric."""
 
-    rule: str
-    node: str = ""
-    source: str = ""
-    note: str = ""
     grid: Optional[tuple[float, int]] = None
 
-    def as_dict(self) -> dict[str, str]:
-        given = {"rule": self.rule, "node": self.node, "source": self.source, "note": self.note}
-        return {key: text for key, text in given.items() if text or key == "rule"}
+    def row(self) -> report_rows.Origin:
+        return report_rows.Origin(self.rule, self.node, self.source, self.note)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,6 +29,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.rows import read as read_row
 from qdq_translator.core.options import effective
 from qdq_translator.core.rules import MARKERS
 from qdq_translator.ir.graph import Graph, Node
@@ -95,13 +97,13 @@ class ImplicitNetwork:
         else:  # another translator's files do not say; read it off the graph
             graph = Graph.from_model(copy_model(model))
             unary = frozenset(n for n, scale in scales.items() if is_unary_marker(graph, n, scale))
-        plan = [LayerPlan.from_dict(row) for row in report.get("plan", ())]
+        plan = [read_row(LayerPlan, row) for row in report.get("plan", ())]
         return cls(model, scales, precisions, unary, config, report, plan)
 
     @classmethod
     def of(cls, translated: Translated) -> ImplicitNetwork:
         """Of a translation that was not written: the same as `read` makes of its files."""
-        origins = {name: translated.scales[name].origin.as_dict() for name in translated.tensor_scales}
+        origins = {name: plain(translated.scales[name].origin.row()) for name in translated.tensor_scales}
         unary = frozenset(n for n, o in origins.items() if o["rule"] in MARKERS and translated.tensor_scales[n] == 1.0)
         config = {"scale_origins": origins, "options": effective(translated.options)}
         precisions = dict.fromkeys(translated.fp16_nodes, "fp16")

@@ -6,8 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional
+from typing import Mapping, Optional
 
+from qdq_translator.core.formats.report_rows import FP16 as FP16
+from qdq_translator.core.formats.report_rows import INT8 as INT8
+from qdq_translator.core.formats.report_rows import NO_PRECISION as NO_PRECISION
+from qdq_translator.core.formats.report_rows import NOWHERE as NOWHERE
+from qdq_translator.core.formats.report_rows import ON_DLA as ON_DLA
+from qdq_translator.core.formats.report_rows import ON_GPU as ON_GPU
+from qdq_translator.core.formats.report_rows import LayerPlan as LayerPlan
 from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import CLAMPS, RESIZES, VIEWS
@@ -15,94 +22,7 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.macs import layer_macs, layer_weights
 
-INT8, FP16, NO_PRECISION = "int8", "fp16", "none"
-ON_DLA, ON_GPU, NOWHERE = "dla", "gpu", "none"
 KEPT = "kept in FP16 (--keep_fp16)"
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerPlan:
-    """One node of the stripped model: the record of a layer that plan, estimate, simulation, report and `check-engine` read.
-
-    device: 'dla', 'gpu', or 'none' for what TensorRT computes when it builds. precision: what the layer runs in: 'int8';
-    'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers). hypotheses: ids of
-    `core.hypotheses` on which device, precision or rounding of this layer rest.
-    inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
-    by_design: higher precision that is by design (producers of graph outputs, fact 5.6).
-    cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None where unknown;
-    macs_share, weights_share: of the whole network, None where unknown. cost: the estimate, an object of `LayerCost`;
-    empty if there is none.
-    """
-
-    name: str
-    op: str
-    precision: str
-    reason: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    missing: tuple[str, ...] = ()
-    listed: bool = False
-    by_design: bool = False
-    macs: Optional[int] = 0
-    weights: int = 0
-    cause: str = ""
-    cure: str = ""
-    macs_share: Optional[float] = None
-    weights_share: Optional[float] = None
-    device: str = ON_GPU
-    hypotheses: tuple[str, ...] = ()
-    cost: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
-
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> LayerPlan:
-        """What `as_dict` made."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        given = {key: tuple(v) if isinstance(v, list) else v for key, v in row.items() if key in known}
-        absent: dict[str, Any] = {"op": "", "precision": NO_PRECISION, "reason": "", "inputs": (), "outputs": ()}
-        read = {"weights": row.get("weights") or 0, "cost": row.get("cost") or {}}
-        return cls(**{**absent, **given, **read})
-
-    @property
-    def milliseconds(self) -> Optional[float]:
-        """Estimated; None on the GPU, where it is part of another layer, and where it is unknown."""
-        return None if self.cost.get("fused_into") else self.cost.get("milliseconds")
-
-    @property
-    def avoidable(self) -> bool:
-        """Runs in higher precision and should not."""
-        return self.precision == FP16 and not self.by_design and not self.limited
-
-    @property
-    def limited(self) -> bool:
-        """Above INT8 because of a limit of the DLA, not because of a scale or the layer argument."""
-        return self.precision == FP16 and not (self.missing or self.listed or self.by_design)
-
-    @property
-    def runs(self) -> str:
-        """Device and precision in a word: 'dla-int8', 'gpu-fp16'; 'none' for what does not compute."""
-        return self.device if NO_PRECISION in (self.device, self.precision) else f"{self.device}-{self.precision}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "op": self.op,
-            "device": self.device,
-            "precision": self.precision,
-            "hypotheses": list(self.hypotheses),
-            "reason": self.reason,
-            "inputs": list(self.inputs),
-            "outputs": list(self.outputs),
-            "missing": list(self.missing),
-            "listed": self.listed,
-            "by_design": self.by_design,
-            "macs": self.macs,
-            "weights": self.weights,
-            "cause": self.cause,
-            "cure": self.cure,
-            "macs_share": self.macs_share,
-            "weights_share": self.weights_share,
-            "cost": dict(self.cost) or None,
-        }
 
 
 _SHAPE_OPS = frozenset(("Shape", "Size", "ConstantOfShape", "NonZero", "Range"))
@@ -204,17 +124,14 @@ def _plan_layer(
 ) -> LayerPlan:
     inputs, outputs = activations.among(node.reads() if node.captured else node.inputs), activations.among(node.outputs)
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
+    layer = LayerPlan(node.name, node.op_type, inputs=inputs, outputs=outputs, macs=macs, weights=weights)
     if not _has_precision(node, inputs, outputs):
         reason = "works on shapes, integers or booleans, or on constants only"
-        device = ON_GPU if inputs else NOWHERE
-        ends = (inputs, outputs)
-        return LayerPlan(
-            node.name, node.op_type, NO_PRECISION, reason, *ends, macs=macs, weights=weights, device=device
-        )
+        return dataclasses.replace(layer, reason=reason, device=ON_GPU if inputs else NOWHERE)
     lacking = activations.lacking
     if lacking.isdisjoint(inputs) and lacking.isdisjoint(outputs):
         reason = "every input and output has a scale"
-        return LayerPlan(node.name, node.op_type, INT8, reason, inputs, outputs, macs=macs, weights=weights)
+        return dataclasses.replace(layer, precision=INT8, reason=reason)
     missing_in = tuple(n for n in inputs if n in lacking)
     missing = missing_in + tuple(n for n in outputs if n in lacking)
     by_design = all(n in tails or n in floats for n in missing)
@@ -228,18 +145,8 @@ def _plan_layer(
     else:
         what = "input" if missing_in else "output"
         reason = f"{what} '{missing[0]}' has no scale{others(missing, ' ({} more without)')}"
-    return LayerPlan(
-        node.name,
-        node.op_type,
-        FP16,
-        reason,
-        inputs,
-        outputs,
-        missing,
-        listed=bool(missing_in),
-        by_design=by_design,
-        macs=macs,
-        weights=weights,
+    return dataclasses.replace(
+        layer, precision=FP16, reason=reason, missing=missing, listed=bool(missing_in), by_design=by_design
     )
 
 

@@ -301,7 +301,7 @@ def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict
     manifest = split_translation(files, Request([], ends, files.parts, 2))
     translation.report["parts"] = {
         "folder": files.parts.name,
-        **{key: manifest[key] for key in ("parts", "tail", "proof")},
+        **{key: manifest[key] for key in ("parts", "tail", "tail_macs_share", "proof")},
     }
     report = {**files.read_report(), "parts": translation.report["parts"]}
     write_file(files.report, format_report(report).encode("utf-8", "surrogateescape"))

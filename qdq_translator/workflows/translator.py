@@ -15,6 +15,8 @@ import onnx
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
+from qdq_translator.core.formats.report_rows import Report
+from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
@@ -51,7 +53,7 @@ class Translation(Shown, Translated):
     @cached_property
     def report(self) -> dict[str, Any]:
         """What `NAME_report.json` holds (docs/report_schema.md)."""
-        return make_report(self)
+        return plain(make_report(self))
 
     @property
     def layers(self) -> list[LayerPlan]:
@@ -68,7 +70,7 @@ class Translation(Shown, Translated):
 
     def lines(self) -> list[str]:
         """Model, coverage, estimated time and the largest causes."""
-        return ["Translation", *report_lines(self.report)]
+        return ["Translation", *report_lines(read(Report, self.report))]
 
     def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
         """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""
@@ -479,5 +481,5 @@ def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> Non
             "the channel's range.",
             node=row.node,
             tensor=row.weight,
-            data=row.as_dict(),
+            data=plain(row.row()),
         )

@@ -50,7 +50,7 @@ class Pair:
     def reason(self, node: str) -> str:
         """Why a rule left the node, whether or not a later one took it."""
         rewrites = self.rewritten.rewrites
-        left = [row["why"] for row in rewrites.left(self.rewritten.dla) if row["node"] == node]
+        left = [row.why for row in rewrites.left(self.rewritten.dla) if row.node == node]
         return left[0] if left else rewrites.reasons[node]
 
 

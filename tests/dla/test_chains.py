@@ -130,7 +130,7 @@ def test_scales_between_go_to_the_end() -> None:
 def test_not(body: str, why: str) -> None:
     found = same(chain(body, s2=np.float32(SCALE / 2), back=ints(1, 8, 6, 4)))
     assert "D17" not in found.rules
-    assert any(why in row["why"] for row in found.rewritten.rewrites.left(found.rewritten.dla))
+    assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))
 
 
 @covers("what others read in between", "graph outputs in between")

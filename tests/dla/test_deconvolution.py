@@ -101,4 +101,4 @@ def test_not(attributes: str, shape: str, dims: tuple[int, ...] | None, why: str
     arrays = {"w": weights(1, *dims)} if dims else {}
     found = both(graph(f"float[{shape}] x{more}", target, body, **arrays))
     assert "D21" not in found.rules
-    assert any(why in row["why"] for row in found.rewritten.rewrites.left(found.rewritten.dla))
+    assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))

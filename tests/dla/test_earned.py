@@ -41,7 +41,7 @@ def test_a_rewrite_that_costs_more_than_a_transition_is_an_offer() -> None:
     told = next(d for d in kept.diagnostics if d.rule == "D23")
     assert told.data["milliseconds"] == [total(forced), total(kept)] and "force" in told.hint
     left = kept.rewrites.left(kept.dla)[0]
-    assert left["op"] == "Resize" and "faster" in left["why"]
+    assert left.op == "Resize" and "faster" in left.why
 
 
 def test_a_rewrite_that_saves_a_transition_stays() -> None:

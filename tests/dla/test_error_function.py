@@ -104,11 +104,11 @@ def test_not() -> None:
     plain = graph(X, "float[b,c,h,w] y", pair("x", "q") + "y = Erf (q)")
     exact = translate(plain, TranslateOptions(**ORIN, dla_rewrites=True))
     assert [node.op_type for node in exact.graph.nodes] == ["Erf"]
-    assert "approximate" in exact.rewrites.left(exact.dla)[0]["why"]
+    assert "approximate" in exact.rewrites.left(exact.dla)[0].why
     flat = approximated(graph("float[2,3,4] x", "float[b,c,h] y", pair("x", "q") + "y = Erf (q)"))
     unknown = approximated(graph("float[2,c,4,4] x", "float[b,c,h,w] y", pair("x", "q") + "y = Erf (q)"))
     for found in (flat, unknown):
-        assert found.ops == ["Erf"] and "channels" in found.rewritten.rewrites.left(found.rewritten.dla)[0]["why"]
+        assert found.ops == ["Erf"] and "channels" in found.rewritten.rewrites.left(found.rewritten.dla)[0].why
 
 
 @covers(2)

@@ -108,7 +108,7 @@ def test_not_with_unknown_sizes() -> None:
     body = pair("x", "q") + f"m = Resize <{NEAREST}> (q, , , sizes)\n" + END
     explicit = graph("float[1,2,h,w] x", "float[1,2,a,b] y", body, sizes=ints(1, 2, 6, 8))
     made = translate(explicit, TranslateOptions(target="orin-dla", platform="jetpack-6.2", dla_rewrites=True))
-    left = {row["op"]: row["why"] for row in made.rewrites.left(made.dla)}
+    left = {row.op: row.why for row in made.rewrites.left(made.dla)}
     assert made.rewrites.applied == () and left["Resize"] == "its sizes are not known"
 
 

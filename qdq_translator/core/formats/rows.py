@@ -1,14 +1,15 @@
-"""Rows of our JSON files: a dataclass defines what is written and its schema.
+"""Rows of our JSON files: a dataclass defines what is written, what is read and the schema of both.
 
 Fields become keys in their order. Their metadata may hold `key` (another name in the file), `digits` (a float is rounded to
-them) and `later` (True: files of earlier versions lack the key). Annotations: str, bool, int, float, Optional, Tuple[X, ...],
-List[X], Dict[str, X] and other rows.
+them), `later` (True: files of earlier versions lack the key) and `sparse` (True: left out if it is empty or None). Annotations: str, bool,
+int, float, Any (an object), Literal, Optional, Tuple[X, ...], List[X], Dict[str, X], unions of plain types, and other rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Type, Union, get_type_hints
+import functools
+from typing import Any, Dict, Literal, Mapping, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Schema = Dict[str, Any]
 
@@ -16,16 +17,23 @@ TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
 COUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63}
 NUMBER: Schema = {"type": "number", "minimum": -1e300, "maximum": 1e300}
-_PLAIN: Dict[Any, Schema] = {str: TEXT, bool: FLAG, int: COUNT, float: NUMBER}
+OBJECT: Schema = {"type": "object"}
+_PLAIN: Dict[Any, Schema] = {str: TEXT, bool: FLAG, int: COUNT, float: NUMBER, Any: OBJECT}
+Row = TypeVar("Row")
 
 
 def plain(value: Any) -> Any:
     """The value as JSON has it: rows as objects, tuples as lists."""
     if dataclasses.is_dataclass(value):
-        return {_key(field): _rounded(field, getattr(value, field.name)) for field in dataclasses.fields(value)}
+        pairs = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {
+            _key(f): _rounded(f, found)
+            for f, found in pairs
+            if not (f.metadata.get("sparse") and found in ("", None, {}))
+        }
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    return {key: plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return {key: plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _key(field: dataclasses.Field[Any]) -> str:
@@ -37,6 +45,33 @@ def _rounded(field: dataclasses.Field[Any], value: Any) -> Any:
     return plain(value) if digits is None or value is None else round(value, digits)
 
 
+def read(row: Type[Row], content: Mapping[str, Any]) -> Row:
+    """The row that `plain` wrote. Unknown keys are ignored; fields that are missing have their defaults.
+
+    Raises TypeError for a missing field without a default: check the content against `schema_of(row)` first."""
+    given = ((field, kind) for field, kind in _fields(row) if _key(field) in content)  # type: ignore[arg-type]
+    return row(**{field.name: _value(kind, content[_key(field)]) for field, kind in given})
+
+
+@functools.lru_cache(maxsize=None)
+def _fields(row: Any) -> list[tuple[dataclasses.Field[Any], Any]]:
+    hints = get_type_hints(row)
+    return [(field, hints[field.name]) for field in dataclasses.fields(row)]
+
+
+def _value(kind: Any, content: Any) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return None if content is None else read(kind, content)  # type: ignore[arg-type]
+    inside = get_args(kind)
+    if content is None or not inside or kind in _PLAIN:
+        return content
+    if get_origin(kind) is Union:
+        return _value(inside[0], content) if len(inside) == 2 else content
+    if get_origin(kind) in (tuple, list):
+        return get_origin(kind)(_value(inside[0], item) for item in content)
+    return {key: _value(inside[1], item) for key, item in content.items()} if get_origin(kind) is dict else content
+
+
 def maybe(schema: Schema) -> Schema:
     """The same, or null."""
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -45,11 +80,12 @@ def maybe(schema: Schema) -> Schema:
 
 def schema_of(row: Type[Any]) -> Schema:
     """JSON Schema (draft 7) of a row. Raises TypeError for an annotation that has none."""
-    hints, fields = get_type_hints(row), dataclasses.fields(row)
+    fields = _fields(row)  # type: ignore[arg-type]
+    optional = ("later", "sparse")
     return {
         "type": "object",
-        "properties": {_key(field): _schema(hints[field.name]) for field in fields},
-        "required": [_key(field) for field in fields if not field.metadata.get("later")],
+        "properties": {_key(field): _schema(kind) for field, kind in fields},
+        "required": [_key(field) for field, _ in fields if not any(field.metadata.get(word) for word in optional)],
     }
 
 
@@ -58,12 +94,15 @@ def _schema(kind: Any) -> Schema:
         return _PLAIN[kind]
     if dataclasses.is_dataclass(kind):
         return schema_of(kind)  # type: ignore[arg-type]
-    origin: Any = getattr(kind, "__origin__", None)
-    inside: Any = getattr(kind, "__args__", ())
-    if origin is Union and len(inside) == 2 and inside[1] is type(None):
-        return maybe(_schema(inside[0]))
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return {"type": "string" if isinstance(inside[0], str) else "integer", "enum": list(inside)}
+    if origin is Union:
+        kinds = [_schema(part) for part in inside if part is not type(None)]
+        whole = kinds[0] if len(kinds) == 1 else {"type": [part["type"] for part in kinds]}
+        return maybe(whole) if type(None) in inside else whole
     if origin in (tuple, list) and (origin is list or inside[1:] == (Ellipsis,)):
         return {"type": "array", "items": _schema(inside[0])}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _schema(inside[1])}
+        return OBJECT if inside[1] is Any else {**OBJECT, "additionalProperties": _schema(inside[1])}
     raise TypeError(f"{kind} has no schema")

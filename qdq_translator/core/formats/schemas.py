@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Optional
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.report_rows import FoundCauses
+from qdq_translator.core.formats.report_rows import CacheVersion, DiagnosticRow, Origin, Part, Report, Source
 from qdq_translator.core.formats.rows import COUNT, FLAG, NUMBER, TEXT, Schema, maybe, schema_of
 
 _OBJECT: Schema = {"type": "object"}
@@ -41,169 +41,11 @@ def _row(keys: str, schema: Schema = TEXT) -> Schema:
 
 
 _TEXTS = _list(TEXT)
-_ORIGIN = {"rule": TEXT}, _row("node source note")
-_FILE = _record(_row("file sha256"))
-_VERSION = _record(_row("number origin"))
-_VERDICTS = ("dla-int8", "dla-fp16", "gpu", "folded")
-_DIAGNOSTIC = _record(
-    {**_row("code rule message"), "severity": _one_of("info", "warning")}, {**_row("node tensor hint"), "data": _OBJECT}
-)
-_PARTS = "total int8 by_design limit avoidable"
-_END = _record(
-    {
-        "name": TEXT,
-        "shape": maybe(_list({"type": ["integer", "string", "null"]})),
-        "float": FLAG,
-        "scale": maybe(NUMBER),
-        "hex": maybe(TEXT),
-        "origin": maybe(_record(*_ORIGIN)),
-    }
-)
-_COST = _row("milliseconds int8_milliseconds fp16_milliseconds share", maybe(NUMBER))
-_PLAN = _record(
-    {
-        **_row("name op reason cause cure"),
-        "precision": _one_of("int8", "fp16", "none"),
-        **_row("inputs outputs missing", _TEXTS),
-        **_row("listed by_design", FLAG),
-        **_row("macs weights", maybe(COUNT)),
-        **_row("macs_share weights_share", maybe(NUMBER)),
-        "device": _one_of("dla", "gpu", "none"),
-        "hypotheses": _TEXTS,
-        "cost": maybe(_record({**_COST, "bytes": maybe(COUNT), **_row("bound fused_into", maybe(TEXT))})),
-    }
-)
-_FINDING = _record(_row("limit text found effect source status"))
-_SHARE = _record(
-    {
-        "layers": COUNT,
-        "macs": maybe(COUNT),
-        **_row("milliseconds macs_share milliseconds_share", maybe(NUMBER)),
-    }
-)
-_DLA = _record(
-    {
-        "generation": TEXT,
-        "counts": _record(_row(" ".join(_VERDICTS), COUNT)),
-        **_row("subgraphs max_loadables", COUNT),
-        "notes": _TEXTS,
-        "layers": _list(
-            _record(
-                {
-                    **_row("name op"),
-                    "verdict": _one_of(*_VERDICTS),
-                    "findings": _list(_FINDING),
-                    "unknown": _TEXTS,
-                    "subgraph": COUNT,
-                    "wants_scale": FLAG,
-                }
-            )
-        ),
-        "shares": _record(_row("dla-int8 dla-fp16 gpu", _SHARE)),
-        "transitions": _record(_row("int8_fp16 dla_gpu", _record({"tensors": COUNT, "bytes": maybe(COUNT)}))),
-    }
-)
-_NODES = _list(_record(_row("node op")))
-_BORDERS = _list(_record({"name": TEXT}, {"format": TEXT}))
-_SPLIT_PART = _record(
-    {**_row("role file"), "layers": COUNT, **_row("inputs outputs", _BORDERS)},
-    {**_row("gpu_layers subgraphs", COUNT), "milliseconds": maybe(NUMBER)},
-)
-SPLIT = _record({"parts": _list(_SPLIT_PART)})
+_FILE = schema_of(Source)
+_DIAGNOSTIC = schema_of(DiagnosticRow)
+SPLIT = _record({"parts": _list(schema_of(Part))})
 """NAME_split.json."""
-REPORT = _record(
-    {
-        "schema_version": {"type": "integer", "enum": [3]},
-        **_row("generator model"),
-        "source": _FILE,
-        "target": _one_of("gpu", "orin-dla", "xavier-dla"),
-        "options": _OBJECT,
-        "cache_version": _VERSION,
-        "coverage": _record(
-            {
-                "layers": _record(_row(f"{_PARTS} without_float_data", COUNT)),
-                "macs": _record({**_row(_PARTS, maybe(COUNT)), "unknown_layers": COUNT}),
-                "weights": _record(_row(_PARTS, COUNT)),
-            }
-        ),
-        **_row("inputs outputs", _list(_END)),
-        "root_causes": schema_of(FoundCauses),
-        "plan": _list(_PLAN),
-        "dla": maybe(_DLA),
-        "parts": maybe(_record({"folder": TEXT, "parts": _list(_SPLIT_PART), "tail": _TEXTS, "proof": _OBJECT})),
-        "dla_rewrites": _record(
-            {
-                "applied": _list(
-                    _record(
-                        {
-                            "rule": TEXT,
-                            **_row("before after", _NODES),
-                            "tensors": _map(_TEXTS),
-                            "new_tensors": _TEXTS,
-                        }
-                    )
-                ),
-                **_row("nodes tensors", _map(_TEXTS)),
-                "left": _list(_record(_row("node op limit why"))),
-            }
-        ),
-        "shared_ranges": _list(
-            _record(
-                {
-                    "scale": NUMBER,
-                    "from": TEXT,
-                    "raised": FLAG,
-                    "nodes": _TEXTS,
-                    "tensors": _list(_record({"tensor": TEXT, **_row("scale bits_lost", NUMBER)})),
-                    "refused": FLAG,
-                }
-            )
-        ),
-        "scales": _list(
-            _record(
-                {"tensor": TEXT, "scale": NUMBER, "hex": TEXT, "explicit": FLAG, **_ORIGIN[0]},
-                _ORIGIN[1],
-            )
-        ),
-        "automatic_scales": _map(NUMBER),
-        "conflicts": _list(_DIAGNOSTIC),
-        "weights": _list(
-            _record(
-                {
-                    **_row("weight node note"),
-                    **_row(
-                        "codes reproduced channels full_channels largest_code_error mixed_channels saturated", COUNT
-                    ),
-                    "full_reproduced": maybe(NUMBER),
-                    **_row("largest_error share", NUMBER),
-                    "exact": FLAG,
-                },
-                {"one_scale": FLAG},
-            )
-        ),
-        "diagnostics": _list(_DIAGNOSTIC),
-        "assumption": TEXT,
-        "cost": maybe(
-            _record(
-                {
-                    **_row("milliseconds fp16_milliseconds between_milliseconds total_milliseconds", maybe(NUMBER)),
-                    **_row("what note"),
-                    "unknown_layers": COUNT,
-                    "model": maybe(_OBJECT),
-                }
-            )
-        ),
-    },
-    {
-        "nodes_in_your_model": _map(_record(_row("node op"))),
-        "integrity": _record(
-            {
-                **_row("set cache layer_arg config"),
-                "model": _record(_row("ends nodes initializers", _map(TEXT))),
-            }
-        ),
-    },
-)
+REPORT = schema_of(Report)
 REPORT.update({"if": {"properties": {"dla": _OBJECT}}, "then": {"properties": {"cost": _OBJECT}}})
 """NAME_report.json; what has verdicts for a DLA has an estimated time."""
 
@@ -214,7 +56,7 @@ CONFIG = _record(
         "fp16_nodes": _TEXTS,
         "schema_version": COUNT,
         "generator": TEXT,
-        "scale_origins": _map(_record(*_ORIGIN)),
+        "scale_origins": _map(schema_of(Origin)),
         "automatic_tensor_scales": _map(NUMBER),
         "diagnostics": _list(_DIAGNOSTIC),
         "options": {
@@ -222,7 +64,7 @@ CONFIG = _record(
             "additionalProperties": True,
         },
         "source": _FILE,
-        "cache_version": _VERSION,
+        "cache_version": schema_of(CacheVersion),
         "set": TEXT,
     },
 )

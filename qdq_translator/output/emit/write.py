@@ -5,18 +5,31 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
+from qdq_translator.core.formats.report_rows import (
+    Applied,
+    CauseSummary,
+    Cost,
+    CutParts,
+    DlaSummary,
+    Report,
+    ScaleCounts,
+    Summary,
+    Verdict,
+    WeightCounts,
+)
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.sets import MODEL_KEY, SET_DIGITS, SET_KEY
 from qdq_translator.core.options import TranslateCommand, effective, preset_flags
 from qdq_translator.core.words import others, percent
 from qdq_translator.ir.io import write_graph
 from qdq_translator.output.emit import integrity
-from qdq_translator.output.report.data import format_report, is_dynamic
+from qdq_translator.output.report.data import format_report
 from qdq_translator.passes.annotate import annotated_copy
 from qdq_translator.planning.translation import Translated
 
@@ -31,7 +44,7 @@ def precision_config(translation: Translated) -> dict[str, Any]:
         "fp16_nodes": translation.fp16_nodes,
         "schema_version": CONFIG_SCHEMA_VERSION,
         "generator": f"qdq-translator {__version__}",
-        "scale_origins": translation.scale_origins,
+        "scale_origins": plain(translation.scale_origins),
         "automatic_tensor_scales": translation.automatic,
         "diagnostics": [d.as_dict() for d in translation.diagnostics],
         "options": effective(translation.options),
@@ -88,78 +101,66 @@ def _write(path: Path, text: str) -> None:
 
 
 def summarize(
+    source: str,
     translation: Translated,
-    report: dict[str, Any],
+    report: Report,
     files: TranslationFiles,
     options: TranslateCommand,
-    split: Optional[dict[str, Any]] = None,
-) -> dict[str, Any]:
-    """What `translate` prints at its end and gives with `--json`: plain values. split: the manifest, where a tail was cut off.
-    `failed` names missed thresholds."""
-    behind = frozenset(split["tail"] if split else ())
+    split: Optional[CutParts] = None,
+) -> Summary:
+    """What `translate` prints at its end and gives with `--json`. source: the model as named on the command line. split: the
+    manifest, if a tail was cut off. `failed` names missed thresholds."""
+    behind = frozenset(split.tail if split else ())
     checks = (
         _too_few_macs(report, options),
         _falls_back(report, options, behind),
-        too_long(report, options.fail_over_ms),
+        too_long(report.cost, options.fail_over_ms),
     )
-    failed = [sentence for sentence in checks if sentence]
-    dla = report["dla"]
-    return {
-        "model": translation.source.file,
-        "files": {key: str(getattr(files, key)) for key in ("model", "config", "cache", "layer_arg", "report")},
-        "cache_header": translation.cache.header,
-        "cache_origin": report["cache_version"]["origin"],
-        "scales": {
-            "total": len(report["scales"]),
-            "explicit": sum(row["explicit"] for row in report["scales"]),
-            "automatic": len(translation.automatic),
-        },
-        "coverage": report["coverage"],
-        "fp16_nodes": len(translation.fp16_nodes),
-        "weights": {
-            "total": len(translation.weights),
-            "exact": sum(row.exact for row in translation.weights),
-        },
-        "root_causes": {key: report["root_causes"][key] for key in ("groups", "what_if")},
-        "dla": None
+    dla = report.dla
+    return Summary(
+        source=source,
+        model=translation.source.file,
+        files={key: str(getattr(files, key)) for key in ("model", "config", "cache", "layer_arg", "report")},
+        cache_header=translation.cache.header,
+        cache_origin=report.cache_version.origin,
+        scales=ScaleCounts(len(report.scales), sum(row.explicit for row in report.scales), len(translation.automatic)),
+        coverage=report.coverage,
+        fp16_nodes=len(translation.fp16_nodes),
+        weights=WeightCounts(len(report.weights), sum(row.exact for row in report.weights)),
+        root_causes=CauseSummary(report.root_causes.groups, report.root_causes.what_if),
+        dla=None
         if dla is None
-        else {
-            "gpu_operators": _gpu_operators(dla),
-            **{key: dla[key] for key in ("counts", "shares", "transitions", "subgraphs", "notes")},
-        },
-        "cost": report["cost"],
-        "split": None
-        if split is None
-        else {key: split[key] for key in ("folder", "parts", "tail", "tail_macs_share", "proof")},
-        "preset": preset_flags(translation.options),
-        "dla_rewrites": _rewrites(report["dla_rewrites"]["applied"]),
-        "dynamic_inputs": [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])],
-        "diagnostics": report["diagnostics"],
-        "failed": "; ".join(failed),
-    }
+        else DlaSummary(gpu_operators(dla.layers), dla.counts, dla.shares, dla.transitions, dla.subgraphs, dla.notes),
+        cost=report.cost,
+        split=split,
+        preset=tuple(preset_flags(translation.options)),
+        dla_rewrites=_rewrites(report.dla_rewrites.applied),
+        dynamic_inputs=tuple(row.name for row in report.inputs if row.is_dynamic),
+        diagnostics=report.diagnostics,
+        failed="; ".join(filter(None, checks)),
+    )
 
 
-def _gpu_operators(dla: dict[str, Any]) -> dict[str, int]:
-    """ONNX operator -> how many of its layers go to the GPU, in graph order."""
-    return dict(Counter(row["op"] for row in dla["layers"] if row["verdict"] == "gpu"))
+def gpu_operators(layers: Sequence[Verdict]) -> dict[str, int]:
+    """ONNX operator -> how many of its layers run on the GPU, in graph order."""
+    return dict(Counter(row.op for row in layers if row.verdict == "gpu"))
 
 
-def _rewrites(applied: list[dict[str, Any]]) -> str:
-    """'D4 once, D5 3 times', '' where nothing was rewritten."""
-    rules = [row["rule"] for row in applied]
-    counts = [(rule, rules.count(rule)) for rule in dict.fromkeys(rules)]
-    return ", ".join(f"{rule} {'once' if count == 1 else f'{count} times'}" for rule, count in counts)
+def _rewrites(applied: Sequence[Applied]) -> str:
+    """'D4 once, D5 3 times', '' if nothing was rewritten."""
+    counts = Counter(row.rule for row in applied)
+    return ", ".join(f"{rule} {'once' if count == 1 else f'{count} times'}" for rule, count in counts.items())
 
 
-def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:
+def _too_few_macs(report: Report, options: TranslateCommand) -> str:
     """With a DLA as target only what runs in INT8 there counts."""
-    wanted, macs = options.fail_under_int8_macs, report["coverage"]["macs"]
+    wanted, macs = options.fail_under_int8_macs, report.coverage.macs
     if wanted is None:
         return ""
-    if macs["total"] is None:
+    if macs.total is None:
         return "the share of MACs in INT8 is unknown because shapes are dynamic; give them with --shapes"
-    dla = report["dla"]
-    share = dla["shares"]["dla-int8"]["macs_share"] if dla else macs["int8"] / macs["total"] if macs["total"] else None
+    dla = report.dla
+    share = dla.shares.dla_int8.macs_share if dla else (macs.int8 or 0) / macs.total if macs.total else None
     if share is None or 100 * share >= wanted:
         return ""
     return (
@@ -168,28 +169,27 @@ def _too_few_macs(report: dict[str, Any], options: TranslateCommand) -> str:
     )
 
 
-def too_long(report: dict[str, Any], wanted: Optional[float]) -> str:
-    """What `--fail_over_ms` says of a report; '' where it is kept."""
-    cost = report["cost"]
+def too_long(cost: Optional[Cost], wanted: Optional[float]) -> str:
+    """What `--fail_over_ms` says of an estimate; '' if it is kept."""
     if wanted is None or cost is None:
         return ""
-    if cost["milliseconds"] is None:
-        why = "shapes are dynamic; give them with --shapes" if cost["unknown_layers"] else cost["note"]
+    if cost.milliseconds is None:
+        why = "shapes are dynamic; give them with --shapes" if cost.unknown_layers else cost.note
         return f"--fail_over_ms is given and the time on the DLA is unknown: {why}"
-    if cost["milliseconds"] <= wanted:
+    if cost.milliseconds <= wanted:
         return ""
-    return f"{cost['milliseconds']:.2f} ms on the DLA ({cost['what']}), over --fail_over_ms {wanted:g}"
+    return f"{cost.milliseconds:.2f} ms on the DLA ({cost.what}), over --fail_over_ms {wanted:g}"
 
 
-def _falls_back(report: dict[str, Any], options: TranslateCommand, behind: frozenset[str]) -> str:
+def _falls_back(report: Report, options: TranslateCommand, behind: frozenset[str]) -> str:
     """behind: layers that are not for the DLA."""
-    if not options.fail_on_gpu_fallback or report["dla"] is None:
+    if not options.fail_on_gpu_fallback or report.dla is None:
         return ""
-    layers = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu" and row["name"] not in behind]
+    layers = [row for row in report.dla.layers if row.verdict == "gpu" and row.name not in behind]
     if not layers:
         return ""
     first = layers[0]
     return (
-        f"{first['op']} '{first['name']}'{others(layers)} cannot run on the DLA ({first['findings'][0]['text']}) and "
+        f"{first.op} '{first.name}'{others(layers)} cannot run on the DLA ({first.findings[0].text}) and "
         "--fail_on_gpu_fallback is given; 'qdq-translator report' lists them, --dla_rewrites may replace them"
     )

@@ -47,7 +47,7 @@ def shares(network: Network) -> list[Bar]:
             _bar("Layers", [(verdict, 1) for verdict in verdicts], DEVICES),
             _bar("Weights", list(zip(verdicts, (x.weights for x in placed))), DEVICES),
         ]
-        times = [(x.device, x.cost.get("milliseconds")) for x in placed if x.cost]
+        times = [(x.device, x.cost.milliseconds) for x in placed if x.cost]
         if times and all(time is not None for _, time in times):
             bars.append(_bar("Estimated ms on the DLA", times, DEVICES, milliseconds))
         return bars
@@ -100,7 +100,7 @@ _PLOT = (72.0, 970.0, 14.0, 280.0)
 
 def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Optional[Roofline]:
     """None where no layer has an estimate. model: `cost.model` of the report."""
-    shown = [layer for layer in network.layers if layer.milliseconds and layer.cost.get("bytes")]
+    shown = [layer for layer in network.layers if layer.milliseconds and layer.cost.bytes]
     if not shown:
         return None
     left, right, top, bottom = _PLOT
@@ -116,7 +116,7 @@ def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Option
 
     dots = []
     for layer, time in zip(shown, times):
-        intensity = (layer.macs or 0) / layer.cost["bytes"]
+        intensity = (layer.macs or 0) / layer.cost.bytes
         dots.append((across(intensity) if intensity >= 1 else left + 6, up(time), layer.index))
     rates = [(model or {}).get(key) for key in ("int8_rate", "clock_ghz", "bytes_per_second")]
     known = [rate for rate in rates if isinstance(rate, (int, float)) and rate > 0]

@@ -1,79 +1,85 @@
-"""The report as one plain object: what `NAME_report.json` holds and every drawing of it reads.
+"""The report of a translation: what `NAME_report.json` holds and every drawing of it reads.
 
-The schema is described in `docs/report_schema.md`; a change there or here means a new `REPORT_SCHEMA_VERSION`.
+`core.formats.report_rows` defines the rows and the schema; docs/report_schema.md explains the keys.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
-from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.report_rows import (
+    CacheVersion,
+    Coverage,
+    Dla,
+    End,
+    LayerParts,
+    LayerPlan,
+    MacParts,
+    NodeRow,
+    Report,
+    Source,
+    TensorScale,
+    WeightParts,
+)
 from qdq_translator.core.options import effective
 from qdq_translator.core.rules import STATED
 from qdq_translator.planning.root_causes import add_macs
 from qdq_translator.planning.translation import Translated
-from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, LayerPlan
-
-REPORT_SCHEMA_VERSION = 3
+from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION
 
 
-def make_report(translation: Translated) -> dict[str, Any]:
-    """JSON types only, in a fixed order."""
+def make_report(translation: Translated) -> Report:
+    """Everything that is known about a translation."""
     plan, dla = translation.plan, translation.dla
-    return {
-        "schema_version": REPORT_SCHEMA_VERSION,
-        "generator": f"qdq-translator {__version__}",
-        "model": translation.name,
-        "source": {"file": translation.source.file, "sha256": translation.source.sha256},
-        "assumption": "every tensor has a scale" if translation.assumed else "",
-        "target": translation.options.target,
-        "options": effective(translation.options),
-        "cache_version": {"number": translation.hardware.cache_number, "origin": translation.hardware.origin},
-        "coverage": coverage(plan),
-        "inputs": _graph_tensors(translation, list(translation.graph.inputs)),
-        "outputs": _graph_tensors(translation, list(translation.graph.outputs)),
-        "root_causes": plain(translation.causes.found),
-        "plan": _plan(translation),
-        "nodes_in_your_model": {made: {"node": node, "op": op} for made, (node, op) in translation.users_nodes.items()},
-        "dla": _dla(translation),
-        "cost": None if translation.costs is None else translation.costs.as_dict(),
-        "parts": None,
-        "dla_rewrites": translation.rewrites.as_dict(dla),
-        "shared_ranges": [shared.as_dict() for shared in translation.shared_ranges],
-        "scales": _scales(translation),
-        "automatic_scales": translation.automatic,
-        "conflicts": [d.as_dict() for d in translation.diagnostics.of_rule("C1")],
-        "weights": [row.as_dict() for row in translation.weights],
-        "diagnostics": [d.as_dict() for d in translation.diagnostics],
-    }
+    diagnostics = tuple(found.row() for found in translation.diagnostics)
+    return Report(
+        schema_version=3,
+        generator=f"qdq-translator {__version__}",
+        model=translation.name,
+        source=Source(translation.source.file, translation.source.sha256),
+        assumption="every tensor has a scale" if translation.assumed else "",
+        target=translation.options.target,
+        options=effective(translation.options),
+        cache_version=CacheVersion(translation.hardware.cache_number, translation.hardware.origin),
+        coverage=coverage(plan),
+        inputs=_ends(translation, list(translation.graph.inputs)),
+        outputs=_ends(translation, list(translation.graph.outputs)),
+        root_causes=translation.causes.found,
+        plan=_plan(translation),
+        nodes_in_your_model={made: NodeRow(*users) for made, users in translation.users_nodes.items()},
+        dla=_dla(translation),
+        cost=None if translation.costs is None else translation.costs.row(),
+        parts=None,
+        dla_rewrites=translation.rewrites.row(dla),
+        shared_ranges=tuple(shared.row() for shared in translation.shared_ranges),
+        scales=_scales(translation),
+        automatic_scales=translation.automatic,
+        conflicts=tuple(found for found in diagnostics if found.rule == "C1"),
+        weights=tuple(weight.row() for weight in translation.weights),
+        diagnostics=diagnostics,
+    )
 
 
-def _scales(translation: Translated) -> list[dict[str, Any]]:
-    scales, origins = translation.tensor_scales, translation.scale_origins
-    return [
-        {
-            "tensor": name,
-            "scale": scale,
-            "hex": scale_to_hex(scale),
-            "explicit": origins[name]["rule"] in STATED,
-            **origins[name],
-        }
-        for name, scale in scales.items()
-    ]
+def _scales(translation: Translated) -> tuple[TensorScale, ...]:
+    origins = translation.scale_origins
+    return tuple(
+        TensorScale(name, scale, scale_to_hex(scale), origins[name].rule in STATED, **vars(origins[name]))
+        for name, scale in translation.tensor_scales.items()
+    )
 
 
-def _dla(translation: Translated) -> Optional[dict[str, Any]]:
+def _dla(translation: Translated) -> Optional[Dla]:
     dla, costs = translation.dla, translation.costs
     if dla is None or costs is None:
         return None
-    from qdq_translator.planning.cost_summary import headline
+    from qdq_translator.planning.cost_summary import headline  # needs what only a DLA as target does
 
-    types = translation.planned_types
-    return {**dla.as_dict(), **headline(translation.graph, types, translation.plan, dla, costs).as_dict()}
+    return dla.row(*headline(translation.graph, translation.planned_types, translation.plan, dla, costs))
 
 
 def format_report(report: dict[str, Any]) -> str:
@@ -89,7 +95,7 @@ def _part(value: Any) -> str:
     return json.dumps(value)
 
 
-def coverage(plan: list[LayerPlan]) -> dict[str, Any]:
+def coverage(plan: list[LayerPlan]) -> Coverage:
     """Layers, MACs and weights in INT8, and above it by design, by a limit of the DLA, and avoidably. MACs are None as soon
     as one layer's are unknown, and `unknown_layers` counts those."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
@@ -100,18 +106,14 @@ def coverage(plan: list[LayerPlan]) -> dict[str, Any]:
         "limit": [layer for layer in computing if layer.limited],
         "avoidable": [layer for layer in computing if layer.avoidable],
     }
-    unknown = sum([layer.macs is None for layer in computing])
-    return {
-        "layers": {
-            **{key: len(layers) for key, layers in parts.items()},
-            "without_float_data": sum(layer.precision == NO_PRECISION for layer in plan),
-        },
-        "macs": {
-            **{key: None if unknown else add_macs(layers) for key, layers in parts.items()},
-            "unknown_layers": unknown,
-        },
-        "weights": {key: sum([layer.weights for layer in layers]) for key, layers in parts.items()},
-    }
+    unknown = sum(layer.macs is None for layer in computing)
+    numbers: dict[str, Any] = {key: len(layers) for key, layers in parts.items()}
+    macs: dict[str, Any] = {key: None if unknown else add_macs(layers) for key, layers in parts.items()}
+    return Coverage(
+        LayerParts(**numbers, without_float_data=sum(layer.precision == NO_PRECISION for layer in plan)),
+        MacParts(**macs, unknown_layers=unknown),
+        WeightParts(**{key: sum(layer.weights for layer in layers) for key, layers in parts.items()}),
+    )
 
 
 def share(part: Optional[int], whole: Optional[int]) -> Optional[float]:
@@ -119,44 +121,40 @@ def share(part: Optional[int], whole: Optional[int]) -> Optional[float]:
     return part / whole if part is not None and whole else None
 
 
-def _plan(translation: Translated) -> list[dict[str, Any]]:
+def _plan(translation: Translated) -> tuple[LayerPlan, ...]:
     plan, costs = translation.plan, translation.costs
     macs = add_macs(layer for layer in plan if layer.precision != NO_PRECISION)
     weights = sum(layer.weights for layer in plan)
-    rows = [layer.as_dict() for layer in plan]
-    for row, layer in zip(rows, plan):
-        row["macs_share"], row["weights_share"] = share(layer.macs, macs), share(layer.weights, weights)
-    if costs is not None:
-        for row, cost in zip(rows, costs.layers):
-            row["cost"] = None if cost is None else cost.as_dict(costs.milliseconds)
-    return rows
+    return tuple(
+        dataclasses.replace(
+            layer,
+            macs_share=share(layer.macs, macs),
+            weights_share=share(layer.weights, weights),
+            cost=None if costs is None else costs.layer_row(index),
+        )
+        for index, layer in enumerate(plan)
+    )
 
 
-def is_dynamic(shape: Optional[list[Any]]) -> bool:
-    """True where a size of a report's `shape` is no number, or nothing is known."""
-    return shape is None or any(not isinstance(size, int) for size in shape)
-
-
-def inferred_by_rule(scales: list[dict[str, Any]]) -> dict[str, int]:
-    """Rule -> number of tensors that have their scale from it, of a report's `scales`; the model's own left out."""
-    counts = Counter(row["rule"] for row in scales if not row["explicit"])
+def inferred_by_rule(scales: Sequence[TensorScale]) -> dict[str, int]:
+    """Rule -> number of tensors that have their scale from it; the model's own left out."""
+    counts = Counter(row.rule for row in scales if not row.explicit)
     return dict(sorted(counts.items()))
 
 
-def _graph_tensors(translation: Translated, names: list[str]) -> list[dict[str, Any]]:
+def _ends(translation: Translated, names: list[str]) -> tuple[End, ...]:
     """Application code needs these: scale as float and hex, shape and type."""
     rows = []
     for name in names:
-        scale = translation.tensor_scales.get(name)
-        shape = translation.types.shape(name)
+        scale, shape = translation.tensor_scales.get(name), translation.types.shape(name)
         rows.append(
-            {
-                "name": name,
-                "shape": list(shape) if shape is not None else None,
-                "float": translation.types.is_float(name),
-                "scale": scale,
-                "hex": None if scale is None else scale_to_hex(scale),
-                "origin": translation.scales[name].origin.as_dict() if scale is not None else None,
-            }
+            End(
+                name,
+                None if shape is None else tuple(shape),
+                translation.types.is_float(name),
+                scale,
+                None if scale is None else scale_to_hex(scale),
+                None if scale is None else translation.scales[name].origin.row(),
+            )
         )
-    return rows
+    return tuple(rows)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
+from qdq_translator.core.formats.report_rows import Finding, Verdict
+from qdq_translator.core.formats.rows import read
 from qdq_translator.output.report.model import Layer, Network
 
-Found = Tuple[Dict[str, Any], Dict[str, Any]]
+Found = Tuple[Verdict, Finding]
 
 
-def by_limit(layers: list[dict[str, Any]]) -> dict[str, list[Found]]:
+def by_limit(layers: Sequence[Verdict]) -> dict[str, list[Found]]:
     """Limit -> (row of `dla.layers`, its finding) for every layer that does not keep it, in order of appearance."""
     found: dict[str, list[Found]] = {}
     for row in layers:
-        for finding in row.get("findings") or []:
-            found.setdefault(finding["limit"], []).append((row, finding))
+        for finding in row.findings:
+            found.setdefault(finding.limit, []).append((row, finding))
     return found
 
 
@@ -24,7 +26,7 @@ class Limit:
     """A limit with the layers that do not keep it. finding: that of the first of them."""
 
     id: str
-    finding: dict[str, Any]
+    finding: Finding
     layers: list[Layer]
 
 
@@ -33,7 +35,7 @@ class Fallback:
     """A layer on the GPU, the findings that send it there, and why no rewrite took it ('' where none was tried)."""
 
     layer: Layer
-    findings: list[dict[str, Any]]
+    findings: list[Finding]
     why: str
 
 
@@ -59,31 +61,31 @@ class Dla:
 
 def dla_rows(report: dict[str, Any], network: Network) -> Optional[Dla]:
     """None without a DLA as target."""
-    rows = (report.get("dla") or {}).get("layers")
-    if rows is None or len(rows) != len(network.layers):
+    rows = [read(Verdict, row) for row in (report.get("dla") or {}).get("layers") or ()]
+    if not report.get("dla") or len(rows) != len(network.layers):
         return None
-    layers = {row["name"]: layer for row, layer in zip(rows, network.layers)}
+    layers = {row.name: layer for row, layer in zip(rows, network.layers)}
     why = {row["node"]: row.get("why") or "" for row in (report.get("dla_rewrites") or {}).get("left") or []}
     subgraphs: dict[int, list[Layer]] = {}
     for row in rows:
-        if row.get("subgraph", -1) >= 0:
-            subgraphs.setdefault(row["subgraph"], []).append(layers[row["name"]])
+        if row.subgraph >= 0:
+            subgraphs.setdefault(row.subgraph, []).append(layers[row.name])
     return Dla(
-        [Limit(key, found[0][1], [layers[row["name"]] for row, _ in found]) for key, found in by_limit(rows).items()],
+        [Limit(key, found[0][1], [layers[row.name] for row, _ in found]) for key, found in by_limit(rows).items()],
         [
             Fallback(
-                layers[row["name"]],
-                [finding for finding in row.get("findings") or [] if finding["effect"] == "gpu"],
-                why.get(row["name"], ""),
+                layers[row.name],
+                [finding for finding in row.findings if finding.effect == "gpu"],
+                why.get(row.name, ""),
             )
             for row in rows
-            if row["verdict"] == "gpu"
+            if row.verdict == "gpu"
         ],
         [Subgraph(number, found, _time(found)) for number, found in subgraphs.items()],
     )
 
 
 def _time(layers: list[Layer]) -> Optional[float]:
-    times = [layer.milliseconds for layer in layers if layer.cost and not layer.cost.get("fused_into")]
+    times = [layer.milliseconds for layer in layers if layer.cost and not layer.cost.fused_into]
     known = [time for time in times if time is not None]
     return sum(known) if known and len(known) == len(times) else None

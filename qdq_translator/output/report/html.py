@@ -14,6 +14,8 @@ from typing import Any, Optional
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import MissingDependency
+from qdq_translator.core.formats.report_rows import DiagnosticRow
+from qdq_translator.core.formats.rows import read
 from qdq_translator.core.rules import RULES
 from qdq_translator.core.words import amount, counted, milliseconds, percent, size
 from qdq_translator.output.report.changes import (
@@ -82,7 +84,7 @@ def report_page(
         groups=causes.get("groups") or [],
         what_if=causes.get("what_if") or [],
         scaled=scaled,
-        messages=one_a_rule(report.get("diagnostics") or []),
+        messages=one_a_rule(read(DiagnosticRow, row) for row in report.get("diagnostics") or []),
         options=option_rows(report),
         verify=verify or {},
         audit=audit,

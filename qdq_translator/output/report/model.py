@@ -6,6 +6,7 @@ import dataclasses
 import operator
 from typing import Any, Optional
 
+from qdq_translator.core.formats.rows import read
 from qdq_translator.targets.precision import LayerPlan
 
 KINDS = {
@@ -112,7 +113,7 @@ class Network:
         plan = report.get("plan") or []
         for index, row in enumerate(plan):
             verdict = verdicts[index] if len(verdicts) == len(plan) else {}
-            self._add(index, LayerPlan.from_dict(row), verdict)
+            self._add(index, read(LayerPlan, row), verdict)
 
     def tensor(self, name: str) -> int:
         if name not in self.tensor_index:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
+from typing import TYPE_CHECKING, Iterable, Iterator, Optional
 
+from qdq_translator.core.formats.report_rows import Applied, End, LayerPlan, Report, SharedRange, WhatIf
 from qdq_translator.core.rules import words
 from qdq_translator.core.words import amount, counted, milliseconds, percent
-from qdq_translator.output.report.data import inferred_by_rule, is_dynamic
+from qdq_translator.output.report.data import inferred_by_rule
 from qdq_translator.output.report.dla import by_limit
 from qdq_translator.output.report.tables import indented, pairs, print_fitted, table_of, title
 from qdq_translator.output.report.terminal_summary import (
@@ -19,7 +20,6 @@ from qdq_translator.output.report.terminal_summary import (
     print_diagnostics,
     verdict,
 )
-from qdq_translator.targets.precision import LayerPlan
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,7 @@ _FEW = 3
 """Lines of one kind in the short form."""
 
 
-def print_report(report: dict[str, Any], everything: bool = False) -> None:
+def print_report(report: Report, everything: bool = False) -> None:
     """A report on the terminal: at most `LINES` lines, or all of it with `everything`."""
     from rich.console import Console
 
@@ -51,12 +51,12 @@ def print_report(report: dict[str, Any], everything: bool = False) -> None:
         _print_ends,
     ):
         section(console, report)
-    if report["diagnostics"]:
+    if report.diagnostics:
         title(console, "Diagnostics")
-        print_diagnostics(console, report["diagnostics"], "")
+        print_diagnostics(console, report.diagnostics, "")
 
 
-def _print_short(console: Console, report: dict[str, Any]) -> None:
+def _print_short(console: Console, report: Report) -> None:
     """One line a cause, with a count and one example; layers, limits, rewrites and scales in a line or a few each."""
     from rich.text import Text
 
@@ -64,120 +64,118 @@ def _print_short(console: Console, report: dict[str, Any]) -> None:
     for label, text in (
         *_cause_lines(report),
         *_layer_lines(report),
-        *cut_lines(report["parts"]),
+        *cut_lines(report.parts),
         *_scale_lines(report),
     ):
         rows.add_row(label, Text(text))
     console.print(rows)
 
 
-def _cause_lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    causes = report["root_causes"]
-    for group in causes["groups"][:_FEW]:
-        line = group_line(group, report["coverage"]["macs"]["total"])
-        yield "cause", f"{line} (for example '{group['tensors'][0]}')"
-    if len(causes["groups"]) > _FEW:
-        yield "", f"and {counted(len(causes['groups']) - _FEW, 'cause')} more"
-    if causes["what_if"]:
-        yield "try", best_line(causes["what_if"], report["coverage"]["macs"]["total"])
+def _cause_lines(report: Report) -> Iterator[tuple[str, str]]:
+    causes = report.root_causes
+    for group in causes.groups[:_FEW]:
+        line = group_line(group, report.coverage.macs.total)
+        yield "cause", f"{line} (for example '{group.tensors[0]}')"
+    if len(causes.groups) > _FEW:
+        yield "", f"and {counted(len(causes.groups) - _FEW, 'cause')} more"
+    if causes.what_if:
+        yield "try", best_line(causes.what_if, report.coverage.macs.total)
 
 
-def _layer_lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    plan = [LayerPlan.from_dict(row) for row in report["plan"]]
-    longest = sorted((row for row in plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
+def _layer_lines(report: Report) -> Iterator[tuple[str, str]]:
+    longest = sorted((row for row in report.plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
     for number, row in enumerate(longest[:_FEW]):
         bound = _cost_of(row)[1]
         yield (
             "" if number else "slowest",
             f"{milliseconds(row.milliseconds)}  {row.op} '{row.name}', {row.runs}, bound by {bound}",
         )
-    limits = by_limit(report["dla"]["layers"]) if report["dla"] else {}
+    limits = by_limit(report.dla.layers) if report.dla else {}
     for limit, rows in list(limits.items())[:_FEW]:
-        then = "GPU" if rows[0][1]["effect"] == "gpu" else "FP16"
+        then = "GPU" if rows[0][1].effect == "gpu" else "FP16"
         found = (
-            f"{_ops(row['op'] for row, _ in rows)} in {then}"
+            f"{_ops(row.op for row, _ in rows)} in {then}"
             if then == "FP16"
-            else f"{_ops(row['op'] for row, _ in rows)} on the GPU"
+            else f"{_ops(row.op for row, _ in rows)} on the GPU"
         )
-        yield "limit", f"{limit}, {rows[0][1]['text']}: {found} (for example '{rows[0][0]['name']}')"
+        yield "limit", f"{limit}, {rows[0][1].text}: {found} (for example '{rows[0][0].name}')"
     if len(limits) > _FEW:
         yield "", f"and {counted(len(limits) - _FEW, 'limit')} more"
-    rules = Counter(row["rule"] for row in report["dla_rewrites"]["applied"])
+    rules = Counter(row.rule for row in report.dla_rewrites.applied)
     if rules:
-        would = "would be rewritten" if report["assumption"] else "rewritten"
+        would = "would be rewritten" if report.assumption else "rewritten"
         yield would, ", ".join(f"{rule} {number}x" for rule, number in rules.items())
     left: dict[tuple[str, str], list[str]] = {}
-    for row in report["dla_rewrites"]["left"]:
-        if row["why"]:
-            left.setdefault((row["op"], row["why"]), []).append(row["node"])
+    for layer in report.dla_rewrites.left:
+        if layer.why:
+            left.setdefault((layer.op, layer.why), []).append(layer.node)
     for (op, why), nodes in list(left.items())[:_FEW]:
         yield "not rewritten", f"{len(nodes)} {op}: {why} (for example '{nodes[0]}')"
     if len(left) > _FEW:
         yield "", f"and {counted(len(left) - _FEW, 'reason')} more"
 
 
-def _scale_lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    if report["assumption"]:
+def _scale_lines(report: Report) -> Iterator[tuple[str, str]]:
+    if report.assumption:
         return
-    inferred = inferred_by_rule(report["scales"])
+    inferred = inferred_by_rule(report.scales)
     by_rule = ", ".join(f"{rule} {number}" for rule, number in inferred.items())
-    explicit = sum(row["explicit"] for row in report["scales"])
+    explicit = sum(row.explicit for row in report.scales)
     yield "scales", f"{explicit} from the model, {sum(inferred.values())} inferred{f' ({by_rule})' if by_rule else ''}"
-    odd = [row["weight"] for row in report["weights"] if not row["exact"]]
+    odd = [row.weight for row in report.weights if not row.exact]
     if odd:
-        total = len(report["weights"])
+        total = len(report.weights)
         yield "weights", f"{len(odd)} of {total} are requantized by TensorRT (for example '{odd[0]}')"
-    for kind in ("inputs", "outputs"):
-        for row in report[kind][:2]:
-            yield kind[:-1], " ".join(_end(row))
-        if len(report[kind]) > 2:
-            yield "", f"and {counted(len(report[kind]) - 2, kind[:-1])} more"
+    for kind, ends in (("input", report.inputs), ("output", report.outputs)):
+        for row in ends[:2]:
+            yield kind, " ".join(_end(row))
+        if len(ends) > 2:
+            yield "", f"and {counted(len(ends) - 2, kind)} more"
 
 
-def _print_head(console: Console, report: dict[str, Any]) -> None:
+def _print_head(console: Console, report: Report) -> None:
     from rich.markup import escape
 
-    plan = f"plan only, assuming that {report['assumption']}" if report["assumption"] else ""
-    made_for = plan or f"cache TRT {report['cache_version']['number']}"
-    console.print(f"[bold]{escape(report['model'])}[/bold]  target {report['target']}, {made_for}")
-    if not report["dla"]:
+    plan = f"plan only, assuming that {report.assumption}" if report.assumption else ""
+    made_for = plan or f"cache TRT {report.cache_version.number}"
+    console.print(f"[bold]{escape(report.model)}[/bold]  target {report.target}, {made_for}")
+    if report.dla is None or report.cost is None:
         _print_coverage(console, report)
         return
     rows = pairs()
-    for label, text in verdict(report["dla"], report["cost"]):
+    for label, text in verdict(report.dla, report.cost):
         rows.add_row(label, text)
-    if report["assumption"] and report["cost"]["fp16_milliseconds"] is not None:
-        rows.add_row("in FP16", f"{milliseconds(report['cost']['fp16_milliseconds'])}, the same layers of the DLA")
+    if report.assumption and report.cost.fp16_milliseconds is not None:
+        rows.add_row("in FP16", f"{milliseconds(report.cost.fp16_milliseconds)}, the same layers of the DLA")
     console.print(rows)
 
 
-def _print_messages(console: Console, report: dict[str, Any]) -> None:
-    notes = sum(item["severity"] == "info" for item in report["diagnostics"])
-    print_diagnostics(console, [d for d in report["diagnostics"] if d["severity"] != "info"], "--all")
+def _print_messages(console: Console, report: Report) -> None:
+    notes = sum(item.severity == "info" for item in report.diagnostics)
+    print_diagnostics(console, [d for d in report.diagnostics if d.severity != "info"], "--all")
     more = f" and {counted(notes, 'note')}" if notes else ""
     console.print(f"[dim]--all shows every layer{more}.[/dim]")
 
 
-def _print_coverage(console: Console, report: dict[str, Any]) -> None:
-    coverage = report["coverage"]
+def _print_coverage(console: Console, report: Report) -> None:
+    coverage = report.coverage
     table = table_of("", "total", "INT8", "by design", "avoidable", right=(1, 2, 3, 4))
     for name, label in (("layers", "layers"), ("macs", "MACs"), ("weights", "weights")):
-        row = coverage[name]
-        total = row["total"]
+        row = getattr(coverage, name)
+        total = row.total
         cells = [amount(total)]
-        for key in ("int8", "by_design", "avoidable"):
-            part = row[key]
+        for part in (row.int8, row.by_design, row.avoidable):
             cells.append(amount(part) if not total or part is None else f"{amount(part)}  {percent(part, total):>6}")
         table.add_row(label, *cells)
     console.print(table)
-    macs = coverage["macs"]
-    if macs["total"]:
-        console.print(_bar(console, [macs["int8"], macs["by_design"], macs["avoidable"]], macs["total"]))
-    elif macs["total"] is None:
-        dynamic = [row["name"] for row in report["inputs"] if is_dynamic(row["shape"])]
+    macs = coverage.macs
+    if macs.total:
+        console.print(_bar(console, [part or 0 for part in (macs.int8, macs.by_design, macs.avoidable)], macs.total))
+    elif macs.total is None:
+        dynamic = [row.name for row in report.inputs if row.is_dynamic]
         asked = f" Translate with --shapes NAME:DIMS for {', '.join(dynamic)}." if dynamic else ""
         console.print(
-            f"MACs of {counted(macs['unknown_layers'], 'layer')} are unknown: dynamic shapes.{asked}", markup=False
+            f"MACs of {counted(macs.unknown_layers, 'layer')} are unknown: dynamic shapes.{asked}", markup=False
         )
 
 
@@ -192,19 +190,19 @@ def _bar(console: Console, parts: list[int], total: int) -> str:
     return f" MACs {bar}\n      {cells[0]} INT8  {cells[1]} by design  {cells[2]} avoidable"
 
 
-def _print_causes(console: Console, report: dict[str, Any]) -> None:
+def _print_causes(console: Console, report: Report) -> None:
     from rich.markup import escape
 
-    causes, groups = report["root_causes"]["causes"], report["root_causes"]["groups"]
+    causes, groups = report.root_causes.causes, report.root_causes.groups
     if not causes:
         return
-    total = report["coverage"]["macs"]["total"]
-    avoidable = report["coverage"]["layers"]["avoidable"]
+    total = report.coverage.macs.total
+    avoidable = report.coverage.layers.avoidable
     title(
         console,
         f"Root causes: {counted(len(causes), 'tensor')} without scale behind {counted(avoidable, 'avoidable layer')}",
     )
-    timed = any(group["milliseconds"] is not None for group in groups)
+    timed = any(group.milliseconds is not None for group in groups)
     table = table_of(
         "never quantized",
         "layers",
@@ -216,18 +214,18 @@ def _print_causes(console: Console, report: dict[str, Any]) -> None:
     )
     for group in groups:
         table.add_row(
-            outputs_of(group["op"], len(group["tensors"])),
-            str(group["layers"]),
-            *([f"{group['milliseconds']:.3f}"] if timed else []),
-            _gain(group["macs"], total),
-            _gain(group["total_macs"], total),
-            "\n".join(group["options"]) or "quantize in the model",
+            outputs_of(group.op, len(group.tensors)),
+            str(group.layers),
+            *([f"{group.milliseconds:.3f}"] if timed else []),
+            _gain(group.macs, total),
+            _gain(group.total_macs, total),
+            "\n".join(group.options) or "quantize in the model",
         )
     console.print(table)
-    if timed:
-        console.print(f"  ms: {report['cost']['what']}", style="dim")
+    if report.cost and timed:
+        console.print(f"  ms: {report.cost.what}", style="dim")
     for cause in causes:
-        console.print(indented(f"{escape(cause['sentence'])} [dim]Cure: {escape(cause['cure'])}.[/dim]"))
+        console.print(indented(f"{escape(cause.sentence)} [dim]Cure: {escape(cause.cure)}.[/dim]"))
 
 
 def _gain(macs: Optional[int], total: Optional[int]) -> str:
@@ -236,38 +234,36 @@ def _gain(macs: Optional[int], total: Optional[int]) -> str:
     return f"+{percent(macs, total)}" if total and macs else amount(macs) if macs else "-"
 
 
-def _print_what_if(console: Console, report: dict[str, Any]) -> None:
-    rows = report["root_causes"]["what_if"]
+def _print_what_if(console: Console, report: Report) -> None:
+    rows = report.root_causes.what_if
     if not rows:
         return
     title(console, "What further options would do")
-    total = report["coverage"]["macs"]["total"]
-    if report["dla"]:
+    total = report.coverage.macs.total
+    if report.dla and report.cost:
         table = table_of("translate with", "INT8 layers", "MACs", "GPU", "ms", "bits lost", right=(1, 2, 3, 4, 5))
-        told = report["dla"]["shares"]
-        time = report["cost"]["milliseconds"]
-        now = {"int8_layers": told["dla-int8"]["layers"], "int8_macs": told["dla-int8"]["macs"], "bits_lost": 0.0}
-        now.update(options=["(as it is)"], gpu_layers=told["gpu"]["layers"], milliseconds=time)
+        told = report.dla.shares
+        time = report.cost.milliseconds
+        int8 = told.dla_int8
+        now = WhatIf(("(as it is)",), int8.layers, int8.macs, len(report.scales), told.gpu.layers, time, 0.0)
         for row in (now, *rows):
-            ms = "?" if row["milliseconds"] is None else f"{row['milliseconds']:.3f}"
-            lost = f"{row['bits_lost']:.1f}" if row["bits_lost"] else "-"
-            cells = (str(row["int8_layers"]), _part(row["int8_macs"], total), str(row["gpu_layers"]), ms, lost)
-            table.add_row("\n".join(row["options"]), *cells)
+            ms = "?" if row.milliseconds is None else f"{row.milliseconds:.3f}"
+            lost = f"{row.bits_lost:.1f}" if row.bits_lost else "-"
+            cells = (str(row.int8_layers), _part(row.int8_macs, total), str(row.gpu_layers), ms, lost)
+            table.add_row("\n".join(row.options), *cells)
         console.print(table)
         if time is not None:
-            console.print(f"  ms: {report['cost']['what']}", style="dim")
+            console.print(f"  ms: {report.cost.what}", style="dim")
         return
     table = table_of("translate with", "INT8 layers", "INT8 MACs", "scales", right=(1, 2, 3))
     table.add_row(
         "(as it is)",
-        str(report["coverage"]["layers"]["int8"]),
-        _part(report["coverage"]["macs"]["int8"], total),
-        str(len(report["scales"])),
+        str(report.coverage.layers.int8),
+        _part(report.coverage.macs.int8, total),
+        str(len(report.scales)),
     )
     for row in rows:
-        table.add_row(
-            "\n".join(row["options"]), str(row["int8_layers"]), _part(row["int8_macs"], total), str(row["scales"])
-        )
+        table.add_row("\n".join(row.options), str(row.int8_layers), _part(row.int8_macs, total), str(row.scales))
     console.print(table)
 
 
@@ -275,16 +271,15 @@ def _part(macs: Optional[int], total: Optional[int]) -> str:
     return percent(macs, total) if macs is not None and total else amount(macs)
 
 
-def _print_layers(console: Console, report: dict[str, Any]) -> None:
+def _print_layers(console: Console, report: Report) -> None:
     from rich.markup import escape
 
-    plan = [LayerPlan.from_dict(row) for row in report["plan"]]
     title(console, "Plan")
-    timed = report["cost"] is not None
+    timed = report.cost is not None
     more = ("ms", "bound by") if timed else ()
     ratios = (4, 0, 0, 0, *(0 for _ in more), 5)
     table = table_of("layer", "op", "runs in", "MACs", *more, "reason", right=(3, 4) if timed else (3,), ratios=ratios)
-    for row in plan:
+    for row in report.plan:
         table.add_row(
             escape(row.name),
             escape(row.op),
@@ -301,11 +296,11 @@ def _cost_of(row: LayerPlan) -> tuple[str, str]:
     cost = row.cost
     if not cost:
         return ("-", "")
-    if cost["fused_into"]:
+    if cost.fused_into:
         return ("fused", "")
-    if cost["milliseconds"] is None:
+    if cost.milliseconds is None:
         return ("?", "")
-    return (f"{cost['milliseconds']:.3f}", cost["bound"] or "in place")
+    return (f"{cost.milliseconds:.3f}", cost.bound or "in place")
 
 
 def _part_of(row: LayerPlan) -> str:
@@ -316,68 +311,66 @@ def _part_of(row: LayerPlan) -> str:
     return amount(row.macs) if row.macs_share is None else percent(row.macs_share, 1)
 
 
-def _print_dla(console: Console, report: dict[str, Any]) -> None:
+def _print_dla(console: Console, report: Report) -> None:
     from rich.markup import escape
 
-    dla = report["dla"]
-    limits = by_limit(dla["layers"]) if dla else {}
+    dla = report.dla
+    limits = by_limit(dla.layers) if dla else {}
     if not dla:
         return
-    title(console, f"DLA ({dla['generation']}), predicted")
-    if dla["counts"]["gpu"]:
+    title(console, f"DLA ({dla.generation}), predicted")
+    if dla.counts.gpu:
         console.print("  GPU layers are a build error without GPU fallback.", style="dim")
-    console.print(f"  A core loads at most {dla['max_loadables']} subgraphs.", style="dim")
+    console.print(f"  A core loads at most {dla.max_loadables} subgraphs.", style="dim")
     table = table_of("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
     for limit, rows in limits.items():
         finding = rows[0][1]
-        name, found = rows[0][0]["name"], finding["found"]
-        example = f"{_ops(row['op'] for row, _ in rows)}: '{name}'" + (
-            f" ({found})" if found != rows[0][0]["op"] else ""
-        )
-        then = "GPU" if finding["effect"] == "gpu" else "FP16"
-        mark = "" if finding["status"] == "documented" else " [inferred]"
-        table.add_row(f"{limit} {finding['text']}", escape(example), then, escape(finding["source"] + mark))
+        name, found = rows[0][0].name, finding.found
+        example = f"{_ops(row.op for row, _ in rows)}: '{name}'" + (f" ({found})" if found != rows[0][0].op else "")
+        then = "GPU" if finding.effect == "gpu" else "FP16"
+        mark = "" if finding.status == "documented" else " [inferred]"
+        table.add_row(f"{limit} {finding.text}", escape(example), then, escape(finding.source + mark))
     if table.row_count:
         console.print(table)
-    fallbacks = [row for row in dla["layers"] if row["verdict"] == "gpu"]
+    fallbacks = [row for row in dla.layers if row.verdict == "gpu"]
     for row in fallbacks:
-        findings = [finding for finding in row["findings"] if finding["effect"] == "gpu"]
-        reasons = "; ".join(f["text"] + (f": {f['found']}" if f["found"] != row["op"] else "") for f in findings)
-        console.print(indented(f"GPU  {escape(row['op'])} '{escape(row['name'])}': {escape(reasons)}"))
-    for note in dla["notes"]:
+        findings = [finding for finding in row.findings if finding.effect == "gpu"]
+        reasons = "; ".join(f.text + (f": {f.found}" if f.found != row.op else "") for f in findings)
+        console.print(indented(f"GPU  {escape(row.op)} '{escape(row.name)}': {escape(reasons)}"))
+    for note in dla.notes:
         console.print(indented(escape(note)))
 
 
-def _print_rewrites(console: Console, report: dict[str, Any]) -> None:
+def _print_rewrites(console: Console, report: Report) -> None:
     from rich.markup import escape
 
-    applied = report["dla_rewrites"]["applied"]
+    applied = report.dla_rewrites.applied
     if not applied:
         return
-    would = "With --dla_rewrites, as this plan assumes" if report["assumption"] else "Rewritten for the DLA"
+    would = "With --dla_rewrites, as this plan assumes" if report.assumption else "Rewritten for the DLA"
     title(console, f"{would}: {counted(len(applied), 'place')}")
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str, str], list[Applied]] = {}
     for row in applied:
-        was, now = (_ops(node["op"] for node in row[side]) for side in ("before", "after"))
-        groups.setdefault((row["rule"], was, now), []).append(row)
+        was, now = (_ops(node.op for node in nodes) for nodes in (row.before, row.after))
+        groups.setdefault((row.rule, was, now), []).append(row)
     table = table_of("rule", "was", "is", "places", "the first", right=(3,), ratios=(0, 4, 4, 0, 3))
     for (rule, was, now), rows in groups.items():
-        table.add_row(rule, was, now or "a constant, or gone", str(len(rows)), escape(rows[0]["before"][0]["node"]))
+        table.add_row(rule, was, now or "a constant, or gone", str(len(rows)), escape(rows[0].before[0].node))
     console.print(table)
-    for row in [row for row in report["dla_rewrites"]["left"] if row["why"]]:
-        console.print(indented(f"left: {escape(row['op'])} '{escape(row['node'])}': {escape(row['why'])}"))
+    for left in [left for left in report.dla_rewrites.left if left.why]:
+        console.print(indented(f"left: {escape(left.op)} '{escape(left.node)}': {escape(left.why)}"))
 
 
 def _ops(ops: Iterable[str]) -> str:
     return ", ".join(f"{number} {op}" for op, number in Counter(ops).items())
 
 
-def _print_shared(console: Console, report: dict[str, Any]) -> None:
-    ranges = report["shared_ranges"]
-    kinds: dict[str, list[dict[str, Any]]] = {
-        "raised": [shared for shared in ranges if shared["raised"]],
-        "not raised (--unify_scales max)": [s for s in ranges if not s["raised"] and not s.get("refused")],
-        "not raised, layers stay FP16 (--max_bits_lost)": [s for s in ranges if s.get("refused")],
+def _print_shared(console: Console, report: Report) -> None:
+    ranges = report.shared_ranges
+    kinds: dict[str, list[SharedRange]] = {
+        "raised": [shared for shared in ranges if shared.raised],
+        "not raised (--unify_scales max)": [s for s in ranges if not s.raised and not s.refused],
+        "not raised, layers stay FP16 (--max_bits_lost)": [s for s in ranges if s.refused],
     }
     for kind, group in kinds.items():
         if group:
@@ -385,65 +378,65 @@ def _print_shared(console: Console, report: dict[str, Any]) -> None:
             _print_ranges(console, group)
 
 
-def _print_ranges(console: Console, ranges: list[dict[str, Any]]) -> None:
+def _print_ranges(console: Console, ranges: list[SharedRange]) -> None:
     from rich.markup import escape
 
     table = table_of("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
-    rows = [(tensor, shared) for shared in ranges for tensor in shared["tensors"] if tensor["scale"] != shared["scale"]]
-    rows.sort(key=lambda pair: -pair[0]["bits_lost"])
+    rows = [(tensor, shared) for shared in ranges for tensor in shared.tensors if tensor.scale != shared.scale]
+    rows.sort(key=lambda pair: -pair[0].bits_lost)
     for tensor, shared in rows:
         table.add_row(
-            escape(tensor["tensor"]),
-            f"{tensor['scale']:.4g}",
-            f"{shared['scale']:.4g}",
-            f"{tensor['bits_lost']:.1f}",
-            escape(shared["from"]),
+            escape(tensor.tensor),
+            f"{tensor.scale:.4g}",
+            f"{shared.scale:.4g}",
+            f"{tensor.bits_lost:.1f}",
+            escape(shared.source),
         )
     console.print(table)
 
 
-def _print_scales(console: Console, report: dict[str, Any]) -> None:
+def _print_scales(console: Console, report: Report) -> None:
     from rich.markup import escape
 
-    if report["assumption"]:
+    if report.assumption:
         return
     title(console, "Scales and weights")
     counts = pairs()
-    explicit = sum(row["explicit"] for row in report["scales"])
+    explicit = sum(row.explicit for row in report.scales)
     counts.add_row(str(explicit), "scales from the model")
-    for rule, number in inferred_by_rule(report["scales"]).items():
+    for rule, number in inferred_by_rule(report.scales).items():
         counts.add_row(str(number), f"inferred by rule {rule}" + (f", {words(rule)}" if words(rule) else ""))
-    if report["automatic_scales"]:
-        counts.add_row(str(len(report["automatic_scales"])), "for tensors that only TensorRT's network has (S10)")
-    if report["conflicts"]:
-        counts.add_row(str(len(report["conflicts"])), "tensors with conflicting scales (C1)")
-    exact = sum(row["exact"] for row in report["weights"])
-    counts.add_row(f"{exact} of {len(report['weights'])}", "weights reproduce every trained code")
+    if report.automatic_scales:
+        counts.add_row(str(len(report.automatic_scales)), "for tensors that only TensorRT's network has (S10)")
+    if report.conflicts:
+        counts.add_row(str(len(report.conflicts)), "tensors with conflicting scales (C1)")
+    exact = sum(row.exact for row in report.weights)
+    counts.add_row(f"{exact} of {len(report.weights)}", "weights reproduce every trained code")
     console.print(counts)
-    odd = [row for row in report["weights"] if not row["exact"]]
+    odd = [row for row in report.weights if not row.exact]
     if odd:
         table = table_of("weight", "codes reproduced", "largest error", right=(1, 2), ratios=(1, 0, 0))
-        for row in sorted(odd, key=lambda row: row["share"]):
-            table.add_row(escape(row["weight"]), f"{100 * row['share']:.4g}%", f"{100 * row['largest_error']:.2g}%")
-            console.print(table)
+        for row in sorted(odd, key=lambda row: row.share):
+            table.add_row(escape(row.weight), f"{100 * row.share:.4g}%", f"{100 * row.largest_error:.2g}%")
+        console.print(table)
 
 
-def _print_ends(console: Console, report: dict[str, Any]) -> None:
+def _print_ends(console: Console, report: Report) -> None:
     from rich.markup import escape
 
-    if report["assumption"]:
+    if report.assumption:
         return
     title(console, "Graph inputs and outputs")
     table = table_of("tensor", "shape", "scale", "hex", right=(2,), ratios=(1, 0, 0, 0))
-    for kind in ("inputs", "outputs"):
-        for row in report[kind]:
+    for kind, ends in (("input", report.inputs), ("output", report.outputs)):
+        for row in ends:
             name, *cells = _end(row)
-            table.add_row(f"{kind[:-1]} {escape(name)}", *map(escape, cells))
+            table.add_row(f"{kind} {escape(name)}", *map(escape, cells))
     console.print(table)
 
 
-def _end(row: dict[str, Any]) -> tuple[str, str, str, str]:
+def _end(row: End) -> tuple[str, str, str, str]:
     """Name, shape, scale and the scale's hex of a graph input or output."""
-    shape = "unknown" if row["shape"] is None else "x".join("?" if d is None else str(d) for d in row["shape"])
-    scale = f"{row['scale']:.9g}" if row["scale"] is not None else "float" if row["float"] else "integer"
-    return row["name"], shape, scale, row["hex"] or ""
+    shape = "unknown" if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape)
+    scale = f"{row.scale:.9g}" if row.scale is not None else "float" if row.is_float else "integer"
+    return row.name, shape, scale, row.hex or ""

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence, Union
 
+from qdq_translator.core.formats.report_rows import (
+    CauseGroup,
+    Cost,
+    CutParts,
+    DiagnosticRow,
+    Dla,
+    DlaSummary,
+    MacParts,
+    Report,
+    Summary,
+    WhatIf,
+)
 from qdq_translator.core.words import counted, milliseconds, percent, size
 from qdq_translator.output.report.messages import Messages, one_a_rule
 from qdq_translator.output.report.tables import indented, pairs, table_of
@@ -13,221 +25,215 @@ if TYPE_CHECKING:
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LABELS = {
-    "dla-int8": "DLA INT8",
-    "dla-fp16": "DLA FP16",
+    "dla_int8": "DLA INT8",
+    "dla_fp16": "DLA FP16",
     "gpu": "GPU",
-    "folded": "computed while building",
 }
 
 
-def print_short(summary: dict[str, Any], verbose: bool) -> None:
+def print_short(summary: Summary, verbose: bool) -> None:
     """The summary of one translation."""
     from rich.console import Console
     from rich.markup import escape
     from rich.text import Text
 
     out = Console(highlight=False)
-    coverage, scales = summary["coverage"], summary["scales"]
-    layers, macs = coverage["layers"], coverage["macs"]
-    out.print(f"[bold]{escape(summary['model'])}[/bold] -> {escape(summary['files']['model'])}", soft_wrap=True)
+    coverage, scales = summary.coverage, summary.scales
+    layers, macs = coverage.layers, coverage.macs
+    out.print(f"[bold]{escape(summary.model)}[/bold] -> {escape(summary.files['model'])}", soft_wrap=True)
     rows: list[tuple[str, str]] = []
-    inferred = scales["total"] - scales["explicit"]
+    inferred = scales.total - scales.explicit
     rows.append(
         (
             "scales",
-            f"{counted(scales['total'], 'tensor')} ({scales['explicit']} from the model, {inferred} inferred"
-            + (f", {scales['automatic']} more for TensorRT's own)" if scales["automatic"] else ")"),
+            f"{counted(scales.total, 'tensor')} ({scales.explicit} from the model, {inferred} inferred"
+            + (f", {scales.automatic} more for TensorRT's own)" if scales.automatic else ")"),
         )
     )
-    if summary["dla"]:
-        rows += verdict(summary["dla"], summary["cost"])
+    if summary.dla and summary.cost:
+        rows += verdict(summary.dla, summary.cost)
     else:
-        rows.append(("INT8", f"{layers['int8']} of {layers['total']} layers, {_macs_share(macs)}"))
+        rows.append(("INT8", f"{layers.int8} of {layers.total} layers, {_macs_share(macs)}"))
     rows.append(
         (
-            "FP16" if not summary["dla"] else "no scale",
-            f"{counted(layers['avoidable'], 'layer')} could run in INT8, {layers['by_design']} stay on purpose "
-            f"({'graph outputs, GPU' if summary['dla'] else 'graph outputs'}); "
-            f"{summary['fp16_nodes']} in the layer argument",
+            "FP16" if not summary.dla else "no scale",
+            f"{counted(layers.avoidable, 'layer')} could run in INT8, {layers.by_design} stay on purpose "
+            f"({'graph outputs, GPU' if summary.dla else 'graph outputs'}); "
+            f"{summary.fp16_nodes} in the layer argument",
         )
     )
-    groups = [group for group in summary["root_causes"]["groups"] if group["layers"]]
+    groups = [group for group in summary.root_causes.groups if group.layers]
     for group in groups[:3]:
-        rows.append(("", group_line(group, macs["total"])))
+        rows.append(("", group_line(group, macs.total)))
     if len(groups) > 3:
         rows.append(("", f"and {counted(len(groups) - 3, 'cause')} more"))
-    if summary["root_causes"]["what_if"]:
-        rows.append(("try", best_line(summary["root_causes"]["what_if"], macs["total"])))
-    if summary["preset"]:
-        rows.append(("preset", " ".join(summary["preset"])))
-    for note in summary["dla"]["notes"] if summary["dla"] else ():
+    if summary.root_causes.what_if:
+        rows.append(("try", best_line(summary.root_causes.what_if, macs.total)))
+    if summary.preset:
+        rows.append(("preset", " ".join(summary.preset)))
+    for note in summary.dla.notes if summary.dla else ():
         rows.append(("", note))
-    if summary["dla_rewrites"]:
-        rows.append(("rewritten", summary["dla_rewrites"]))
-    weights = summary["weights"]
-    why = "; I-W1 gives the cause of each (--verbose)" if weights["total"] and not weights["exact"] else ""
-    rows.append(("weights", f"{weights['exact']} of {weights['total']} keep every trained value{why}"))
-    if summary.get("metric"):
-        found = summary["metric"]
-        rows.append(("metric", f"{found['name']}: {found['model']:.6g} of the model, {found['engine']:.6g} simulated"))
-    for label, sentence in cut_lines(summary["split"], summary["not_cut"]):
+    if summary.dla_rewrites:
+        rows.append(("rewritten", summary.dla_rewrites))
+    weights = summary.weights
+    why = "; I-W1 gives the cause of each (--verbose)" if weights.total and not weights.exact else ""
+    rows.append(("weights", f"{weights.exact} of {weights.total} keep every trained value{why}"))
+    if summary.metric:
+        found = summary.metric
+        rows.append(("metric", f"{found.name}: {found.model:.6g} of the model, {found.engine:.6g} simulated"))
+    for label, sentence in cut_lines(summary.split, summary.not_cut):
         rows.append((label, sentence))
-    default = " (default; name a --platform)" if summary["cache_origin"] == "default" else ""
-    rows.append(("header", summary["cache_header"] + default))
-    if macs["total"] is None and summary["dynamic_inputs"]:
-        rows.append(("shapes", f"set --shapes NAME:DIMS for {', '.join(summary['dynamic_inputs'])} to count MACs"))
+    default = " (default; name a --platform)" if summary.cache_origin == "default" else ""
+    rows.append(("header", summary.cache_header + default))
+    if macs.total is None and summary.dynamic_inputs:
+        rows.append(("shapes", f"set --shapes NAME:DIMS for {', '.join(summary.dynamic_inputs)} to count MACs"))
     table = pairs()
     for label, text in rows:
         table.add_row(label, Text(text))
     out.print(table)
-    chosen = [d for d in summary["diagnostics"] if verbose or d["severity"] != "info"]
+    chosen = [d for d in summary.diagnostics if verbose or d.severity != "info"]
     print_diagnostics(out, chosen, "" if verbose else "--verbose")
-    notes = sum(item["severity"] == "info" for item in summary["diagnostics"])
+    notes = sum(item.severity == "info" for item in summary.diagnostics)
     if not verbose:
         hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
         out.print(indented(f"[dim]{hint}qdq-translator report has causes and remedies.[/dim]"))
 
 
-def cut_lines(split: Optional[dict[str, Any]], not_cut: str = "") -> Iterator[tuple[str, str]]:
+def cut_lines(split: Optional[CutParts], not_cut: str = "") -> Iterator[tuple[str, str]]:
     """What was cut off, and where the parts are; or why they are not."""
     if split is None:
         if not_cut:
             yield "not cut", not_cut
         return
-    part = next(row for row in split["parts"] if row["role"] == "dla")
-    own = counted(part["gpu_layers"], "GPU layer") if part["gpu_layers"] else "no GPU layer"
-    time = f", {milliseconds(part['milliseconds'])}" if part["milliseconds"] is not None else ""
-    share = percent(split["tail_macs_share"], 1)
-    macs = (
-        f" with {share} of the MACs, which are not on the DLA," if share and split["tail_macs_share"] >= 0.001 else ""
-    )
+    part = next(row for row in split.parts if row.role == "dla")
+    own = counted(part.gpu_layers, "GPU layer") if part.gpu_layers else "no GPU layer"
+    time = f", {milliseconds(part.milliseconds)}" if part.milliseconds is not None else ""
+    behind = split.tail_macs_share or 0.0
+    macs = f" with {percent(behind, 1)} of the MACs, which are not on the DLA," if behind >= 0.001 else ""
     yield (
         "cut",
-        f"the tail of {counted(len(split['tail']), 'layer')}{macs} is a part of its own; files and manifest in {split['folder']}",
+        f"the tail of {counted(len(split.tail), 'layer')}{macs} is a part of its own; files and manifest in {split.folder}",
     )
-    yield "", f"the DLA's part {part['file']}: {own}, {counted(part['subgraphs'], 'subgraph')}{time}"
+    yield "", f"the DLA's part {part.file}: {own}, {counted(part.subgraphs or 0, 'subgraph')}{time}"
     yield (
         "",
-        f"the parts give the bits of the whole ({counted(split['proof']['runs'], 'run')}); --without cut_tail: no parts",
+        f"the parts give the bits of the whole ({counted(split.proof.runs, 'run')}); --without cut_tail: no parts",
     )
 
 
-def print_many(summaries: list[dict[str, Any]], failures: list[dict[str, str]]) -> None:
+def print_many(summaries: Sequence[Summary], failures: list[dict[str, str]]) -> None:
     """The table below several translations: one row a model, those that failed included."""
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(highlight=False)
-    times = ["ms"] if any(summary["cost"] for summary in summaries) else []  # estimated on a DLA alone
+    times = ["ms"] if any(summary.cost for summary in summaries) else []  # estimated on a DLA alone
     titles = ["model", "INT8 layers", "INT8 MACs", *times, "FP16 avoidable", "warnings", "status"]
     table = table_of(*titles, right=tuple(range(1, len(titles) - 1)), ratios=(1, *[0] * (len(titles) - 1)))
     missed = {row["model"] for row in failures}
     for summary in summaries:
-        layers, macs = summary["coverage"]["layers"], summary["coverage"]["macs"]
-        on_dla = summary["dla"]["shares"]["dla-int8"] if summary["dla"] else None
-        warnings = sum(d["severity"] == "warning" for d in summary["diagnostics"])
-        int8 = on_dla or {"layers": layers["int8"], "macs": macs["int8"]}
-        share = percent(int8["macs"], macs["total"]) if macs["total"] else "unknown"
-        time = [milliseconds(summary["cost"]["milliseconds"]).replace(" ms", "")] if times else []
-        cells = (f"{int8['layers']} of {layers['total']}", share, *time, str(layers["avoidable"]), str(warnings))
-        table.add_row(escape(summary["model"]), *cells, "below limit" if summary["source"] in missed else "done")
-    translated = {summary["source"] for summary in summaries}
+        layers, macs = summary.coverage.layers, summary.coverage.macs
+        on_dla = summary.dla.shares.dla_int8 if summary.dla else None
+        warnings = sum(d.severity == "warning" for d in summary.diagnostics)
+        int8, int8_macs = (on_dla.layers, on_dla.macs) if on_dla else (layers.int8, macs.int8)
+        share = percent(int8_macs, macs.total) if macs.total else "unknown"
+        time = [milliseconds(summary.cost.milliseconds if summary.cost else None).replace(" ms", "")] if times else []
+        cells = (f"{int8} of {layers.total}", share, *time, str(layers.avoidable), str(warnings))
+        table.add_row(escape(summary.model), *cells, "below limit" if summary.source in missed else "done")
+    translated = {summary.source for summary in summaries}
     for row in failures:
         if row["model"] not in translated:
             table.add_row(escape(row["model"]), *["-"] * (len(titles) - 2), "failed")
     console.print(table)
 
 
-def verdict(dla: dict[str, Any], cost: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def verdict(dla: Union[Dla, DlaSummary], cost: Cost) -> Iterator[tuple[str, str]]:
     """The DLA's verdict: what runs where, how long, and what passes between."""
     for name, label in _LABELS.items():
-        share = dla["shares"].get(name)
-        if share is None or (name == "gpu" and not share["layers"]):
+        share = getattr(dla.shares, name)
+        if name == "gpu" and not share.layers:
             continue
-        parts = [counted(share["layers"], "layer"), _share_of(share["macs"], share["macs_share"])]
+        parts = [counted(share.layers, "layer"), _share_of(share.macs, share.macs_share)]
         if name == "gpu":
-            ops = dla.get("gpu_operators") or {}
-            parts += [", ".join(f"{number} {op}" for op, number in ops.items())] if ops else []
-        elif share["milliseconds"] is not None:
+            ops = dla.gpu_operators.items() if isinstance(dla, DlaSummary) else ()
+            parts += [", ".join(f"{number} {op}" for op, number in ops)] if ops else []
+        elif share.milliseconds is not None:
             parts.append(
-                f"{milliseconds(share['milliseconds'])} ({percent(share['milliseconds'], cost['milliseconds']) or '-'})"
+                f"{milliseconds(share.milliseconds)} ({percent(share.milliseconds, cost.milliseconds) or '-'})"
             )
         yield label, ", ".join(parts)
-    yield "time", _time(cost, bool(dla["shares"]["gpu"]["layers"]))
+    yield "time", _time(cost, bool(dla.shares.gpu.layers))
     between = [
-        f"{counted(row['tensors'], f'{kind} transition')} ({size(row['bytes'])})"
+        f"{counted(row.tensors, f'{kind} transition')} ({size(row.bytes)})"
         for kind, row in (
-            ("INT8/FP16", dla["transitions"]["int8_fp16"]),
-            ("DLA/GPU", dla["transitions"]["dla_gpu"]),
+            ("INT8/FP16", dla.transitions.int8_fp16),
+            ("DLA/GPU", dla.transitions.dla_gpu),
         )
-        if row["tensors"]
+        if row.tensors
     ]
-    yield "passes", ", ".join([*between, counted(dla["subgraphs"], "subgraph")])
+    yield "passes", ", ".join([*between, counted(dla.subgraphs, "subgraph")])
 
 
 def _share_of(macs: Optional[int], share: Optional[float]) -> str:
     return "MACs unknown" if macs is None else f"{percent(share, 1)} of MACs" if share is not None else "no MACs"
 
 
-def _time(cost: dict[str, Any], gpu: bool) -> str:
+def _time(cost: Cost, gpu: bool) -> str:
     """The estimate, with what it covers; or why there is none."""
-    if cost["milliseconds"] is None:
+    if cost.milliseconds is None:
         return (
-            f"unknown: {cost['note']}"
-            if not cost["unknown_layers"]
-            else "unknown: shapes are dynamic (--shapes NAME:DIMS)"
+            f"unknown: {cost.note}" if not cost.unknown_layers else "unknown: shapes are dynamic (--shapes NAME:DIMS)"
         )
-    part = f", {milliseconds(cost['between_milliseconds'])} more for the GPU's layers and transitions" if gpu else ""
-    return f"{milliseconds(cost['milliseconds'])} on one DLA core ({cost['note']}){part}: {cost['what']}"
+    part = f", {milliseconds(cost.between_milliseconds)} more for the GPU's layers and transitions" if gpu else ""
+    return f"{milliseconds(cost.milliseconds)} on one DLA core ({cost.note}){part}: {cost.what}"
 
 
-def _macs_share(macs: dict[str, Any]) -> str:
-    if macs["total"] is None:
-        return f"MACs unknown ({counted(macs['unknown_layers'], 'layer')} with dynamic shapes)"
-    return f"{percent(macs['int8'], macs['total'])} of MACs"
+def _macs_share(macs: MacParts) -> str:
+    if macs.total is None:
+        return f"MACs unknown ({counted(macs.unknown_layers, 'layer')} with dynamic shapes)"
+    return f"{percent(macs.int8, macs.total)} of MACs"
 
 
-def group_line(group: dict[str, Any], total: Optional[int]) -> str:
-    gain = f" and {percent(group['macs'], total)} of MACs" if total and group["macs"] else ""
-    if group["milliseconds"]:
-        gain = f" and {milliseconds(group['milliseconds'])}"
-    cure = f"use {' '.join(group['options'])}" if group["options"] else "quantize them in the model"
-    what = outputs_of(group["op"], len(group["tensors"]))
-    return f"{what} without scale: {counted(group['layers'], 'layer')}{gain} in FP16; {cure}"
+def group_line(group: CauseGroup, total: Optional[int]) -> str:
+    gain = f" and {percent(group.macs, total)} of MACs" if total and group.macs else ""
+    if group.milliseconds:
+        gain = f" and {milliseconds(group.milliseconds)}"
+    cure = f"use {' '.join(group.options)}" if group.options else "quantize them in the model"
+    what = outputs_of(group.op, len(group.tensors))
+    return f"{what} without scale: {counted(group.layers, 'layer')}{gain} in FP16; {cure}"
 
 
-def best_line(tried: list[dict[str, Any]], total: Optional[int]) -> str:
+def best_line(tried: Sequence[WhatIf], total: Optional[int]) -> str:
     """All options together if that gives more than one alone, else the best one, with their effect."""
-    best = tried[-1] if len(tried[-1]["options"]) > 1 else tried[0]
-    share = "" if not total or best["int8_macs"] is None else f", {percent(best['int8_macs'], total)} of MACs"
-    gained = best.get("milliseconds")
-    time = f", {milliseconds(gained)}" if gained is not None else ""
-    lost = f", at most {best['bits_lost']:.1f} bits lost in ranges that are raised" if best.get("bits_lost") else ""
-    return f"{' '.join(best['options'])}: INT8 {counted(best['int8_layers'], 'layer')}{share}{time}{lost}"
+    best = tried[-1] if len(tried[-1].options) > 1 else tried[0]
+    share = "" if not total or best.int8_macs is None else f", {percent(best.int8_macs, total)} of MACs"
+    time = f", {milliseconds(best.milliseconds)}" if best.milliseconds is not None else ""
+    lost = f", at most {best.bits_lost:.1f} bits lost in ranges that are raised" if best.bits_lost else ""
+    return f"{' '.join(best.options)}: INT8 {counted(best.int8_layers, 'layer')}{share}{time}{lost}"
 
 
 def outputs_of(op: str, number: int) -> str:
     return counted(number, op if op == "graph input" else f"{op} output")
 
 
-def report_lines(report: dict[str, Any]) -> list[str]:
-    """At most eight lines about an object of NAME_report.json."""
-    layers, macs = report["coverage"]["layers"], report["coverage"]["macs"]
-    lines = [f"{report['model']}, target {report['target']}"]
-    if report["dla"]:
-        shares = report["dla"]["shares"]
-        lines += [f"{name}: {counted(row['layers'], 'layer')}" for name, row in shares.items() if row["layers"]]
-        lines.append(f"estimated time: {milliseconds(report['cost']['milliseconds'])}")
+def report_lines(report: Report) -> list[str]:
+    """At most eight lines about an report."""
+    layers, macs = report.coverage.layers, report.coverage.macs
+    lines = [f"{report.model}, target {report.target}"]
+    if report.dla and report.cost:
+        shares = ((name.replace("_", "-"), row.layers) for name, row in vars(report.dla.shares).items())
+        lines += [f"{name}: {counted(layers, 'layer')}" for name, layers in shares if layers]
+        lines.append(f"estimated time: {milliseconds(report.cost.milliseconds)}")
     else:
-        share = f", {percent(macs['int8'], macs['total'])} of MACs" if macs["total"] else ""
-        lines.append(f"INT8: {layers['int8']} of {counted(layers['total'], 'layer')}{share}")
-    if report["root_causes"]["causes"]:
-        lines.append(f"{counted(len(report['root_causes']['causes']), 'tensor')} without scale")
-    warnings = [d["code"] for d in report["diagnostics"] if d["severity"] == "warning"]
+        share = f", {percent(macs.int8, macs.total)} of MACs" if macs.total else ""
+        lines.append(f"INT8: {layers.int8} of {counted(layers.total, 'layer')}{share}")
+    if report.root_causes.causes:
+        lines.append(f"{counted(len(report.root_causes.causes), 'tensor')} without scale")
+    warnings = [d.code for d in report.diagnostics if d.severity == "warning"]
     return lines + ([f"{counted(len(warnings), 'warning')}: {', '.join(dict.fromkeys(warnings))}"] if warnings else [])
 
 
-def print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_them: str) -> None:
+def print_diagnostics(console: Console, items: Sequence[DiagnosticRow], all_of_them: str) -> None:
     """One line a rule with its worst case; each on its own line where `all_of_them`, the option that lists them, is ''."""
     from rich.markup import escape
 
@@ -235,10 +241,10 @@ def print_diagnostics(console: Console, items: list[dict[str, Any]], all_of_them
         console.print(indented(f"[{colour}]{code}[/] {escape(text)}[dim]{escape(more)}[/dim]"))
 
 
-def _diagnostics(items: list[dict[str, Any]], all_of_them: str) -> Iterator[tuple[str, str, str, str]]:
+def _diagnostics(items: Sequence[DiagnosticRow], all_of_them: str) -> Iterator[tuple[str, str, str, str]]:
     """The same as colour, code, text and how many more there are."""
     for group in one_a_rule(items) if all_of_them else map(Messages, items):
         item = group.worst
-        hint = f" {item['hint']}" if item.get("hint") else ""
+        hint = f" {item.hint}" if item.hint else ""
         more = f" (the worst of {group.count}; {all_of_them} lists them)" if group.count > 1 else ""
-        yield _COLOURS[item["severity"]], item["code"], item["message"] + hint, more
+        yield _COLOURS[item.severity], item.code, item.message + hint, more

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats import report_rows as rows
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.rules import MARKERS, SAME_VALUE
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, Unions
@@ -67,18 +69,9 @@ class SharedRange:
             f"--max_bits_lost allows (rule {RULE})"
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "scale": self.largest,
-            "from": self.source,
-            "raised": self.raised,
-            "refused": self.refused,
-            "nodes": list(self.nodes),
-            "tensors": [
-                {"tensor": name, "scale": scale, "bits_lost": round(self.bits_lost(name), 3)}
-                for name, scale in self.before.items()
-            ],
-        }
+    def row(self) -> rows.SharedRange:
+        tensors = tuple(rows.SharedTensor(name, scale, self.bits_lost(name)) for name, scale in self.before.items())
+        return rows.SharedRange(self.largest, self.source, self.raised, self.refused, self.nodes, tensors)
 
 
 def shared_tensors(node: Node, context: Context) -> list[str]:
@@ -226,7 +219,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         verb = "loses" if worst.raised else "would lose"
         lost = f"'{worst.worst}' {verb} most: {_bits(worst)}"
         where: dict[str, Any] = {"tensor": worst.worst, "node": worst.nodes[0]}
-        where["data"] = {"ranges": [r.as_dict() for r in sets]}
+        where["data"] = {"ranges": [plain(r.row()) for r in sets]}
         many = "1 set" if len(sets) == 1 else f"{len(sets)} sets"
         if worst.raised:
             message = (
@@ -252,5 +245,5 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
             tensor=worst.worst,
             node=worst.nodes[0],
             hint=REFUSED_CURE,
-            data={"ranges": [r.as_dict() for r in refused]},
+            data={"ranges": [plain(r.row()) for r in refused]},
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
+from qdq_translator.core.formats.report_rows import Cost
+from qdq_translator.core.formats.report_rows import LayerCost as LayerCost
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.layers import FusedLayer, fused_layers
@@ -16,24 +18,6 @@ FURTHER_REGION = 0.58
 rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutorial; AGX Orin, INT8, batch 32 of 3x32x32)."""
 END_ON_GPU = FURTHER_REGION / 2
 """Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two [inferred]."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerCost:
-    """One node. milliseconds, bytes: as planned; None where unknown, or no published figure. int8_milliseconds,
-    fp16_milliseconds: of the same layer in either precision. bound: 'compute', 'memory', 'overhead', or '' where it takes
-    no time of its own. fused_into: the node whose layer it is part of, '' for its own."""
-
-    milliseconds: Optional[float]
-    bytes: Optional[int]
-    bound: str
-    int8_milliseconds: Optional[float] = None
-    fp16_milliseconds: Optional[float] = None
-    fused_into: str = ""
-
-    def as_dict(self, total: Optional[float]) -> dict[str, Any]:
-        share = self.milliseconds / total if self.milliseconds is not None and total else None
-        return {**vars(self), "share": share}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,17 +53,18 @@ class CostPlan:
             return None
         return sum(cost.fp16_milliseconds or 0.0 for cost in self.layers if cost is not None)
 
-    def as_dict(self) -> dict[str, Any]:
+    def row(self) -> Cost:
+        """The estimate as the report has it."""
         model = self.model
-        return {
-            "milliseconds": self.milliseconds,
-            "fp16_milliseconds": self.fp16_milliseconds,
-            "between_milliseconds": None if self.milliseconds is None else self.between,
-            "total_milliseconds": self.total,
-            "what": ESTIMATE,
-            "note": self.note,
-            "unknown_layers": self.unknown,
-            "model": None
+        return Cost(
+            self.milliseconds,
+            self.fp16_milliseconds,
+            None if self.milliseconds is None else self.between,
+            self.total,
+            ESTIMATE,
+            self.note,
+            self.unknown,
+            None
             if model is None
             else {
                 "name": model.name,
@@ -87,7 +72,14 @@ class CostPlan:
                 "clock_ghz": model.clock_ghz,
                 **dataclasses.asdict(model.parameters),
             },
-        }
+        )
+
+    def layer_row(self, index: int) -> Optional[LayerCost]:
+        """The estimate of a node with its share of all milliseconds."""
+        cost, total = self.layers[index], self.milliseconds
+        if cost is None or cost.milliseconds is None or not total:
+            return cost
+        return dataclasses.replace(cost, share=cost.milliseconds / total)
 
 
 def estimate_costs(

@@ -11,6 +11,7 @@ the groups of a convolution share its buffer, which no public source says.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from qdq_translator.ir.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
 from qdq_translator.targets.dla.checks import (
@@ -56,7 +57,10 @@ from qdq_translator.targets.dla.checks import (
     within,
 )
 
-DLA_INT8, DLA_FP16, GPU, FOLDED = "dla-int8", "dla-fp16", "gpu", "folded"
+DLA_INT8: Final = "dla-int8"
+DLA_FP16: Final = "dla-fp16"
+GPU: Final = "gpu"
+FOLDED: Final = "folded"
 
 _GUIDE = "TensorRT 8.5.3 Developer Guide, 12.2 (fact 6.3)"
 _PAGE = "DLA layer restrictions page, TensorRT 11.4.1 (fact 6.3b)"

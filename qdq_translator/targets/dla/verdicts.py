@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
+from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import Unions
 from qdq_translator.scales.inference.context import Context
@@ -38,15 +39,9 @@ class Finding:
         """The limit and, where it is more than the operator `op`, what was found."""
         return self.limit.text if self.found == op else f"{self.limit.text} ({self.found})"
 
-    def as_dict(self) -> dict[str, str]:
-        return {
-            "limit": self.limit.id,
-            "text": self.limit.text,
-            "found": self.found,
-            "effect": self.limit.effect,
-            "source": self.limit.source,
-            "status": self.limit.status,
-        }
+    def row(self) -> rows.Finding:
+        limit = self.limit
+        return rows.Finding(limit.id, limit.text, self.found, limit.effect, limit.source, limit.status)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,22 +52,14 @@ class Verdict:
 
     name: str
     op: str
-    verdict: str
+    verdict: rows.Place
     findings: tuple[Finding, ...] = ()
     unknown: tuple[str, ...] = ()
     subgraph: int = -1
     wants_scale: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "op": self.op,
-            "verdict": self.verdict,
-            "findings": [finding.as_dict() for finding in self.findings],
-            "unknown": list(self.unknown),
-            "subgraph": self.subgraph,
-            "wants_scale": self.wants_scale,
-        }
+    def row(self) -> rows.Verdict:
+        return rows.Verdict(**{**vars(self), "findings": tuple(finding.row() for finding in self.findings)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,15 +78,12 @@ class DlaPlan:
     def count(self, verdict: str) -> int:
         return sum(layer.verdict == verdict for layer in self.layers)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "generation": self.generation,
-            "counts": {verdict: self.count(verdict) for verdict in (DLA_INT8, DLA_FP16, GPU, FOLDED)},
-            "subgraphs": self.subgraphs,
-            "max_loadables": MAX_LOADABLES,
-            "notes": self.notes,
-            "layers": [layer.as_dict() for layer in self.layers],
-        }
+    def row(self, shares: rows.Shares, transitions: rows.Transitions) -> rows.Dla:
+        """The plan as the report has it. shares, transitions: see `planning.cost_summary`."""
+        counts = rows.Counts(*(self.count(verdict) for verdict in (DLA_INT8, DLA_FP16, GPU, FOLDED)))
+        layers = tuple(layer.row() for layer in self.layers)
+        notes = tuple(self.notes)
+        return rows.Dla(self.generation, counts, self.subgraphs, MAX_LOADABLES, notes, layers, shares, transitions)
 
 
 def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPlan:
@@ -144,6 +128,7 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[Limit]]) -> V
     findings, unknown = _hold(layer, [*table.get(node.op_type, ()), *table["*"]])
     effects = {finding.limit.effect for finding in findings}
     wants_scale = False
+    verdict: rows.Place = DLA_INT8
     if GPU in effects:
         verdict = GPU
         wants_scale = bool(planned.missing) and not gpu_findings(dataclasses.replace(layer, fp16=False), table)
@@ -152,8 +137,6 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[Limit]]) -> V
         findings.append(Finding(NO_SCALE, f"'{planned.missing[0]}'"))
     elif DLA_FP16 in effects or (planned.precision != INT8 and planned.outputs):
         verdict = DLA_FP16
-    else:
-        verdict = DLA_INT8
     return Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown), wants_scale=wants_scale)
 
 
