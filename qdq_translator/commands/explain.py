@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from qdq_translator.core.options import model_option, setting
 
@@ -35,9 +35,8 @@ def run(options: Options) -> int:
     from qdq_translator.core.errors import UsageError
     from qdq_translator.engine.messages import messages, read_log
 
-    texts = explained()
     if not options.names:
-        for key, (title, _) in texts.items():
+        for key, (title, _) in explained().items():
             print(f"{key:<12} {title}")
         for message in messages():
             print(f"{message.id:<20} {message.happened}")
@@ -49,7 +48,7 @@ def run(options: Options) -> int:
     status = 0
     for name in options.names:
         if name not in logs:
-            status |= _explain_name(name, texts)
+            status |= _explain_name(name)
             continue
         log = read_log(Path(name))
         if options.json:
@@ -59,33 +58,44 @@ def run(options: Options) -> int:
     return status
 
 
-def _explain_name(name: str, texts: "Dict[str, Any]") -> int:
+def _explain_name(name: str) -> int:
     from textwrap import fill
 
-    from qdq_translator.core.parsing import did_you_mean
+    from qdq_translator.core.errors import UserError
     from qdq_translator.core.rules import RULES, docs_page
-    from qdq_translator.engine.messages import messages, recognize
 
-    key = _key(name)
-    found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
-    rows = [message for message in messages() if message.id == name.lower()]
-    line = recognize(name)
-    if not found and (rows or line):
-        _print_message(rows[0] if rows else line.message)  # type: ignore[union-attr]
-        return 0
-    if not found:
-        hint = did_you_mean(key, texts) or "'qdq-translator explain' lists all."
-        print(
-            f"qdq-translator explain: '{name}' is no file, rule, limit, platform or known message. {hint}",
-            file=sys.stderr,
-        )
+    try:
+        found = _lookup(name)
+    except UserError as error:
+        print(f"qdq-translator explain: {error}", file=sys.stderr)
         return 1
+    if not isinstance(found, list):
+        _print_message(found)
+        return 0
     for title, paragraphs in found:
         lines = [fill(p, 78, initial_indent="  ", subsequent_indent="  ") for p in paragraphs]
         if title.startswith("Rule "):
-            lines.append(f"  Described in {docs_page(RULES[key].page)}")
+            lines.append(f"  Described in {docs_page(RULES[_key(name)].page)}")
         print("\n".join([title, *lines, ""]))
     return 0
+
+
+def _lookup(name: str) -> "Union[Message, List[Tuple[str, List[str]]]]":
+    """The message, or (title, paragraphs) of each rule, limit or platform of that name. Raises UserError for none."""
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.core.parsing import did_you_mean
+    from qdq_translator.engine.messages import messages, recognize
+
+    texts, key = explained(), _key(name)
+    found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
+    if found:
+        return found
+    line = recognize(name)
+    message = next((row for row in messages() if row.id == name.lower()), line.message if line else None)
+    if message is None:
+        hint = did_you_mean(key, texts) or "'qdq-translator explain' lists all."
+        raise UserError(f"'{name}' is no file, rule, limit, platform or known message.", hint)
+    return message
 
 
 def _print_message(message: "Message", title: str = "", lines: "List[str]" = []) -> None:  # noqa: B006 (read only)
@@ -190,29 +200,22 @@ def _key(name: str) -> str:
 def explanation(name: str) -> "Tuple[str, List[str]]":
     """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises UserError for
     another name."""
-    from qdq_translator.core.errors import UserError
-    from qdq_translator.core.parsing import did_you_mean
-    from qdq_translator.engine.messages import messages, read_log, recognize
+    from qdq_translator.engine.messages import read_log
 
     if Path(name).is_file():
         log = read_log(Path(name))
-        rows = [(entry.message, f"{entry.count} x {entry.message.happened}") for entry in log.found.values()]
-        unknown = [f"{log.unknown_count} warnings or errors are not known, the first: {log.unknown[0]}"]
-        return f"{name}: {log.lines} lines", [_sentences(*row) for row in rows] + unknown[: log.unknown_count]
-    texts, key = explained(), _key(name)
-    for candidate in (key, f"DLA {key}"):
-        if candidate in texts:
-            return texts[candidate]
-    line = recognize(name)
-    message = line.message if line else next((row for row in messages() if row.id == name.lower()), None)
-    if message is not None:
-        return message.happened, [_sentences(message, "")]
-    raise UserError(f"'{name}' is no file, rule, limit, platform or known message.", did_you_mean(key, texts))
+        found = [" ".join([f"{row.count} x", *_paragraphs(row.message)]) for row in log.found.values()]
+        unknown = [
+            f"{log.unknown_count} warnings or errors are not known, the first: {line}" for line in log.unknown[:1]
+        ]
+        return f"{name}: {log.lines} lines", found + unknown
+    about = _lookup(name)
+    return about[0] if isinstance(about, list) else (about.happened, _paragraphs(about)[1:])
 
 
-def _sentences(message: "Message", first: str) -> str:
-    remedy = f" Remedy: {message.remedy}" if message.remedy else ""
-    return f"{first}. Cause: {message.cause}{remedy} Source: {message.source} [{message.status}].".lstrip(". ")
+def _paragraphs(message: "Message") -> "List[str]":
+    remedy = [f"Remedy: {message.remedy}"] if message.remedy else []
+    return [message.happened, f"Cause: {message.cause}", *remedy, f"Source: {message.source} [{message.status}]"]
 
 
 def explained() -> "dict[str, tuple[str, list[str]]]":

@@ -46,6 +46,20 @@ def shown_place(path: str) -> str:
     return f"(in memory, sha256 {place.stem})" if place.parent.name == VALUES else path
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes as hex, '' for a file that cannot be read."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
 def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
     """Bytes of a regular file, all to its end without `length`. Raises what `OpenFile` raises, EOFError where it is too short."""
     with open(_descriptor(path), "rb") as file:

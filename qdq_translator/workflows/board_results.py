@@ -11,6 +11,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
+from qdq_translator.core.disk import file_digest
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, SIGMOID
@@ -75,7 +76,7 @@ def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResu
         raise UserError(f"{path} is not what collect.sh writes: {error}.", _AGAIN) from error
     info = _info(folder / "board_info.txt", path)
     for key, file in (("model", files.model), ("cache", files.cache)):
-        if info[key] != _digest(file):
+        if info[key] != file_digest(file):
             raise UserError(
                 f"{path} is of another {key} than {file}.", "Name the bundle that was on the board with -t."
             )
@@ -180,9 +181,3 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
         error = board[name].astype(np.float64).reshape(-1) - wanted
         worst = max(worst, float(np.sqrt(np.mean(error**2)) / max(np.sqrt(np.mean(wanted**2)), 1e-30)))
     return worst
-
-
-def _digest(path: Path) -> str:
-    import hashlib
-
-    return hashlib.sha256(path.read_bytes()).hexdigest()

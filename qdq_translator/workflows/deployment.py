@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 import numpy as np
 
 from qdq_translator._version import __version__
-from qdq_translator.core.disk import alone, write_file
+from qdq_translator.core.disk import alone, file_digest, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.options import TranslateOptions, effective
@@ -26,7 +26,7 @@ from qdq_translator.output.emit.trtexec import Network
 from qdq_translator.targets.platforms import Platform, find_platform
 from qdq_translator.workflows.board_results import board_feed, board_inputs
 from qdq_translator.workflows.parts import cut_tail
-from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.workflows.translator import translate
 
 MANIFEST = "deploy.json"
 STEPS = ("cut", "verify")
@@ -85,11 +85,11 @@ def deploy(request: Request, say: Callable[[str], None] = lambda text: None) -> 
         is_float = not _is_quantized(request.model)
         if needs_own and is_float:
             kept = dataclasses.replace(options, keep_model=True)
-            steps.run("own", kept, lambda: _save(translate(request.model, kept), own))
+            steps.run("own", kept, lambda: translate(request.model, kept).save(own.folder))
         verification = None
         if "verify" not in request.skip:
             place = work / f"{name}_verification.json"
-            steps.run("verify", options, lambda: _verify(request, options, files, place))
+            steps.run("verify", options, lambda: _write_json(place, request.verify(files, options.shapes)))
             verification = json.loads(place.read_text(encoding="utf-8"))
         bundle = _bundle(request, platform, target, options, files)
         made = Deployed(
@@ -118,7 +118,7 @@ class _Steps:
         self.work, self.before, self.say = work, before, say
         self.inputs = [
             __version__,
-            _digest(Path(request.model)),
+            file_digest(Path(request.model)),
             _signature(request.options.calibrate),
             list(request.skip),
         ]
@@ -127,11 +127,11 @@ class _Steps:
         self.made: dict[str, Any] = {}
         self.redone: list[str] = []
 
-    def run(self, name: str, options: TranslateOptions, make: Callable[[], None]) -> None:
+    def run(self, name: str, options: TranslateOptions, make: Callable[[], object]) -> None:
         key = hashlib.sha256(json.dumps([*self.inputs, name, effective(options)], sort_keys=True).encode()).hexdigest()
         old = self.old.get(name, {})
         if old.get("key") == key and all(
-            _digest(self.before / file) == digest for file, digest in old["files"].items()
+            file_digest(self.before / file) == digest for file, digest in old["files"].items()
         ):
             for file in old["files"]:
                 (self.work / file).parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class _Steps:
         self.say(f"{name} ...")
         there = set(_files_in(self.work))
         make()
-        files = {file: _digest(self.work / file) for file in _files_in(self.work) if file not in there}
+        files = {file: file_digest(self.work / file) for file in _files_in(self.work) if file not in there}
         self.made[name] = {"key": key, "files": files}
         self.redone.append(name)
 
@@ -153,7 +153,7 @@ class _Steps:
             "generator": f"qdq-translator {__version__}",
             "steps": self.made,
         }
-        write_file(self.work / MANIFEST, (json.dumps(row, indent=2) + "\n").encode())
+        _write_json(self.work / MANIFEST, row)
 
 
 def _translate(request: Request, options: TranslateOptions, files: TranslationFiles) -> None:
@@ -170,15 +170,6 @@ def _write_board_inputs(files: TranslationFiles) -> None:
     feed = board_feed(files)
     for name, place in board_inputs(files.name, list(feed)).items():
         write_file(files.folder / place, np.ascontiguousarray(feed[name]).tobytes())
-
-
-def _save(translation: Translation, files: TranslationFiles) -> None:
-    translation.save(files.folder)
-
-
-def _verify(request: Request, options: TranslateOptions, files: TranslationFiles, place: Path) -> None:
-    results = request.verify(files, options.shapes)
-    write_file(place, (json.dumps(results, indent=2) + "\n").encode())
 
 
 def _consume(
@@ -326,15 +317,8 @@ def _files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def _digest(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            digest = hashlib.sha256()
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
-        return digest.hexdigest()
-    except OSError:
-        return ""
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    write_file(path, (json.dumps(values, indent=2) + "\n").encode())
 
 
 def _signature(data: Optional[str]) -> list[Any]:
@@ -348,40 +332,27 @@ def _signature(data: Optional[str]) -> list[Any]:
 
 def _page(made: Deployed, chosen: Mapping[str, Consumer], bundle: Bundle) -> str:
     """README.md: one page."""
-    dotted = ".".join(map(str, bundle.platform.tensorrt))
-    lines = [
-        f"# {made.name} for {bundle.platform.name}",
-        "",
-        f"TensorRT {dotted}, {'DLA ' + str(bundle.dla_core) + ' with GPU fallback' if bundle.on_dla else 'GPU'}. Copy this folder to the board. "
-        "Nothing here ran on TensorRT or on a DLA yet; figures of the plan are estimates.",
-        "",
-        "| tensor | shape | INT8 scale |",
-        "| --- | --- | --- |",
-        *(
-            f"| `{e.name}` | {'x'.join(map(str, e.shape))} | {e.scale or '-'} |"
-            for e in (*bundle.inputs, *bundle.outputs)
-        ),
-        "",
-    ]
+    device = f"DLA {bundle.dla_core} with GPU fallback" if bundle.on_dla else "GPU"
+    ends = (*bundle.inputs, *bundle.outputs)
+    rows = "\n".join(f"| `{e.name}` | {'x'.join(map(str, e.shape))} | {e.scale or '-'} |" for e in ends)
+    parts = [_HEAD.format(made.name, bundle.platform.name, ".".join(map(str, bundle.platform.tensorrt)), device, rows)]
     for key, commands in made.commands.items():
-        lines += [
-            f"## {chosen[key].TITLE}",
-            "",
-            "```sh",
-            *commands,
-            "```",
-            "",
-            f"Sources: {'; '.join(chosen[key].SOURCES)}.",
-            "",
-        ]
-    for key, why in made.refused.items():
-        lines += [f"Not for {key}: {why}.", ""]
-    lines += [
-        "## If something fails",
-        "",
-        "`qdq-translator doctor` on the board checks the installation; `qdq-translator explain build.log -t .` explains a log. The cache holds "
-        f"`{bundle.files.read_cache().header}` in its first line; "
-        "another TensorRT version needs another number there, which the scripts write themselves.",
-        "",
-    ]
-    return "\n".join(lines)
+        text = "\n".join(commands)
+        parts.append(f"## {chosen[key].TITLE}\n\n```sh\n{text}\n```\n\nSources: {'; '.join(chosen[key].SOURCES)}.\n")
+    parts += [f"Not for {key}: {why}.\n" for key, why in made.refused.items()]
+    return "\n".join([*parts, _FOOT.format(bundle.files.read_cache().header)])
+
+
+_HEAD = """# {} for {}
+
+TensorRT {}, {}. Copy this folder to the board. Nothing here ran on TensorRT or on a DLA yet; figures of the plan are estimates.
+
+| tensor | shape | INT8 scale |
+| --- | --- | --- |
+{}
+"""
+_FOOT = """## If something fails
+
+`qdq-translator doctor` on the board checks the installation; `qdq-translator explain build.log -t .` explains a log. The cache holds \
+`{}` in its first line; another TensorRT version needs another number there, which the scripts write themselves.
+"""
