@@ -105,6 +105,20 @@ def test_preset_dla_keeps_the_model_too(tmp_path: Path) -> None:
     assert [n.name for n in made.model.graph.node] == [n.name for n in network.graph.node if n.op_type != "Constant"]
 
 
+def test_scales_of_a_file_beside_a_kept_model(tmp_path: Path) -> None:
+    """Those of activations; weights stay as they are, and names are those of the file."""
+    table = tmp_path / "table.txt"
+    table.write_text("x 2.54\nc 3.81\nr 1.27\nm 1.27\n")
+    network = float_model()
+    made = kept(tmp_path, network, calibrate=None, scales=str(table))
+    assert [n.name for n in made.model.graph.node] == [n.name for n in network.graph.node if n.op_type != "Constant"]
+    found = {name: made.tensor_scales[name] for name in ("x", "c", "r", "m")}
+    assert found == pytest.approx({"x": 0.02, "c": 0.03, "r": 0.01, "m": 0.01})
+    table.write_text("other 2.54\n")
+    with pytest.raises(UserError, match=r"0 of the 1 names in the file .*table\.txt are among"):
+        kept(tmp_path, network, calibrate=None, scales=str(table))
+
+
 def test_what_cannot_be_kept(tmp_path: Path) -> None:
     quantized = model(
         f"g (float[1,4] x) => (float[1,4] y) {{ {pair('x', 'd', 's', 'z')} y = Relu(d) }}",
@@ -117,8 +131,6 @@ def test_what_cannot_be_kept(tmp_path: Path) -> None:
         kept(tmp_path, float_model(), calibrate=None)
     with pytest.raises(UsageError, match="keeps every name"):
         kept(tmp_path, float_model(), rename_node_outputs=True)
-    with pytest.raises(UsageError, match="--keep_model leaves as they are"):
-        kept(tmp_path, float_model(), scales="scales.json")
     newer = float_model()
     newer.opset_import[0].version = 18
     with pytest.raises(UserError, match="opset 18"):

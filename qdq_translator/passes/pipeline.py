@@ -32,6 +32,7 @@ from qdq_translator.passes.opset import fit_opset, opset_is_readable
 from qdq_translator.passes.rewrites import rewrite_for_dla
 from qdq_translator.passes.strip import strip
 from qdq_translator.passes.windows import settle_windows
+from qdq_translator.quantizers.sidecars import activation_scales
 from qdq_translator.quantizers.steps import ASYMMETRIC
 from qdq_translator.scales.network import Network
 from qdq_translator.targets.settings import Settings
@@ -147,7 +148,7 @@ def _clean_tensor_names(network: Network, settings: Settings) -> None:
 
 
 def _dialects(network: Network, settings: Settings) -> None:
-    convert_dialects(network, settings.sidecar)
+    convert_dialects(network, None if settings.keep_model else settings.sidecar)
 
 
 def _refuse_to_keep(network: Network, settings: Settings) -> None:
@@ -172,9 +173,12 @@ def _rename_node_outputs(network: Network, settings: Settings) -> None:
 def _strip(network: Network, settings: Settings) -> None:
     network.users = frozenset((*network.graph.inputs, *network.graph.producer))
     strip(network, settings.quantizers)
-    if settings.given is not None:
+    given = settings.given
+    if settings.keep_model and settings.sidecar is not None:
+        given = activation_scales(settings.sidecar)
+    if given is not None:
         network.changed()
-        observe_scales(network, settings.given)
+        observe_scales(network, given, f"file {settings.sidecar}" if settings.sidecar else "calibration cache")
 
 
 def _settle(network: Network, settings: Settings) -> None:

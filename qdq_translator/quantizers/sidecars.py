@@ -75,6 +75,13 @@ def apply_scales(graph: Graph, path: str) -> Covered:
     return Covered(name, len(known) - weights, weights, len(activations), unknown)
 
 
+def activation_scales(path: str) -> dict[str, float]:
+    """Tensor -> the symmetric scale that holds its range, of all rows with one scale: for `--keep_model`, which leaves weights as
+    they are. Raises UserError as `apply_scales` for the file."""
+    rows = (row for row in read_scales(path)[1] if len(row.scales) == 1)
+    return {row.tensor: row.scales[0] * max(row.high / 127, -row.low / 128) for row in rows}
+
+
 def _insert(graph: Graph, constants: Constants, row: Encoding, path: str) -> Any:
     """None, or why INT8 cannot hold it."""
     source = result = row.tensor

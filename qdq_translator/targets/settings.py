@@ -112,8 +112,6 @@ def resolve(
             "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
             "Use 'qdq-translator explicit --target orin-dla', or --asymmetric widen.",
         )
-    if options.scales and options.keep_model:
-        raise UsageError("--scales also quantizes weights, which --keep_model leaves as they are.", "Use one of them.")
     if options.prove and not options.dla_rewrites:
         raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.keep_model and options.rename_node_outputs:
@@ -140,7 +138,10 @@ def resolve(
             options.on_conflict,
             options.weights,
             options.calibration_type == "max",
-            calibration is not None or assume_scales or given is not None,
+            calibration is not None
+            or assume_scales
+            or given is not None
+            or bool(options.scales and options.keep_model),
             options.keep_model,
         ),
         calibration,
