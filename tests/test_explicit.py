@@ -11,6 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.symmetric import quantize_symmetric
+from e2e_workflow.glyphs import sensitive
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
@@ -411,6 +413,25 @@ def test_a_trained_network_keeps_its_accuracy() -> None:
             assert abs(accuracy(explicit(EXAMPLE_MODEL, options, how).model) - wanted) <= 0.1
     dla = TranslateOptions(preset="dla", infer_average_pool_scales=True, shapes=["input:64x1x16x16"])
     assert abs(accuracy(explicit(EXAMPLE_MODEL, dla).model) - wanted) <= 0.1
+
+
+def test_a_network_that_onnx_runtime_quantized_keeps_its_accuracy(tmp_path: Path) -> None:
+    """Top-1 of the glyph network on its 240 stored images."""
+    train, seen = sensitive.parts(sensitive.few(), smoke=True)
+    quantize_symmetric(
+        sensitive.FLOAT_MODEL, tmp_path / "q.onnx", iter([{"input": i[None]} for i in train.images[:32]])
+    )
+
+    def accuracy(network: onnx.ModelProto) -> float:
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        session = ort.InferenceSession(network.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        found = [session.run(None, {"input": image[None]})[0].argmax() for image in seen.images]
+        return 100 * float(np.mean(found == seen.labels))
+
+    wanted = accuracy(onnx.load(tmp_path / "q.onnx"))
+    assert wanted > 80
+    assert abs(accuracy(explicit(tmp_path / "q.onnx", how=FP32).model) - wanted) <= 0.1
 
 
 def test_the_parser_makes_no_integer_arithmetic() -> None:
