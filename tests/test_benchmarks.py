@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import dla_rewrites, growth, readme
+from benchmarks import dla_rewrites, growth, readme, rewrites
 from benchmarks.measure import Run
 from benchmarks.translate import Result, made, measure
 
@@ -93,3 +93,15 @@ def test_dla_rewrites_does_not_write_over_rows_that_it_did_not_measure(
         dla_rewrites.main()
     assert left.value.code == 2 and page.read_bytes() == before
     assert dla_rewrites.rows_lost("full", "| network | ms |\n| a | 3 |\n") == ["b"]
+
+
+@pytest.mark.parametrize("name", ["ASPP Conv", "FSRCNN's tail"])
+def test_no_form_is_slower_with_the_rewrites_that_stay(name: str) -> None:
+    row, (plain, every, kept) = rewrites.times(name, rewrites.FORMS[name]())
+    assert kept <= plain < every / 10 and " 1 of D" in row
+
+
+def test_a_clamp_that_never_acts_changes_nothing() -> None:
+    case = rewrites.denoiser("Selu")
+    wide, narrow = (rewrites.value_of(case, rewrites.clamped(case.model, bound)) for bound in (100.0, 0.1))
+    assert wide == rewrites.value_of(case, case.model) > narrow + 1

@@ -85,7 +85,8 @@ class _Completion:
             if not unknown:
                 continue
             again = any(name in self.changed or name in self.known for name in node.inputs)
-            if node.is_standard and (again or not any(name in self.values for name in node.outputs)):
+            hidden = shown_domain(node) == HIDDEN
+            if node.is_standard and (again or hidden or not any(name in self.values for name in node.outputs)):
                 self._infer(node)
             for name in unknown:
                 self._adopt(name)

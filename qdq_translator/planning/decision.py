@@ -13,7 +13,7 @@ from qdq_translator.core.words import others
 from qdq_translator.ir.kept import kept_layers
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
-from qdq_translator.planning.steps import without_scale
+from qdq_translator.planning.steps import drop_coarse
 from qdq_translator.scales.inference import Context, Observe, infer_scales
 from qdq_translator.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.scales.network import Network
@@ -72,11 +72,7 @@ def decide(
     rewrites = Rewrites(
         tuple(a for a in network.applied if a.rule not in NORMAL_FORMS), network.reasons, settings.rewrites != "off"
     )
-    if rewrites.applied:
-        coarse = without_scale(context, rewrites.applied)
-        for tensor in coarse:
-            scales.drop(tensor)
-        context.withheld = {**context.withheld, **coarse}
+    drop_coarse(context, rewrites.applied)
     shared = unify_scales(context, diagnostics)
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
         return like

@@ -14,6 +14,7 @@ from typing import Dict, Iterator, Optional, Sequence
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.ir.operators import WEIGHTED
+from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.planning.decision import Decision, context_of, decide
 from qdq_translator.planning.steps import left_out
 from qdq_translator.scales.inference import Context
@@ -34,13 +35,13 @@ Found = Dict[str, Dict[str, str]]
 
 def suspects(network: Network, settings: Settings) -> tuple[Found, Found]:
     """Rewrites that lose too much precision (rule F12), and those that may make the network slower."""
+    lossy: Found = {}
+    if settings.calibration is None and not settings.assume_scales:
+        rewrites = [applied for applied in network.applied if applied.rule not in NORMAL_FORMS]
+        lossy = left_out(context_of(network, network.scales.fork(), settings), rewrites)
     heavy = list(_heavy(network, settings))
-    if not heavy and not any(applied.new for applied in network.applied):
-        return {}, {}
-    decision = _planned(network, settings)
-    known = settings.calibration is None and not settings.assume_scales
-    lossy = left_out(decision.context, decision.rewrites.applied) if known else {}
-    if decision.dla is None or decision.costs is None:
+    decision = _planned(network, settings) if heavy else None
+    if decision is None or decision.dla is None or decision.costs is None:
         return lossy, {}
     rows = {row.name: (row.verdict, cost) for row, cost in zip(decision.dla.layers, decision.costs.layers)}
     found: Found = {}
@@ -81,10 +82,10 @@ def _planned(network: Network, settings: Settings) -> Decision:
     return decide(network, context_of(network, scales, settings), settings, Diagnostics(), observe)
 
 
-def milliseconds_of(network: Network, settings: Settings) -> Optional[float]:
-    """The estimate, transitions included; None where there is none."""
+def milliseconds_of(network: Network, settings: Settings) -> tuple[float, Optional[float]]:
+    """The estimate, transitions included: what it is at least, and what it is, or None if a layer is unknown."""
     costs = _planned(network, settings).costs
-    return None if costs is None else costs.total
+    return (0.0, None) if costs is None else (costs.least, costs.total)
 
 
 def report_left_out(refused: Found, diagnostics: Diagnostics, times: Sequence[float] = ()) -> None:

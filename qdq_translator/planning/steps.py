@@ -16,11 +16,12 @@ from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.passes.clamps import is_non_negative
-from qdq_translator.scales.inference import Context
+from qdq_translator.scales.inference import Context, infer_scales
 from qdq_translator.scales.network import Applied
 
 MOST = 12.0
@@ -59,8 +60,8 @@ class Result(NamedTuple):
         return 10 * math.log10(1 + added / before)
 
 
-def without_scale(context: Context, applied: Sequence[Applied]) -> dict[str, str]:
-    """Case 1. Tensor -> why it gets no scale."""
+def drop_coarse(context: Context, applied: Sequence[Applied]) -> None:
+    """Case 1: takes the scales of new tensors that cost too much out of the table, and withholds them with the reason."""
     found: dict[str, str] = {}
     for result in _Steps(context, applied).results():
         while result.lost > MOST:
@@ -70,14 +71,21 @@ def without_scale(context: Context, applied: Sequence[Applied]) -> dict[str, str
             worst = max(scaled, key=lambda name: result.new[name])
             found[worst] = f"its step in INT8 would cost '{result.name}' {result.lost:.0f} dB (rule F12)"
             del result.new[worst]
-    return found
+    for tensor in found:
+        context.scales.drop(tensor)
+    context.withheld = {**context.withheld, **found}
 
 
 def left_out(context: Context, applied: Sequence[Applied]) -> dict[str, dict[str, str]]:
-    """Case 2. Rule -> node that it took -> why its rewrite is left out."""
+    """Case 2. Rule -> node that it took -> why its rewrite is left out. context: scales are inferred in it, if a rewrite has new tensors."""
     makers = {name: one for one in applied for name in one.new}
     found: dict[str, dict[str, str]] = {}
-    for result in _Steps(context, applied).results():
+    steps = _Steps(context, applied)
+    if not steps.inside:
+        return found
+    infer_scales(context, Diagnostics())
+    drop_coarse(context, applied)
+    for result in steps.results():
         if result.lost > MOST:
             one = makers[max(result.new, key=lambda name: result.new[name])]
             cost = f"cost '{result.name}' {result.lost:.0f} dB" if math.isfinite(result.lost) else "exceed FP16"
@@ -95,7 +103,7 @@ class _Steps:
         self._made = {id(node) for one in applied for node, _ in one.after}
         replaced = {name for one in applied for names in one.tensors.values() for name in names}
         new = {name for one in applied for name in one.new if name not in replaced}
-        self._inside = {name for name in new if self._is_inside(name)}
+        self.inside = {name for name in new if self._is_inside(name)}
         self._spans: dict[str, Span] = {}
         self._noise: dict[str, dict[str, float]] = {}
 
@@ -106,15 +114,15 @@ class _Steps:
 
     def results(self) -> Iterator[Result]:
         for node in self.graph.nodes:
-            if id(node) not in self._made or not any(name in self._inside for name in (*node.inputs, *node.outputs)):
+            if id(node) not in self._made or not any(name in self.inside for name in (*node.inputs, *node.outputs)):
                 continue
             noise = self._through(node)
             for name in filter(None, node.outputs):
                 own = {} if noise is None else {**noise, name: self._step(name) ** 2}
                 self._noise[name] = own
-                if name not in self._inside:
-                    kept = {one: power for one, power in own.items() if one not in self._inside}
-                    yield Result(name, kept, {one: power for one, power in own.items() if one in self._inside})
+                if name not in self.inside:
+                    kept = {one: power for one, power in own.items() if one not in self.inside}
+                    yield Result(name, kept, {one: power for one, power in own.items() if one in self.inside})
 
     def span(self, name: str) -> Span:
         """Of a tensor without known range: without end."""
@@ -133,7 +141,7 @@ class _Steps:
             return scale
         if not math.isfinite(most):
             return 0.0
-        return most * _SPACING if most <= _FP16_MAX or name not in self._inside else math.inf
+        return most * _SPACING if most <= _FP16_MAX or name not in self.inside else math.inf
 
     def _largest(self, name: str) -> float:
         return max(map(abs, self.span(name)))

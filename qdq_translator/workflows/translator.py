@@ -252,8 +252,8 @@ def _earned(
             refuted = {rule: {**lossy.get(rule, {}), **slow.get(rule, {})} for rule in {**lossy, **slow}}
             without, own = dataclasses.replace(settings, refuted=refuted), Diagnostics()
             other, *_ = read(model, without, own)
-            before, after = earned.milliseconds_of(network, settings), earned.milliseconds_of(other, without)
-            if before is not None and after is not None and after <= before:
+            (before, _), (_, after) = earned.milliseconds_of(network, settings), earned.milliseconds_of(other, without)
+            if after is not None and after <= before:
                 earned.report_left_out(slow, own, (before, after))
                 network, said = other, own
     diagnostics.extend(said)

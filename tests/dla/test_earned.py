@@ -69,6 +69,18 @@ def test_a_rewrite_whose_conv_stays_on_the_gpu_is_left_out() -> None:
     assert not kept.rewrites.applied and total(kept) == total(plain) < total(forced)
 
 
+@pytest.mark.parametrize("shape", ["float[b,c,h,w]", "float[1,1,480,480]"])
+def test_a_slice_at_the_end_has_a_size(shape: str) -> None:
+    """FSRCNN's deconvolution, as one that is cut (rule D21), takes longer than the way to the GPU; ONNX's own inference is not asked
+    for the size of a Slice."""
+    attributes = "kernel_shape = [9, 9], strides = [4, 4], pads = [4, 4, 4, 4], output_padding = [3, 3]"
+    body = f"{pair('x', 'q')}c = Relu (q)\n{pair('c', 'd')}y = ConvTranspose <{attributes}> (d, w)"
+    explicit = graph("float[1,56,120,120] x", f"{shape} y", body, w=weights(0, 56, 1, 9, 9))
+    plain, kept, forced = of(explicit, dla_rewrites=False), of(explicit), of(explicit, dla_rewrites="force")
+    assert [a.rule for a in forced.rewrites.applied] == ["D21"] and not kept.rewrites.applied
+    assert total(kept) == total(plain) < total(forced) - 1
+
+
 @pytest.mark.parametrize(
     ("body", "price"),
     [

@@ -19,22 +19,19 @@ RULE = "D14"
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("AveragePool"):
-        if "P6" in rewriter.rejected_by(node):
-            _rewrite(rewriter, node)
+    rewriter.each("AveragePool", rewrite=_rewrite, cured=("P6",))
 
 
-def _rewrite(rewriter: Rewriter, node: Node) -> None:
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
     source, target = node.inputs[0], node.outputs[0]
     image, out = rewriter.image(source), rewriter.image(target)
     pads, dtype = rewriter.pads(node), rewriter.dtype(source)
     window = operators.window(node)
     if image is None or out is None or pads is None or dtype is None or window is None:
-        rewriter.leave(node, "its sizes are not known")
-        return
+        return "its sizes are not known"
     if window.rounds_up or window.dilated:
-        rewriter.leave(node, "it rounds sizes up, or is dilated")
-        return
+        return "it rounds sizes up, or is dilated"
     rewriter.afford(node.name, *out[1:])
     kernel, strides = window.kernel, window.strides
     ratios = []
@@ -51,3 +48,4 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     product = Node("Mul", [summed, rewriter.constant(f"{node.name}.factor", factor)], [target], node.name)
     rewriter.replace(RULE, node, [pool, product])
     rewriter.derive(RULE, summed, source, pool, needs=[target], note="scale of the pooling's input")
+    return ""

@@ -19,6 +19,7 @@ are not the batch where the batch size is not 1; tensors of five and more dimens
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Iterable, Optional, Tuple
@@ -27,14 +28,14 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.ir.operators import DENSE, ELEMENTWISE, Unions
+from qdq_translator.ir.operators import DENSE, ELEMENTWISE
 from qdq_translator.ir.types import Dim
-from qdq_translator.passes.dla import dense
+from qdq_translator.passes.dla import dense, lifting
 from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 from qdq_translator.passes.matmul_2d import trained_by_column
 
 RULE = "D18"
-_VALUE_BY_VALUE = (*dense.UNARY, "Gelu", "Mish", "Pow", "Reciprocal", "Log", "Selu", "Celu", "Softsign")
+_VALUE_BY_VALUE = (*lifting.UNARY, "Gelu", "Mish", "Pow", "Reciprocal", "Log", "Selu", "Celu", "Softsign")
 _OVER_LAST = ("Softmax", "Concat", "Split", "Slice")
 _CURED = frozenset(("A3", "E2", "K1", "S2", "S3"))
 """Limits that four dimensions with channels in their place keep."""
@@ -82,8 +83,8 @@ def apply(rewriter: Rewriter) -> None:
     if batch is None:
         return
     matching = _Matching(rewriter, batch)
-    for region in matching.regions():
-        if any(node.is_op(*DENSE) for node in region) and matching.wanted(region):
+    for region in lifting.regions(rewriter, matching.fits):
+        if matching.wanted(region):
             _lift(matching, region)
 
 
@@ -135,7 +136,7 @@ class _Matching:
             return self._is_view(node, form)
         if node.is_op("Split"):
             return self._over_last(node) and all(self.form(name) for name in (node.inputs[0], *node.outputs))
-        if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
+        if not lifting.one_output(self.rewriter, node):
             return False
         if node.is_op(*DENSE):
             if self.form(node.inputs[0]) is None:
@@ -152,11 +153,7 @@ class _Matching:
                 for name in node.inputs
             )
         if node.is_op(*_VALUE_BY_VALUE):
-            return self._same(node.inputs[0], form) and all(
-                name in graph.initializers and math.prod(graph.initializers[name].dims) == 1
-                for name in node.inputs[1:]
-                if name
-            )
+            return self._same(node.inputs[0], form) and lifting.scalars(self.rewriter, node.inputs[1:])
         if node.is_op("LayerNormalization"):
             last = operators.axis(node, graph.opset()) in (-1, len(form.shape) - 1)
             return last and self._same(node.inputs[0], form)
@@ -197,20 +194,6 @@ class _Matching:
             return cut is not None and operators.non_negative(cut.axes, rank) == [rank - 1]
         return operators.axis(node, self.graph.opset()) in (-1, rank - 1)
 
-    def regions(self) -> list[list[Node]]:
-        """Nodes that tensors of a form connect, in graph order."""
-        nodes = [node for node in self.graph.nodes if self.fits(node) and self.rewriter.allows(node)]
-        unions: Unions[int] = Unions()
-        owner: dict[str, int] = {}
-        for index, node in enumerate(nodes):
-            for name in (*node.inputs, *node.outputs):
-                if name and name not in self.graph.initializers:
-                    unions.join(index, owner.setdefault(name, index))
-        found: dict[int, list[Node]] = {}
-        for index, node in enumerate(nodes):
-            found.setdefault(unions.root(index), []).append(node)
-        return list(found.values())
-
     def wanted(self, region: list[Node]) -> bool:
         """True where the DLA gains layers, and no more Reshapes come than go. Where values are moved anyway, rule D17 makes one
         move of it."""
@@ -221,7 +204,7 @@ class _Matching:
             if node.is_op("MatMul") and trained_by_column(self.rewriter.network, node.inputs[1]):
                 cured += 2 * ((self.rewriter.types.rank(node.inputs[0]) or 0) > 2)
         inside = {id(node) for node in region}
-        for name in self.entries(region):
+        for name in lifting.entering(self.rewriter, region):
             producer = self.graph.producer.get(name)
             moves = producer is not None and producer.is_op(*_MOVES)
             added += not moves and not self._is_image(name)
@@ -238,15 +221,6 @@ class _Matching:
         form = self.form(name)
         return form is not None and form.is_image
 
-    def entries(self, region: list[Node]) -> list[str]:
-        """Tensors that come into a region, each once."""
-        made = {name for node in region for name in node.outputs}
-        reads = (name for node in region for name in self.activations(node))
-        return [name for name in dict.fromkeys(reads) if name not in made]
-
-    def activations(self, node: Node) -> list[str]:
-        return [name for name in node.inputs if name and name not in self.graph.initializers]
-
 
 # ---------------------------------------------------------------- lifting
 
@@ -254,7 +228,7 @@ class _Matching:
 def _lift(matching: _Matching, region: list[Node]) -> None:
     rewriter, graph = matching.rewriter, matching.graph
     inside = {id(node) for node in region}
-    entries = set(matching.entries(region))
+    entries = set(lifting.entering(rewriter, region))
     names: dict[str, str] = {}
     for node in region:
         form = matching.form(node.outputs[0])
@@ -278,7 +252,11 @@ def _lift(matching: _Matching, region: list[Node]) -> None:
             lifted = rewriter.tensor(f"{output}_nchw")
             readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
             if output in graph.outputs or readers:
-                _exit(matching, node, output, lifted, readers, after, new)
+                back = functools.partial(_back, matching, lifted, output, node)
+                note = "the same values in another order"
+                made = lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
+                after += made
+                new += [layer.inputs[0] for layer in made]
             else:
                 rewriter.network.rename_tensor(output, lifted)
                 gone[output] = [lifted]
@@ -306,34 +284,10 @@ def _entry(matching: _Matching, name: str, after: list[Node], new: list[str]) ->
     return lifted
 
 
-def _exit(
-    matching: _Matching,
-    node: Node,
-    output: str,
-    lifted: str,
-    readers: list[Node],
-    after: list[Node],
-    new: list[str],
-) -> None:
-    """`node` makes `lifted`, and what follows makes `output` of it, for readers outside."""
+def _back(matching: _Matching, lifted: str, output: str, anchor: Optional[Node]) -> list[Node]:
+    """What makes a tensor of its [N, C, H, W] form, behind `anchor`."""
     rewriter, graph, form = matching.rewriter, matching.graph, matching.form(output)
     assert form is not None
-    graph.rename_output(node, output, lifted)
-    made = _back(rewriter, form, lifted, output, node)
-    for reader in readers:
-        graph.replace_use(reader, lifted, output)
-    if output in graph.outputs:
-        rewriter.inherit(RULE, lifted, output, node, "the same values in another order")
-        rewriter.network.withhold(*(layer.inputs[0] for layer in made))
-    else:
-        rewriter.derive(RULE, lifted, output, node, note="the same values in another order")
-    after += made
-    new += [layer.inputs[0] for layer in made]
-
-
-def _back(rewriter: Rewriter, form: _Form, lifted: str, output: str, anchor: Optional[Node]) -> list[Node]:
-    """What makes a tensor of its [N, C, H, W] form, behind `anchor`."""
-    graph = rewriter.graph
     source = output if form.is_image else rewriter.tensor(f"{output}_nhwc")
     made = [graph.insert_after(_transpose(rewriter, lifted, source, _TO_NHWC), anchor)]
     if not form.is_image:
@@ -381,14 +335,13 @@ def _pass_on(
 ) -> None:
     """A view goes: its readers inside read what it read."""
     rewriter, graph, output = matching.rewriter, matching.graph, node.outputs[0]
-    form, source, anchor = matching.form(output), names.get(node.inputs[0], node.inputs[0]), node.prev
-    assert form is not None
+    source, anchor = names.get(node.inputs[0], node.inputs[0]), node.prev
     outside = any(id(reader) not in inside for reader in graph.consumers(output))
     after.remove(node)
     graph.remove(node)
     if outside:
         names[output] = source
-        made = _back(rewriter, form, source, output, after[-1] if after else anchor)
+        made = _back(matching, source, output, after[-1] if after else anchor)
         after += made
         new += [layer.inputs[0] for layer in made[1:]]
     else:
@@ -419,11 +372,7 @@ def _convert(
         node.set("axis", 1)
         graph.set_inputs(node, inputs)
     else:
-        for index, name in enumerate(inputs):
-            if name in graph.initializers and math.prod(graph.initializers[name].dims) > 1:
-                values = graph.array(name)
-                assert values is not None
-                inputs[index] = rewriter.constant(f"{name}_nchw", form.constant(values))
+        lifting.lift_constants(rewriter, inputs, "_nchw", form.constant)
         graph.set_inputs(node, inputs)
 
 

@@ -30,7 +30,7 @@ from qdq_translator.passes.dla.pads import copying_convs
 from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, Rewriter
 
 RULE = "D13"
-_CURED = {"C4", "C5"}
+_CURED = ("C4", "C5")
 
 
 def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[int, int]]:
@@ -52,19 +52,17 @@ def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[in
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Conv"):
-        if rewriter.rejected_by(node) & _CURED:
-            _rewrite(rewriter, node)
+    rewriter.each("Conv", rewrite=_rewrite, cured=_CURED)
 
 
-def _rewrite(rewriter: Rewriter, node: Node) -> None:
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
     graph = rewriter.graph
     pads = rewriter.pads(node)
     weight = graph.initializers.get(node.input(1))
     window = operators.window(node, None if weight is None else weight.dims)
     if weight is None or window is None or len(weight.dims) != 4 or pads is None or len(pads) != 4:
-        rewriter.leave(node, "its weight is not constant, it is not two-dimensional, or its padding is not known")
-        return
+        return "its weight is not constant, it is not two-dimensional, or its padding is not known"
     kernel = [int(d) for d in weight.dims[2:]]
     image = rewriter.image(node.inputs[0])
     added: list[tuple[int, int]] = []
@@ -92,8 +90,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     if any(rest):
         channels, dtype = rewriter.channels(node.inputs[0]), rewriter.dtype(node.inputs[0])
         if channels is None or dtype is None or max(rest[2] + rest[6], rest[3] + rest[7]) > 31:
-            rewriter.leave(node, "its padding does not fit into its kernel, nor into one that copies")
-            return
+            return "its padding does not fit into its kernel, nor into one that copies"
         padded = rewriter.tensor(f"{node.inputs[0]}_padded")
         pad = Node("Pad", node.inputs[:1], [padded], rewriter.node(f"{node.name}_pad"))
         copies = copying_convs(rewriter, pad, rest, channels, dtype)
@@ -110,3 +107,4 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
     node.set("pads", padding * 2)
     rewriter.note(RULE, [before], [*copies, node], {}, [copy.outputs[0] for copy in copies])
+    return ""

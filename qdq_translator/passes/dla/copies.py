@@ -26,25 +26,16 @@ RULE = "D20"
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Expand", "Tile"):
-        if rewriter.dtype(node.outputs[0]) is None or not rewriter.rejected(node):
-            continue
-        why = _rewrite(rewriter, node)
-        if why:
-            rewriter.leave(node, why)
-
-    for node in rewriter.nodes("Concat"):
-        if "K1" in rewriter.rejected_by(node):
-            _concat(rewriter, node)
+    rewriter.each("Expand", "Tile", rewrite=_rewrite)
+    rewriter.each("Concat", rewrite=_concat, cured=("K1",))
 
 
-def _concat(rewriter: Rewriter, node: Node) -> None:
-    """Case 3."""
+def _concat(rewriter: Rewriter, node: Node) -> str:
+    """Case 3. '', or why it stays."""
     graph, target = rewriter.graph, node.outputs[0]
     axis, rank = operators.axis(node, graph.opset()), rewriter.types.rank(target)
     if rank != 4 or axis in (0, -4) or any(graph.is_constant(name) for name in node.inputs):
-        rewriter.leave(node, "it does not join rows or columns of activations with four dimensions")
-        return
+        return "it does not join rows or columns of activations with four dimensions"
     order = [0, 2, 1, 3] if axis in (2, -2) else [0, 3, 2, 1]
     row = Row(rewriter, node)
     parts = []
@@ -57,11 +48,14 @@ def _concat(rewriter: Rewriter, node: Node) -> None:
     row.put(RULE)
     for layer in (*row.nodes[:-2], row.nodes[-1]):
         rewriter.same_scale(RULE, layer.inputs[0], layer.outputs[0], layer)
+    return ""
 
 
 def _rewrite(rewriter: Rewriter, node: Node) -> str:
     """'', or why it stays."""
     source, dtype = node.inputs[0], rewriter.dtype(node.inputs[0])
+    if rewriter.dtype(node.outputs[0]) is None:
+        return ""
     before, after = rewriter.image(source), rewriter.image(node.outputs[0])
     if before is None or after is None or dtype is None or rewriter.graph.is_constant(source):
         return "its input and output do not have four dimensions of known sizes"

@@ -21,15 +21,11 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter
 
 RULE = "D21"
-_CURED = {"T5", "T6", "T7", "T9"}
+_CURED = ("T5", "T6", "T7", "T9")
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("ConvTranspose"):
-        if rewriter.rejected_by(node) & _CURED:
-            why = _rewrite(rewriter, node)
-            if why:
-                rewriter.leave(node, why)
+    rewriter.each("ConvTranspose", rewrite=_rewrite, cured=_CURED)
 
 
 def _rewrite(rewriter: Rewriter, node: Node) -> str:

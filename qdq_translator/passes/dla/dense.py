@@ -27,15 +27,12 @@ from typing import Iterable, Optional, Tuple
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.ir.operators import DENSE, ELEMENTWISE, Unions, axis, coefficients, transposed
+from qdq_translator.ir.operators import DENSE, ELEMENTWISE, axis, coefficients, transposed
+from qdq_translator.passes.dla import lifting
 from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter
 
 RULE = "D5"
 PRODUCT = "a product of two activations: the DLA multiplies by constant weights only"
-UNARY = (
-    *("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Neg", "Abs", "Identity"),
-    *("Dropout", "Softplus", "Erf", "Exp", "Sqrt"),
-)
 _NARY = (*ELEMENTWISE, "Mean")
 _FLATTEN = ("Flatten", "Reshape", "Squeeze")
 
@@ -43,8 +40,8 @@ Kernel = Tuple[int, int]
 
 
 def apply(rewriter: Rewriter) -> None:
-    for region in _regions(rewriter):
-        if any(node.is_op(*DENSE) for node in region) and _wanted(rewriter, region):
+    for region in lifting.regions(rewriter, lambda node: _liftable(rewriter, node)):
+        if _wanted(rewriter, region):
             _lift(rewriter, region)
 
 
@@ -63,7 +60,7 @@ def _liftable(rewriter: Rewriter, node: Node) -> bool:
     graph = rewriter.graph
     if not node.is_standard or not node.inputs or not node.outputs or _flat(rewriter, node.outputs[0]) is None:
         return False
-    if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
+    if not lifting.one_output(rewriter, node):
         return False
     if node.is_op(*DENSE):
         if _flat(rewriter, node.inputs[0]) is None and _kernel(rewriter, node.inputs[0]) is None:
@@ -72,17 +69,13 @@ def _liftable(rewriter: Rewriter, node: Node) -> bool:
         if why:
             rewriter.leave(node, why)
         return not why
-    if node.is_op(*UNARY):
-        return _flat(rewriter, node.inputs[0]) is not None and all(
-            n in graph.initializers and math.prod(graph.initializers[n].dims) == 1 for n in node.inputs[1:] if n
-        )
-    if node.is_op("Softmax"):
-        last = axis(node, graph.opset()) in (1, -1)
-        return last and _flat(rewriter, node.inputs[0]) is not None
-    if node.is_op("BatchNormalization"):
-        return _flat(rewriter, node.inputs[0]) is not None
+    if node.is_op("Softmax", "Concat") and axis(node, graph.opset()) not in (1, -1):
+        return False
+    if node.is_op("Softmax", "BatchNormalization", *lifting.UNARY):
+        scalars = not node.is_op(*lifting.UNARY) or lifting.scalars(rewriter, node.inputs[1:])
+        return scalars and _flat(rewriter, node.inputs[0]) is not None
     if node.is_op("Concat"):
-        return axis(node, graph.opset()) in (1, -1) and all(_flat(rewriter, n) is not None for n in node.inputs)
+        return all(_flat(rewriter, name) is not None for name in node.inputs)
     if node.is_op(*_NARY):
         width = _flat(rewriter, node.outputs[0])
         activations = [n for n in node.inputs if n not in graph.initializers]
@@ -116,45 +109,19 @@ def dense_reason(rewriter: Rewriter, node: Node) -> str:
     return ""
 
 
-def _regions(rewriter: Rewriter) -> list[list[Node]]:
-    """Liftable nodes that two-dimensional tensors connect, in graph order."""
-    nodes = [node for node in rewriter.graph.nodes if _liftable(rewriter, node) and rewriter.allows(node)]
-    unions: Unions[int] = Unions()
-    owner: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in (*node.inputs, node.outputs[0]):
-            if name in rewriter.graph.initializers or not name:
-                continue
-            if name in owner:
-                unions.join(index, owner[name])
-            else:
-                owner[name] = index
-    regions: dict[int, list[Node]] = {}
-    for index, node in enumerate(nodes):
-        regions.setdefault(unions.root(index), []).append(node)
-    return list(regions.values())
-
-
 def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
     """True where the DLA gains layers: those of the region that the table sends to the GPU, and what flattens in front of
     it; and no more Reshapes from and to two dimensions come instead."""
     graph, inside = rewriter.graph, {id(node) for node in region}
     cured = sum(bool(rewriter.rejected(node)) for node in region)
     added = 0
-    for name in _entering(rewriter, region):
+    for name in lifting.entering(rewriter, region):
         flattened = _flattening_for(rewriter, name, inside)
         cured += flattened is not None and bool(rewriter.rejected(flattened))
         added += flattened is None
     for name in (node.outputs[0] for node in region):
         added += name in graph.outputs or any(id(reader) not in inside for reader in graph.consumers(name))
     return 0 < cured >= added
-
-
-def _entering(rewriter: Rewriter, region: list[Node]) -> list[str]:
-    """Activations that the region reads and does not make."""
-    made = {node.outputs[0] for node in region}
-    names = dict.fromkeys(name for node in region for name in node.inputs if name)
-    return [name for name in names if name not in made and name not in rewriter.graph.initializers]
 
 
 def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
@@ -210,7 +177,7 @@ def _lift(rewriter: Rewriter, region: list[Node]) -> None:
     after, new, gone = [], [], {}  # type: list[Node], list[str], dict[str, list[str]]
     lifted: dict[str, str] = {}
     kernels: dict[str, Kernel] = {}
-    for name in _entering(rewriter, region):
+    for name in lifting.entering(rewriter, region):
         kernel = _kernel(rewriter, name) if _flattening_for(rewriter, name, inside) else None
         if kernel is not None:
             lifted[name] = _absorb(rewriter, name, old, gone)
@@ -222,9 +189,9 @@ def _lift(rewriter: Rewriter, region: list[Node]) -> None:
         convert(rewriter, node, inputs, kernels.get(inputs[0], (1, 1)))
         output = node.outputs[0]
         graph.value_info.pop(output, None)
-        readers = graph.consumers(output)
-        if output in graph.outputs or any(id(reader) not in inside for reader in readers):
-            lifted[output] = _exit(rewriter, node, output, [r for r in readers if id(r) in inside], after, new)
+        outside = [reader for reader in graph.consumers(output) if id(reader) not in inside]
+        if output in graph.outputs or outside:
+            lifted[output] = _exit(rewriter, node, output, outside, after, new)
     rewriter.note(RULE, old, [*dense, *after], gone, new)
 
 
@@ -266,23 +233,15 @@ def _entry(rewriter: Rewriter, name: str, inside: set[int], old: list[Node], aft
 
 
 def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], after: list[Node], new: list[str]) -> str:
-    """Gives `node` a four-dimensional output of a new name, and a Reshape that makes `output`; the new name."""
-    graph = rewriter.graph
-    lifted = rewriter.tensor(f"{output}_4d")
-    width = _flat(rewriter, output) or 0
-    readers_outside = [r for r in graph.consumers(output) if r not in readers]
-    graph.rename_output(node, output, lifted)
-    shape = rewriter.reshape(lifted, output, [0, width], rewriter.node(f"{node.name}_2d"))
-    graph.insert_after(shape, node)
-    for reader in readers_outside:
-        graph.replace_use(reader, lifted, output)
+    """Gives `node` a four-dimensional output of a new name, and a Reshape that makes `output` for these readers; the new name."""
+    lifted, width = rewriter.tensor(f"{output}_4d"), _flat(rewriter, output) or 0
+
+    def back() -> list[Node]:
+        shape = rewriter.reshape(lifted, output, [0, width], rewriter.node(f"{node.name}_2d"))
+        return [rewriter.graph.insert_after(shape, node)]
+
     note = "the same values as its Reshape's output"
-    if output in graph.outputs:
-        rewriter.inherit(RULE, lifted, output, node, note)
-        rewriter.network.withhold(lifted)
-    else:
-        rewriter.derive(RULE, lifted, output, node, note=note)
-    after.append(shape)
+    after += lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
     new.append(lifted)
     return lifted
 
@@ -311,11 +270,7 @@ def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: Kernel = 
         node.set("kernel_shape", list(kernel))
         return
     if node.is_op(*_NARY):
-        for index, name in enumerate(inputs):
-            if name in graph.initializers and math.prod(graph.initializers[name].dims) > 1:
-                values = graph.array(name)
-                assert values is not None
-                inputs[index] = rewriter.constant(f"{name}_4d", values.reshape(1, -1, 1, 1))
+        lifting.lift_constants(rewriter, inputs, "_4d", lambda values: values.reshape(1, -1, 1, 1))
     if node.is_op("Softmax", "Concat"):
         node.set("axis", 1)
     graph.set_inputs(node, inputs)

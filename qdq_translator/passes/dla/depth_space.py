@@ -22,49 +22,32 @@ RULE = "D11"
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("DepthToSpace", "SpaceToDepth"):
-        if not rewriter.rejected(node):
-            continue
-        source, target = node.inputs[0], node.outputs[0]
-        channels, dtype = rewriter.channels(source), rewriter.dtype(source)
-        block = operators.block_size(node)
-        if channels is None or dtype is None:
-            rewriter.leave(node, "its number of channels is not known")
-            continue
-        op = "ConvTranspose" if node.is_op("DepthToSpace") else "Conv"
-        many = channels * (block * block if op == "Conv" else 1) > MOST_CHANNELS
-        if many or not 1 < block <= LARGEST_BLOCK[op]:
-            rewriter.leave(node, f"block size {block} or its channels are beyond the DLA's limits")
-            continue
-        spread = block * block if node.is_op("SpaceToDepth") else 1
-        rewriter.afford(node.name, channels, channels, spread * spread)
-        if op == "ConvTranspose":
-            weight = _to_space(channels, block, operators.mode(node), dtype)
-        else:
-            weight = _to_depth(channels, block, dtype)
-        inputs = [source, rewriter.constant(f"{node.name}.weight", weight)]
-        layer = Node(op, inputs, [target], node.name, kernel_shape=[block] * 2, strides=[block] * 2)
-        rewriter.replace(RULE, node, [layer])
-        rewriter.same_scale(RULE, target, source, layer)
+    rewriter.each("DepthToSpace", "SpaceToDepth", rewrite=_rewrite)
 
 
-def _to_space(channels: int, block: int, mode: str, dtype: type) -> np.ndarray:
-    """(C, C', b, b): input channels, output channels, rows, columns."""
-    count = channels // (block * block)
-    weight: np.ndarray = np.zeros((channels, count, block, block), dtype)
-    for i in range(block):
-        for j in range(block):
-            for c in range(count):
-                k = (i * block + j) * count + c if mode == "DCR" else (c * block + i) * block + j
-                weight[k, c, i, j] = 1
-    return weight
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    source, target = node.inputs[0], node.outputs[0]
+    channels, dtype, block = rewriter.channels(source), rewriter.dtype(source), operators.block_size(node)
+    if channels is None or dtype is None:
+        return "its number of channels is not known"
+    op, blocks = ("ConvTranspose", 1) if node.is_op("DepthToSpace") else ("Conv", block * block)
+    if channels * blocks > MOST_CHANNELS or not 1 < block <= LARGEST_BLOCK[op]:
+        return f"block size {block} or its channels are beyond the DLA's limits"
+    rewriter.afford(node.name, channels, channels, blocks * blocks)
+    fewer = channels if op == "Conv" else channels // (block * block)
+    weight = _copies(fewer, block, op == "Conv" or operators.mode(node) == "DCR", dtype)
+    inputs = [source, rewriter.constant(f"{node.name}.weight", weight)]
+    layer = Node(op, inputs, [target], node.name, kernel_shape=[block] * 2, strides=[block] * 2)
+    rewriter.replace(RULE, node, [layer])
+    rewriter.same_scale(RULE, target, source, layer)
+    return ""
 
 
-def _to_depth(channels: int, block: int, dtype: type) -> np.ndarray:
-    """(C * b * b, C, b, b): output channels, input channels, rows, columns."""
-    weight: np.ndarray = np.zeros((channels * block * block, channels, block, block), dtype)
-    for i in range(block):
-        for j in range(block):
-            first = (i * block + j) * channels
-            weight[first : first + channels, :, i, j] = np.eye(channels, dtype=dtype)
-    return weight
+def _copies(channels: int, block: int, blocks_first: bool, dtype: type) -> np.ndarray:
+    """(channels * b * b, channels, b, b): the single 1 that each channel has in the places of a block. blocks_first: channels are counted
+    within a position of the block, not positions within a channel."""
+    rows: np.ndarray = np.eye(channels * block * block, dtype=dtype)
+    if blocks_first:
+        return np.ascontiguousarray(rows.reshape(-1, block, block, channels).transpose(0, 3, 1, 2))
+    return rows.reshape(-1, channels, block, block)

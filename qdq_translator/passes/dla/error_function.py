@@ -13,9 +13,10 @@ Not: without that word; tensors that are not four-dimensional; an unknown number
 
 from __future__ import annotations
 
+from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import is_exact_gelu
 from qdq_translator.passes.dla.hard_activations import gelu, tanh_of_cubic
-from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row
 from qdq_translator.scales.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 
 RULE = "D22"
@@ -26,15 +27,18 @@ ERROR = 0.00036
 def apply(rewriter: Rewriter) -> None:
     if rewriter.settings.rewrites != "approximate":
         return
-    for node in rewriter.nodes("Erf", "Gelu"):
-        if not rewriter.rejected(node):
-            continue
-        channels = rewriter.channels(node.inputs[0])
-        if channels is None:
-            rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
-        elif is_exact_gelu(node):
-            gelu(RULE, rewriter, node, channels)
-        elif node.is_op("Erf"):
-            row = Row(rewriter, node)
-            tanh_of_cubic(row, channels, ERF_LINEAR, ERF_CUBIC)
-            row.put(RULE)
+    rewriter.each("Erf", "Gelu", rewrite=_rewrite)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    channels = rewriter.channels(node.inputs[0])
+    if channels is None:
+        return NO_IMAGE
+    if is_exact_gelu(node):
+        gelu(RULE, rewriter, node, channels)
+    elif node.is_op("Erf"):
+        row = Row(rewriter, node)
+        tanh_of_cubic(row, channels, ERF_LINEAR, ERF_CUBIC)
+        row.put(RULE)
+    return ""

@@ -38,7 +38,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import coefficients
-from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row
 from qdq_translator.scales.table import Origin
 
 RULE = "D7"
@@ -48,14 +48,16 @@ ERROR_FUNCTION = (
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes(*_CASES):
-        if not rewriter.rejected(node):
-            continue
-        channels = rewriter.channels(node.inputs[0])
-        if channels is None:
-            rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
-        else:
-            _CASES[node.op_type](rewriter, node, channels)
+    rewriter.each(*_CASES, rewrite=_rewrite)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    channels = rewriter.channels(node.inputs[0])
+    if channels is None:
+        return NO_IMAGE
+    _CASES[node.op_type](rewriter, node, channels)
+    return ""
 
 
 def _clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: Any) -> Node:
@@ -158,44 +160,40 @@ def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shif
 
 def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 4."""
-    source, target = node.inputs[0], node.outputs[0]
-    dtype = rewriter.dtype(source)
-    if dtype is None or not rewriter.may_divide(node):
+    if not rewriter.may_divide(node):
         return
-    parts = ("sigmoid", "rest", "product", "divisor", "gate")
-    s, rest, product, divisor, gate = (rewriter.tensor(f"{target}_{part}") for part in parts)
-    names = [rewriter.node(f"{node.name}_{part}") for part in parts]
-    nodes = [
-        Node("Sigmoid", [source], [s], names[0]),
-        rewriter.scale_layer(s, rest, channels, -1.0, 2.0, names[1], dtype),
-        Node("Mul", [s, rest], [product], names[2]),
-        rewriter.scale_layer(product, divisor, channels, -1.0, 2.0, names[3], dtype),
-        Node("Div", [product, divisor], [gate], names[4]),
-        Node("Mul", [source, gate], [target], node.name),
-    ]
-    rewriter.replace(RULE, node, nodes)
-    for layer, bound in zip(nodes, (1, 2, 1, 2, 1)):
-        rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, bound / 127, needs=[target], note="its bound")
+    row, source = Row(rewriter, node), node.inputs[0]
+    s = row.add("Sigmoid", "sigmoid")
+    rest = row.scale("rest", channels, -1.0, 2.0)
+    row.current = s
+    product = row.add("Mul", "product", rest)
+    divisor = row.scale("divisor", channels, -1.0, 2.0)
+    row.current = product
+    gate = row.add("Div", "gate", divisor)
+    row.current = source
+    row.add("Mul", "gated", gate)
+    row.put(RULE)
+    for layer, bound in zip(row.nodes, (1, 2, 1, 2, 1)):
+        _bound(rewriter, layer, node.outputs[0], bound)
+
+
+def _bound(rewriter: Rewriter, layer: Node, target: str, bound: float) -> None:
+    rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, bound / 127, needs=[target], note="its bound")
 
 
 def _softsign(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 5."""
-    source, target = node.inputs[0], node.outputs[0]
-    dtype = rewriter.dtype(source)
-    if dtype is None or not rewriter.may_divide(node):
+    if not rewriter.may_divide(node):
         return
-    size, divisor = (rewriter.tensor(f"{target}_{part}") for part in ("size", "divisor"))
-    names = [rewriter.node(f"{node.name}_{part}") for part in ("size", "divisor")]
-    nodes = [
-        Node("Abs", [source], [size], names[0]),
-        rewriter.scale_layer(size, divisor, channels, 1.0, 1.0, names[1], dtype),
-        Node("Div", [source, divisor], [target], node.name),
-    ]
-    rewriter.replace(RULE, node, nodes)
-    rewriter.derive(RULE, size, source, nodes[0], needs=[target], note="the same magnitudes")
-    rewriter.derive(
-        RULE, divisor, source, nodes[1], 1.0, 1 / 127, needs=[target], note="one more than the input's range"
-    )
+    row, source, needs = Row(rewriter, node), node.inputs[0], [node.outputs[0]]
+    size = row.add("Abs", "size")
+    divisor = row.scale("divisor", channels, 1.0, 1.0)
+    row.current = source
+    row.add("Div", "quotient", divisor)
+    row.put(RULE)
+    rewriter.derive(RULE, size, source, row.nodes[0], needs=needs, note="the same magnitudes")
+    note = "one more than the input's range"
+    rewriter.derive(RULE, divisor, source, row.nodes[1], 1.0, 1 / 127, needs=needs, note=note)
 
 
 def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
@@ -231,9 +229,7 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
         if what in ("divisor", "rest"):
             _half(rewriter, layer, target)
         elif what in bounds:
-            rewriter.derive(
-                RULE, layer.outputs[0], target, layer, 0.0, bounds[what] / 127, needs=[target], note="its bound"
-            )
+            _bound(rewriter, layer, target, bounds[what])
         elif what in ranges:
             note = "the range of the input"
             rewriter.derive(RULE, layer.outputs[0], source, layer, ranges[what], needs=[target], note=note)

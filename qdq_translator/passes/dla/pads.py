@@ -18,36 +18,34 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter
 
 RULE = "D10"
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Pad"):
-        source = node.inputs[0]
-        if not rewriter.rejected(node):
-            continue
-        channels, dtype = rewriter.channels(source), rewriter.dtype(source)
-        pads = operators.pads(node, rewriter.graph.array)
-        value = operators.pad_value(node, rewriter.graph.array)
-        if channels is None or dtype is None:
-            rewriter.leave(node, "its input does not have four dimensions with a known number of channels")
-        elif pads is None or len(pads) != 8 or value != 0:
-            rewriter.leave(node, "it does not pad with constant zeros")
-        elif min(pads) < 0 or pads[0] or pads[4]:
-            rewriter.leave(node, "it cuts off, or pads the batch axis")
-        elif max(pads[2] + pads[6], pads[3] + pads[7]) > 31:
-            rewriter.leave(node, "more than 31 rows or columns together")
-        else:
-            nodes = copying_convs(rewriter, node, pads, channels, dtype)
-            if not nodes:
-                rewriter.leave(node, "it pads by nothing, and rule F7 leaves it")
-                continue
-            rewriter.replace(RULE, node, nodes)
-            tensors = [source, *(n.outputs[0] for n in nodes)]
-            for layer, one, other in zip(nodes, tensors, tensors[1:]):
-                rewriter.same_scale(RULE, one, other, layer)
+    rewriter.each("Pad", rewrite=_rewrite)
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    channels, dtype = rewriter.channels(node.inputs[0]), rewriter.dtype(node.inputs[0])
+    pads = operators.pads(node, rewriter.graph.array)
+    if channels is None or dtype is None:
+        return NO_IMAGE
+    if pads is None or len(pads) != 8 or operators.pad_value(node, rewriter.graph.array) != 0:
+        return "it does not pad with constant zeros"
+    if min(pads) < 0 or pads[0] or pads[4]:
+        return "it cuts off, or pads the batch axis"
+    if max(pads[2] + pads[6], pads[3] + pads[7]) > 31:
+        return "more than 31 rows or columns together"
+    nodes = copying_convs(rewriter, node, pads, channels, dtype)
+    if not nodes:
+        return "it pads by nothing, and rule F7 leaves it"
+    rewriter.replace(RULE, node, nodes)
+    for layer in nodes:
+        rewriter.same_scale(RULE, layer.inputs[0], layer.outputs[0], layer)
+    return ""
 
 
 def copying_convs(rewriter: Rewriter, node: Node, pads: list[int], channels: int, dtype: type) -> list[Node]:

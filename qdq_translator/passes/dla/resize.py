@@ -42,11 +42,8 @@ _OURS = {"nearest": ("asymmetric", "floor"), "linear": ("half_pixel", "round_pre
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Resize"):
-        if rewriter.graph.opset() >= 11 and rewriter.rejected_by(node) & {"R1", "R2", "R3"}:
-            why = _rewrite(rewriter, node)
-            if why:
-                rewriter.leave(node, why)
+    if rewriter.graph.opset() >= 11:
+        rewriter.each("Resize", rewrite=_rewrite, cured=("R1", "R2", "R3"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,7 @@ LARGEST_KERNEL = 32
 LARGEST_BLOCK = {"Conv": 8, "ConvTranspose": 22}
 """Of square kernels that are their own strides (limits C6 and T3)."""
 _DIV_SINCE = (8, 6, 12)
+NO_IMAGE = "its input does not have four dimensions with a known number of channels"
 
 
 class Rewriter(Editor):
@@ -75,6 +76,15 @@ class Rewriter(Editor):
             return True
         self.leave(node, "it needs a quotient, which the DLA has from TensorRT 8.6.12 on")
         return False
+
+    def each(self, *op_types: str, rewrite: Callable[[Rewriter, Node], str], cured: Sequence[str] = ()) -> None:
+        """Calls `rewrite` for every node of these operators that a limit (one of `cured`, if it names any) sends to the GPU, and notes
+        the reason that it returns; '' if it rewrote the node."""
+        for node in self.nodes(*op_types):
+            if any(not cured or limit in cured for limit in self.rejected_by(node)):
+                why = rewrite(self, node)
+                if why:
+                    self.leave(node, why)
 
     def leave(self, node: Node, why: str) -> None:
         """Notes why a rejected node was not rewritten."""

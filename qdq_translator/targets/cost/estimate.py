@@ -39,6 +39,11 @@ class CostPlan:
         """Milliseconds of the network: of the DLA's layers, and of what lies between and around its regions."""
         return None if self.milliseconds is None else self.milliseconds + self.between
 
+    @property
+    def least(self) -> float:
+        """The same of the layers whose time is known."""
+        return sum(cost.milliseconds or 0.0 for cost in self.layers if cost is not None) + self.between
+
     def of(self, indices: Sequence[int]) -> Optional[float]:
         """Milliseconds of these nodes; None as soon as one is unknown."""
         costs = [cost for cost in (self.layers[i] for i in indices) if cost is not None]

@@ -1,0 +1,91 @@
+"""What rules D5 and D18 have in common: regions of nodes that can work on tensors of another shape, and their borders."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Iterable, Sequence
+
+import numpy as np
+
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import DENSE, Unions
+from qdq_translator.passes.dla.rewriter import Rewriter
+
+UNARY = (
+    *("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Neg", "Abs", "Identity"),
+    *("Dropout", "Softplus", "Erf", "Exp", "Sqrt"),
+)
+
+
+def regions(rewriter: Rewriter, fits: Callable[[Node], bool]) -> list[list[Node]]:
+    """Nodes that fit, as tensors connect them, in graph order; those regions that have a fully connected layer."""
+    nodes = [node for node in rewriter.graph.nodes if fits(node) and rewriter.allows(node)]
+    unions: Unions[int] = Unions()
+    owner: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in (*activations(rewriter, node.inputs), *filter(None, node.outputs)):
+            unions.join(index, owner.setdefault(name, index))
+    found: dict[int, list[Node]] = {}
+    for index, node in enumerate(nodes):
+        found.setdefault(unions.root(index), []).append(node)
+    return [region for region in found.values() if any(node.is_op(*DENSE) for node in region)]
+
+
+def activations(rewriter: Rewriter, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name and name not in rewriter.graph.initializers]
+
+
+def entering(rewriter: Rewriter, region: Sequence[Node]) -> list[str]:
+    """Activations that the region reads and does not make, each once."""
+    made = {name for node in region for name in node.outputs}
+    reads = dict.fromkeys(name for node in region for name in activations(rewriter, node.inputs))
+    return [name for name in reads if name not in made]
+
+
+def one_output(rewriter: Rewriter, node: Node) -> bool:
+    """Nothing reads its further outputs."""
+    graph = rewriter.graph
+    return not any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:])
+
+
+def scalars(rewriter: Rewriter, names: Iterable[str]) -> bool:
+    """All are constants of one value."""
+    known = rewriter.graph.initializers
+    return all(name in known and math.prod(known[name].dims) == 1 for name in names if name)
+
+
+def lift_constants(
+    rewriter: Rewriter, inputs: list[str], suffix: str, change: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """In place: constants of several values in the shape that `change` gives them, under the name with the suffix."""
+    graph = rewriter.graph
+    for index, name in enumerate(inputs):
+        if name in graph.initializers and math.prod(graph.initializers[name].dims) > 1:
+            values = graph.array(name)
+            assert values is not None
+            inputs[index] = rewriter.constant(f"{name}{suffix}", change(values))
+
+
+def lower(
+    rewriter: Rewriter,
+    rule: str,
+    node: Node,
+    output: str,
+    lifted: str,
+    readers: Iterable[Node],
+    back: Callable[[], list[Node]],
+    note: str,
+) -> list[Node]:
+    """`node` makes `lifted`, and the layers of `back`, which it puts behind the node, make `output` of it for graph outputs and the
+    `readers` outside; these layers. `lifted` has the scale of the output."""
+    graph = rewriter.graph
+    graph.rename_output(node, output, lifted)
+    made = back()
+    for reader in readers:
+        graph.replace_use(reader, lifted, output)
+    if output in graph.outputs:
+        rewriter.inherit(rule, lifted, output, node, note)
+        rewriter.network.withhold(*(layer.inputs[0] for layer in made))
+    else:
+        rewriter.derive(rule, lifted, output, node, note=note)
+    return made
