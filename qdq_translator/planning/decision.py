@@ -56,6 +56,12 @@ def context_of(network: Network, scales: ScaleTable, settings: Settings) -> Cont
     )
 
 
+def rewrites_of(network: Network, settings: Settings) -> Rewrites:
+    """Without normal forms, which are for every target."""
+    applied = tuple(one for one in network.applied if one.rule not in NORMAL_FORMS)
+    return Rewrites(applied, network.reasons, settings.rewrites != "off")
+
+
 def decide(
     network: Network,
     context: Context,
@@ -69,9 +75,7 @@ def decide(
     graph, scales = network.graph, context.scales
     types = network.planned_types if settings.hardware.generation else network.types
     infer_scales(context, diagnostics, observe)
-    rewrites = Rewrites(
-        tuple(a for a in network.applied if a.rule not in NORMAL_FORMS), network.reasons, settings.rewrites != "off"
-    )
+    rewrites = rewrites_of(network, settings)
     drop_coarse(context, rewrites.applied)
     shared = unify_scales(context, diagnostics)
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):

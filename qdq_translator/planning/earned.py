@@ -14,10 +14,9 @@ from typing import Dict, Iterator, Optional, Sequence
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.ir.operators import WEIGHTED
-from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
-from qdq_translator.planning.decision import Decision, context_of, decide
+from qdq_translator.planning.decision import Decision, context_of, decide, rewrites_of
 from qdq_translator.planning.steps import left_out
-from qdq_translator.scales.inference import Context
+from qdq_translator.scales.inference import Context, infer_scales
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.scales.table import ASSUMED, Origin
 from qdq_translator.targets.cost.estimate import FURTHER_REGION
@@ -37,8 +36,8 @@ def suspects(network: Network, settings: Settings) -> tuple[Found, Found]:
     """Rewrites that lose too much precision (rule F12), and those that may make the network slower."""
     lossy: Found = {}
     if settings.calibration is None and not settings.assume_scales:
-        rewrites = [applied for applied in network.applied if applied.rule not in NORMAL_FORMS]
-        lossy = left_out(context_of(network, network.scales.fork(), settings), rewrites)
+        context, rewrites = context_of(network, network.scales.fork(), settings), rewrites_of(network, settings)
+        lossy = left_out(context, rewrites.applied, lambda: infer_scales(context, Diagnostics()))
     heavy = list(_heavy(network, settings))
     decision = _planned(network, settings) if heavy else None
     if decision is None or decision.dla is None or decision.costs is None:

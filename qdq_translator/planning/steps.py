@@ -16,12 +16,11 @@ from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.passes.clamps import is_non_negative
-from qdq_translator.scales.inference import Context, infer_scales
+from qdq_translator.scales.inference import Context
 from qdq_translator.scales.network import Applied
 
 MOST = 12.0
@@ -76,14 +75,15 @@ def drop_coarse(context: Context, applied: Sequence[Applied]) -> None:
     context.withheld = {**context.withheld, **found}
 
 
-def left_out(context: Context, applied: Sequence[Applied]) -> dict[str, dict[str, str]]:
-    """Case 2. Rule -> node that it took -> why its rewrite is left out. context: scales are inferred in it, if a rewrite has new tensors."""
+def left_out(context: Context, applied: Sequence[Applied], infer: Callable[[], object]) -> dict[str, dict[str, str]]:
+    """Case 2. Rule -> node that it took -> why its rewrite is left out. infer: infers the scales of the context; it is called if a rewrite
+    has new tensors."""
     makers = {name: one for one in applied for name in one.new}
     found: dict[str, dict[str, str]] = {}
     steps = _Steps(context, applied)
     if not steps.inside:
         return found
-    infer_scales(context, Diagnostics())
+    infer()
     drop_coarse(context, applied)
     for result in steps.results():
         if result.lost > MOST:
