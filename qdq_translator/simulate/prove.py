@@ -22,8 +22,10 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import Unions
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import to_array, to_message
+from qdq_translator.planning.translation import Translated
 from qdq_translator.scales.network import Applied, Picture, Stage
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Session
 
@@ -31,6 +33,8 @@ TOLERANCE = 1e-4
 """Of an output's largest magnitude."""
 _BATCH, _OPEN = 2, 64
 """Sizes for a batch, and for other dimensions, that nobody knows."""
+_WHOLE = 2
+"""Random inputs of a whole network."""
 _RANGE = 8.0
 """Of a tensor without scale."""
 
@@ -362,11 +366,10 @@ class Planned:
     first: str
 
 
-def planned_precision(
-    before: ImplicitNetwork, after: ImplicitNetwork, samples: Iterable[dict[str, np.ndarray]]
-) -> Planned:
+def planned_precision(before: Translated, after: Translated, samples: Iterable[dict[str, np.ndarray]]) -> Planned:
     """Outputs have the same names; their shapes may differ, not the order of their values."""
-    sides = [simulate(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla))) for network in (before, after)]
+    networks = [ImplicitNetwork.of(made) for made in (before, after)]
+    sides = [simulate(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla))) for network in networks]
     held = [side.placement.held for side in sides]
     made = {name for node in after.model.graph.node for name in node.output}
     names = [name for name, scale in held[0].items() if name in made and held[1].get(name) == scale]
@@ -398,6 +401,13 @@ def planned_precision(
 
 
 # ---------------------------------------------------------------- sizes
+
+
+def random_inputs(
+    model: onnx.ModelProto, graph: Graph, shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]
+) -> Samples:
+    """For the model, which is that of the graph, with a size for every dimension."""
+    return random_samples(input_specs(model, concrete_sizes(graph, shapes)), scales, _WHOLE, 0)
 
 
 def concrete_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:

@@ -307,8 +307,7 @@ def _prove_whole(
 ) -> None:
     """The model less its quantizers against the network that is written, on random inputs. Raises UserError if they differ;
     a note if ONNX Runtime cannot run one of them."""
-    from qdq_translator.simulate.inputs import input_specs, random_samples
-    from qdq_translator.simulate.prove import concrete_sizes
+    from qdq_translator.simulate.prove import random_inputs
     from qdq_translator.simulate.reference import other_function
     from qdq_translator.simulate.run import ExplicitNetwork
 
@@ -320,8 +319,7 @@ def _prove_whole(
     stripped = network.graph.to_model()
     scales = {tensor: scale.value for tensor, scale in network.scales.items()}
     try:
-        specs = input_specs(stripped, concrete_sizes(network.graph, settings.input_shapes))
-        samples = random_samples(specs, scales, PROVED_SAMPLES, 0)
+        samples = random_inputs(stripped, network.graph, settings.input_shapes, scales)
         differing = other_function(ExplicitNetwork.of(given), stripped, samples)
     except UserError as error:
         diagnostics.info("D0", f"--prove: the network as a whole could not be compared: {error}")
@@ -340,9 +338,7 @@ def _prove_precision(
     more: further arguments of `translate`."""
     from qdq_translator.planning.steps import MOST
     from qdq_translator.simulate.calibration.data_scales import load_data
-    from qdq_translator.simulate.implicit import ImplicitNetwork
-    from qdq_translator.simulate.inputs import input_specs, random_samples
-    from qdq_translator.simulate.prove import concrete_sizes, planned_precision
+    from qdq_translator.simulate.prove import planned_precision, random_inputs
 
     off: dict[str, Any] = {"dla_rewrites": False, "prove": False, "dla_output": "same", "preset": None, "without": []}
     options = dataclasses.replace(made.options, **off)
@@ -351,10 +347,10 @@ def _prove_precision(
         if settings.calibration is not None:
             samples, which = load_data(made.graph, settings.calibration, settings.input_shapes), "calibration data"
         else:
-            specs = input_specs(made.model, concrete_sizes(made.graph, settings.input_shapes))
-            samples, which = random_samples(specs, made.tensor_scales, PROVED_SAMPLES, 0), "random inputs"
+            samples = random_inputs(made.model, made.graph, settings.input_shapes, made.tensor_scales)
+            which = "random inputs"
         feeds = (samples.feed(run) for run in range(min(samples.runs, PROVED_RUNS)))
-        found = planned_precision(ImplicitNetwork.of(plain), ImplicitNetwork.of(made), feeds)
+        found = planned_precision(plain, made, feeds)
     except UserError as error:
         made.diagnostics.info("D0", f"--prove: the planned precision could not be compared: {error}")
         return
@@ -373,7 +369,6 @@ def _prove_precision(
 ONE_ROUNDING = 25.0
 """dB that rounding to INT8 once leaves at least, of a tensor whose root mean square is a 25th of its range."""
 PROVED_RUNS = 16
-PROVED_SAMPLES = 2
 _LARGEST_TRIED = 1 << 27
 """Weights of a network that is read a second time to see what `--dla_rewrites` would do (512 MiB in float32)."""
 
