@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -45,10 +45,10 @@ class Request:
     consumers: Sequence[str]
     options: TranslateOptions
     verify: Callable[[TranslationFiles, list[str]], Mapping[str, Any]]
-    target: str = ""
-    dla_core: int = 0
-    skip: Sequence[str] = ()
-    keep_model: bool = False
+    target: str
+    dla_core: int
+    skip: Sequence[str]
+    keep_model: bool
 
 
 @dataclasses.dataclass
@@ -76,7 +76,11 @@ def deploy(request: Request, say: Callable[[str], None] = lambda text: None) -> 
     output = request.output.absolute()
     _refuse_foreign(output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with alone(output), _work_beside(output) as work:
+    with alone(output):
+        work = (
+            output.parent / f".qdq_unfinished-{output.name}" / "new"
+        )  # inside the folder that `alone` makes and removes
+        work.mkdir()
         steps = _Steps(work, output, request, say)
         name = model_name(request.model)
         files, own = TranslationFiles(work, name), TranslationFiles(work / "own", name)
@@ -159,17 +163,12 @@ class _Steps:
 def _translate(request: Request, options: TranslateOptions, files: TranslationFiles) -> None:
     translation = translate(request.model, options)
     translation.save(files.folder)
-    _write_board_inputs(files)
+    feed = board_feed(files)  # one random sample (seed 0), raw, for trtexec's --loadInputs and for `ingest`
+    for name, place in board_inputs(files.name, list(feed)).items():
+        write_file(files.folder / place, np.ascontiguousarray(feed[name]).tobytes())
     if translation.dla is not None and translation.dla.fallbacks and "cut" not in request.skip:
         with contextlib.suppress(UserError):  # then no part is there, and who needs one says so
             cut_tail(translation, files)
-
-
-def _write_board_inputs(files: TranslationFiles) -> None:
-    """One random sample (seed 0), raw, for trtexec's --loadInputs and for `ingest`."""
-    feed = board_feed(files)
-    for name, place in board_inputs(files.name, list(feed)).items():
-        write_file(files.folder / place, np.ascontiguousarray(feed[name]).tobytes())
 
 
 def _consume(
@@ -180,7 +179,9 @@ def _consume(
         made.refused[key] = "it builds from a float ONNX file of its own, and this model is quantized"
         return
     if wants_own and own is not None:
-        bundle = dataclasses.replace(bundle, files=own, model=own.model, cache=own.cache, fp16_layers=_fp16(own))
+        bundle = dataclasses.replace(
+            bundle, files=own, model=own.model, cache=own.cache, fp16_layers=list(own.read_layer_precisions())
+        )
     why = consumer.refuse(bundle)
     if why:
         made.refused[key] = why
@@ -244,7 +245,7 @@ def _bundle(
         None,
         files.model,
         files.cache,
-        _fp16(files),
+        list(files.read_layer_precisions()),
         frozenset(fallbacks),
         _ends(report["inputs"], options),
         _ends(report["outputs"], options),
@@ -283,19 +284,7 @@ def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple
     )
 
 
-def _fp16(files: TranslationFiles) -> list[str]:
-    return list(files.read_layer_precisions())
-
-
 # ---------------------------------------------------------------- files
-
-
-@contextlib.contextmanager
-def _work_beside(output: Path) -> Iterator[Path]:
-    """A new folder inside the one that `alone` made beside the bundle, which goes with it."""
-    work = output.parent / f".qdq_unfinished-{output.name}" / "new"
-    work.mkdir()
-    yield work
 
 
 def _refuse_foreign(output: Path) -> None:

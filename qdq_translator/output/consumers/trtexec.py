@@ -46,15 +46,11 @@ def write(bundle: Bundle) -> list[str]:
     script(bundle, BuildRequest(), "build.sh")
     loads = ",".join(f"{name}:{file}" for name, file in bundle.board_inputs.items())
     words = [shlex.quote(f"--loadInputs={loads}"), f"--exportOutput={OUTPUTS}"] if loads and "'" not in loads else []
-    names = {
-        "@NAME@": shlex.quote(bundle.name),
-        "@MODEL@": shlex.quote(bundle.relative(bundle.files.model)),
-        "@WORDS@": " ".join(words),
-    }
-    names.update(
-        {"@CACHE@": shlex.quote(bundle.relative(bundle.files.cache)), "@LAYER_INFO@": shlex.quote(layer_info(bundle))}
+    places = {"@MODEL@": bundle.relative(bundle.files.model), "@CACHE@": bundle.relative(bundle.files.cache)}
+    places.update(
+        {"@NAME@": bundle.name, "@LAYER_INFO@": layer_info(bundle), "@PROFILE@": f"{bundle.name}_profile.json"}
     )
-    names["@PROFILE@"] = shlex.quote(f"{bundle.name}_profile.json")
+    names = {**{key: shlex.quote(value) for key, value in places.items()}, "@WORDS@": " ".join(words)}
     bundle.write("collect.sh", re.sub("|".join(names), lambda match: names[match[0]], COLLECT), 0o777)
     return [
         "sh collect.sh    # builds with build.sh, times, and packs what was found",
