@@ -80,7 +80,7 @@ def operators() -> str:
         rule: {word for code in re.findall(r"`([^`]*)`", text) for word in re.findall(r"[A-Z]\w+", code)}
         for rule, text in cases.items()
     }
-    rows = ["| operator | rules that take it or work around it; why none does |", "| --- | --- |"]
+    rows = ["| operator | rules that replace it, or why none does |", "| --- | --- |"]
     for op in sorted({op for limit in LIMITS if limit.id.startswith("O") for op in limit.ops}):
         found = [rule for rule, names in named.items() if op in names and rule != "D1"] or ["D2"] * (op in NO_OPS)
         why = (

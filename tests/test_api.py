@@ -120,7 +120,7 @@ def test_models(form: str, tmp_path: Path) -> None:
         ("translate", {"presets": "dla"}, "There is no option 'presets'. Did you mean preset?"),
         ("translate", {"image_std": [0.0]}, "--image_std must be positive."),
         ("translate", {"calibrate_samples": 0}, "--calibrate_samples 0 is not a number of samples."),
-        ("translate", {"power_mode": "MAXN"}, "--power_mode is about the time on a DLA."),
+        ("translate", {"power_mode": "MAXN"}, "--power_mode is a time on a DLA."),
         ("plan", {"target": "gpu"}, "--target: 'gpu' is none of orin-dla, xavier-dla."),
         ("plan", {"html": "page.html"}, "There is no option 'html'."),
         ("explicit", {"float_type": "fp8"}, "--float_type: 'fp8' is none of fp16, fp32."),
@@ -128,7 +128,7 @@ def test_models(form: str, tmp_path: Path) -> None:
         ("verify", {"samples": "a"}, "--samples: 'a' is not of the type int or None."),
         ("verify", {"min_cosine": 2.0}, "--min_cosine 2 is out of range."),
         ("tune", {"evaluations": 0, "max_drop": 1.0}, "--evaluations 0 is out of range."),
-        ("tune", {}, "Nothing to aim at."),
+        ("tune", {}, "No goal was given."),
         ("deploy", {"consumers": "trtexec"}, "--consumers: 'trtexec' is not of the type list of str."),
     ],
 )
@@ -161,7 +161,7 @@ def test_options_and_results_are_frozen() -> None:
         (lambda: qt.plan(5), "The model is of the type int."),  # type: ignore[arg-type]
         (lambda: qt.translate(b"no model"), "The bytes hold no ONNX model"),
         (lambda: qt.calibrate(EXAMPLE_MODEL, 5), "The data are of the type int."),  # type: ignore[arg-type]
-        (lambda: qt.calibrate(EXAMPLE_MODEL, []), "The data hold no samples."),
+        (lambda: qt.calibrate(EXAMPLE_MODEL, []), "The data contain no samples."),
         (lambda: qt.calibrate(EXAMPLE_MODEL, {"other": INPUTS}), "(in memory, sha256 "),
     ],
 )

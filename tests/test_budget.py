@@ -367,7 +367,7 @@ def test_one_file_of_data_cannot_become_thousands(tmp_path: Path) -> None:
         copy.CopyFrom(first)
         copy.name = f"far_{i}"
     path.write_bytes(explicit.SerializeToString())
-    with pytest.raises(ModelError, match="many others"):
+    with pytest.raises(ModelError, match="many other tensors"):
         load_model(path)
 
 

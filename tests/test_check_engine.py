@@ -332,7 +332,7 @@ def test_region_ends_whose_names_hold_dots() -> None:
 
 
 def test_names_only_says_how_to_get_more() -> None:
-    with pytest.raises(UserError, match=r"holds only the names.*--profilingVerbosity=detailed"):
+    with pytest.raises(UserError, match=r"contains only layer names.*--profilingVerbosity=detailed"):
         parse_layer_info('{"Layers": ["Conv_0 + Relu_1"\n,"Pool"\n],\n"Bindings": ["x"]}')
     for text, words in (("{", "is not JSON"), ("{}", "lists no layers"), ('{"Layers": []}', "lists no layers")):
         with pytest.raises(UserError, match=words):

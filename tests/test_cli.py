@@ -489,7 +489,7 @@ def test_external_data_outside_is_refused(tmp_path: Path, location: str, capsys:
         (lambda g: g.initializer[0].dims.append(2), "bytes instead of"),
         (lambda g: g.node[5].input.pop(), "has 0 inputs"),
         (lambda g: g.node.pop(2), "reads tensor 'wq'"),
-        (lambda g: g.node[5].output.pop(), "made by no node"),
+        (lambda g: g.node[5].output.pop(), "not produced by any node"),
     ],
 )
 def test_damaged_models_are_explained(

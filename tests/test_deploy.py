@@ -139,7 +139,7 @@ def test_a_foreign_folder_stays(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine")
     assert main(["deploy", str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "-o", str(tmp_path / "b")]) == 1
-    assert "is no bundle of deploy" in capsys.readouterr().err
+    assert "is not a bundle of deploy" in capsys.readouterr().err
     assert [p.name for p in (tmp_path / "b").iterdir()] == ["thesis.txt"]
 
 

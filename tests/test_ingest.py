@@ -144,12 +144,12 @@ def test_broken_and_foreign_results(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     whole = archive.read_bytes()
     (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
-    refused(tmp_path / "cut.tar.gz", "is not what collect.sh writes")
+    refused(tmp_path / "cut.tar.gz", "is not an archive of collect.sh")
     (tmp_path / "empty.tar.gz").write_bytes(b"")
-    refused(tmp_path / "empty.tar.gz", "is not what collect.sh writes")
+    refused(tmp_path / "empty.tar.gz", "is not an archive of collect.sh")
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as evil:
         evil.add(files.folder / "build.log", "../build.log")
-    refused(tmp_path / "evil.tar.gz", "holds no board_info.txt")
+    refused(tmp_path / "evil.tar.gz", "contains no board_info.txt")
     assert not (tmp_path.parent / "build.log").exists()
     info = files.folder / "board_info.txt"
     for change, sentence in (("schema_version=1", "has schema_version 7"), ("model=", "is of another model")):

@@ -127,7 +127,7 @@ def test_long_lines_and_hostile_lines_end(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.log"
     path.write_text("[E] the printer is on fire\n")
-    with pytest.raises(UserError, match="holds no line of TensorRT"):
+    with pytest.raises(UserError, match="contains no line of TensorRT"):
         read_log(path)
     with pytest.raises(UserError, match="cannot be read"):
         read_log(tmp_path)

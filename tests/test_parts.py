@@ -133,7 +133,7 @@ def test_a_network_of_one_part_stays_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("begin", "end", "why"),
-    [((), ("x",), "graph input"), ((), ("nowhere",), "not a tensor"), (("c2",), ("c2",), "No node lies between")],
+    [((), ("x",), "graph input"), ((), ("nowhere",), "not a tensor"), (("c2",), ("c2",), "There is no node between")],
 )
 def test_not_at(tmp_path: Path, begin: tuple[str, ...], end: tuple[str, ...], why: str) -> None:
     files = translate(detector(), ORIN, "net").save(tmp_path / "whole")

@@ -221,7 +221,7 @@ def test_page_gets_reports_and_results(
     assert names == (str(tmp_path / "b"), str(tmp_path / "a")) and tuned is None
     assert main(one) == 0 and calls[1][2:4] == (None, None)
     assert main([*one[:3], "--verify", str(results)]) == 2
-    assert "Name the page with --html" in capsys.readouterr().err
+    assert "Give the page with --html" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["hello", "[1]"])
@@ -231,7 +231,7 @@ def test_wrong_results_are_refused(tmp_path: Path, content: str, capsys: pytest.
     results.write_text(content)
     page = tmp_path / "page.html"
     assert main(["report", "-t", str(tmp_path / "a"), "--html", str(page), "--verify", str(results)]) == 1
-    assert "Name what 'qdq-translator verify --save FILE' wrote." in capsys.readouterr().err
+    assert "Give a file of 'qdq-translator verify --save FILE'." in capsys.readouterr().err
     assert not page.exists()
 
 

@@ -163,7 +163,7 @@ def test_real_caches_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     ("scales", "message"),
-    [({"other": 0.5}, "None of the 1 names"), (None, "holds Q/DQ nodes already")],
+    [({"other": 0.5}, "None of the 1 names"), (None, "already has Q/DQ nodes")],
 )
 def test_what_cannot_be_restored_is_said(scales: dict[str, float] | None, message: str) -> None:
     model = conv_net() if scales else restore(conv_net(), {"x": 0.5}).model

@@ -193,7 +193,7 @@ def test_q7_codes_of_a_constant_behind_a_cast() -> None:
     explicit = model(
         text + f"{pair('x', 'd')} y = Exp(d) }}", k=np.ones(3, np.float32), s=np.float32(0.1), z=np.int8(0)
     )
-    with pytest.raises(UserError, match="integer arithmetic on the codes"):
+    with pytest.raises(UserError, match="integer arithmetic on the quantized values"):
         translate(explicit, TranslateOptions())
 
 

@@ -77,7 +77,7 @@ def test_a_wrong_scale(files: TranslationFiles, factor: float, worst_db: float) 
     jump = look(files)["per_layer"]["first_jump"]
     assert (jump["tensor"], jump["node"], jump["where"]) == (tensor, "/layer2/relu/Relu", "read")
     assert jump["sqnr_db"] < worst_db
-    assert f"{factor:g} times" in jump["notes"][0] and jump["notes"][0].startswith("the cache says ")
+    assert f"{factor:g} times" in jump["notes"][0] and jump["notes"][0].startswith("the cache has ")
 
 
 def test_a_scale_on_a_graph_output(files: TranslationFiles) -> None:
@@ -115,7 +115,7 @@ def test_a_change_that_cannot_run_is_named_all_the_same(files: TranslationFiles)
     node = next(n for n in model.graph.node if n.name == "/layer1/conv2/Conv")
     next(a for a in node.attribute if a.name == "pads").ints[:] = [0, 0, 0, 0]
     onnx.save(model, files.model)
-    with pytest.raises(UserError, match=r"'/layer1/conv2/Conv' has other attributes.*What was found next"):
+    with pytest.raises(UserError, match=r"'/layer1/conv2/Conv' has other attributes.*A possible consequence"):
         look(files)
 
 
@@ -195,7 +195,7 @@ def test_a_conflict_resolved_to_the_smaller_scale(tmp_path: Path) -> None:
     jump = results["per_layer"]["first_jump"]
     assert (jump["node"], jump["tensor"], jump["where"]) == ("second", "b", "read") and jump["sqnr_db"] < 10
     assert jump["notes"][0].startswith(
-        "conflict (rule C1): the model quantizes it with 0.004, 0.05; the cache says 0.004"
+        "conflict (rule C1): the model quantizes it with 0.004, 0.05; the cache has 0.004"
     )
     outputs = results["outputs"]["pairs"][0]["outputs"]
     assert outputs["y"]["sqnr_db"] > 30 and outputs["u"]["sqnr_db"] < 10

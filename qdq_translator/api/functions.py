@@ -213,7 +213,7 @@ def report(
 ) -> Report:
     """The report of a `Translation` or of a folder. html: also writes the page there, of the comparison with `against` if given.
 
-    Raises UserError if the folder holds no translation or the page cannot be written.
+    Raises UserError if the folder contains no translation or the page cannot be written.
     """
     found = _report_of(translation)
     if html is not None:

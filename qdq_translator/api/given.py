@@ -92,7 +92,7 @@ def data_path(data: Data, model: Model, folder: Path, labels: Any = None) -> str
     if labels is not None:
         arrays["labels"] = _array(labels)
     if not arrays:
-        raise UserError("The data hold no samples.", "Give at least one batch.")
+        raise UserError("The data contain no samples.", "Give at least one batch.")
     values = folder / VALUES
     values.mkdir(exist_ok=True)
     save: Any = np.savez  # its stub wants a bool for every name
@@ -113,7 +113,7 @@ def _batches(batches: Iterable[Any], only: Callable[[], str]) -> dict[str, np.nd
             found.setdefault(name, []).append(np.atleast_1d(array))
     lengths = {name: sum(map(len, parts)) for name, parts in found.items()}
     if len(set(lengths.values())) > 1:
-        raise UserError(f"The batches hold different numbers of samples: {lengths}.", "Give every name in every batch.")
+        raise UserError(f"The batches have different numbers of samples: {lengths}.", "Give every name in every batch.")
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 

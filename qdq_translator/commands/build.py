@@ -49,7 +49,7 @@ def run(options: Options) -> int:
         options.explicit = True
     if options.engine == "rtx" and not options.explicit:
         raise UsageError(
-            "TensorRT-RTX has no implicit quantization.", "Name an explicit network: -t NAME_explicit.onnx."
+            "TensorRT-RTX has no implicit quantization.", "Give an explicit network: -t NAME_explicit.onnx."
         )
     job = _job(options)
     job.check()

@@ -25,8 +25,8 @@ class Options:
     )
     all: bool = setting("list every layer, not only those that differ from the plan")
     json: bool = setting("the result as one JSON object on stdout, nothing else there")
-    strict: bool = setting("exit status 1 where the engine disobeys the plan")
-    fail_on_gpu_fallback: bool = setting("exit status 1 where a layer of a DLA engine runs on the GPU")
+    strict: bool = setting("exit status 1 if the engine disobeys the plan")
+    fail_on_gpu_fallback: bool = setting("exit status 1 if a layer of a DLA engine runs on the GPU")
     verbose: bool = setting("tracebacks of errors")
 
 
@@ -71,7 +71,7 @@ def run(options: Options) -> int:
     if on_dla and made.target == "gpu":
         raise UserError(
             f"The engine of {options.layer_info} has layers on a DLA, but the model was translated for gpu.",
-            "Translate it with --target orin-dla (or xavier-dla), or name the layer information of the GPU's engine.",
+            "Translate it with --target orin-dla (or xavier-dla), or give the layer information of the GPU engine.",
         )
     if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (log is not None and log.dla)):
         raise UserError(
@@ -129,7 +129,7 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
         (int8["unseen"], "planned in INT8, inside a region or without a type: not visible"),
         (int8["dissolved"], "planned in INT8, dissolved (data movement)"),
         (int8["missing"], "planned in INT8, found nowhere in the engine"),
-        (summary["disobediences"], "layers against the plan in all"),
+        (summary["disobediences"], "layers compared with the plan in all"),
         (summary["unfused_qdq"], "Q/DQ nodes left unfused"),
         (summary["quantizers"], "conversions to or from INT8, standalone scales"),
         (summary["reformats"], "other reformats"),
@@ -143,10 +143,10 @@ def _draw(check: "EngineCheck", everything: bool) -> None:
             counts.add_row(str(count), words)
     console.print(counts)
     if check.cache_rejected:
-        console.print("\nTensorRT rejected the calibration cache: its header holds another version or algorithm.")
+        console.print("\nTensorRT rejected the calibration cache: its header has another version or algorithm.")
     shown = [v for v in check.verdicts if everything or v.is_disobedience or v.verdict == "missing"]
     if shown:
-        title(console, "Layers" if everything else "Against the plan, or nowhere")
+        title(console, "Layers" if everything else "Different from the plan, or not found")
         table = table_of("layer", "op", "plan", "engine", "why", ratios=(3, 1, 0, 0, 2))
         for verdict in shown:
             where = verdict.actual or verdict.verdict

@@ -141,4 +141,4 @@ def _draw(summary: Dict[str, Any]) -> None:
             f" {key:<12}{next((line for line in commands if not line.startswith('#')), commands[0]).partition('  #')[0]}"
         )
     print(f" made        {', '.join(summary['redone']) or 'nothing, all as before'}")
-    print(f"next:\n  copy {shlex.quote(summary['folder'])} to the board; README.md holds the commands")
+    print(f"next:\n  copy {shlex.quote(summary['folder'])} to the board; README.md contains the commands")

@@ -1,4 +1,4 @@
-"""`qdq-translator doctor`: what this machine has for TensorRT and the DLA."""
+"""`qdq-translator doctor`: check this machine for TensorRT and the DLA."""
 
 from dataclasses import dataclass
 

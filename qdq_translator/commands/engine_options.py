@@ -19,17 +19,15 @@ class EngineOptions:
 
     translation: str = translation_option()
     model: str = model_option()
-    target: Optional[str] = setting(
-        "hardware to build for (default: what it was translated for)", None, choices=TARGETS
-    )
+    target: Optional[str] = setting("hardware to build for (default: that of the translation)", None, choices=TARGETS)
     platform: Optional[str] = setting(
-        "e.g. jetpack-6.2: where the engine is built (default: what it was translated for)", None, metavar="NAME"
+        "e.g. jetpack-6.2: the platform that builds the engine (default: that of the translation)", None, metavar="NAME"
     )
     dla_core: int = setting("which DLA core: 0 or 1 (default: 0)", 0, metavar="N")
     allow_gpu_fallback: bool = setting("layers that the DLA cannot run may go to the GPU")
     dla_standalone: bool = setting("a DLA loadable for cuDLA instead of an engine")
     precision_constraints: Optional[str] = setting(
-        "what the precision of a layer means where TensorRT has no such kernel: fail, or take another "
+        "if TensorRT has no kernel of a layer's precision: fail, or use another "
         "(default: obey on a GPU, prefer on a DLA)",
         None,
         choices=("obey", "prefer"),
@@ -54,13 +52,13 @@ class EngineOptions:
         nargs="+",
         metavar="POOL:MIB",
     )
-    timing_cache: str = setting("read where it exists, written after the build", "", metavar="FILE")
+    timing_cache: str = setting("read if it exists, written after the build", "", metavar="FILE")
     builder_optimization_level: Optional[int] = setting("how long TensorRT searches", None, metavar="0-5")
     parser_flags: List[str] = setting(
         "flags of TensorRT's ONNX parser, e.g. report_capability_dla (10.16 and later)", [], nargs="+", metavar="FLAG"
     )
-    save_engine: str = setting("the engine or loadable (default: beside the model)", "", metavar="FILE")
-    layer_info: str = setting("layer information for check-engine (default: beside the model)", "", metavar="FILE")
+    save_engine: str = setting("the engine or loadable (default: next to the model)", "", metavar="FILE")
+    layer_info: str = setting("layer information for check-engine (default: next to the model)", "", metavar="FILE")
 
     def request(
         self, files: "Optional[TranslationFiles]" = None, target: Optional[str] = None

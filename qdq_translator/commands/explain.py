@@ -26,7 +26,7 @@ class Options:
     )
     model: str = model_option()
     all: bool = setting("list every layer of a message, and harmless messages")
-    json: bool = setting("what a log holds as one JSON object on stdout, nothing else there")
+    json: bool = setting("the findings in a log as one JSON object on stdout")
     verbose: bool = setting("tracebacks of errors")
 
 
@@ -43,7 +43,7 @@ def run(options: Options) -> int:
         return 0
     logs = [name for name in options.names if Path(name).is_file()]
     if options.json and len(logs) != 1:
-        raise UsageError("--json is for one log.", "Name one file.")
+        raise UsageError("--json is for one log.", "Give one file.")
     plan = _plan(options) if logs else {}
     status = 0
     for name in options.names:
@@ -235,12 +235,12 @@ def explained() -> "dict[str, tuple[str, list[str]]]":
             paragraphs(row.what, row.then, f"Switched on by {flags}." if flags else ""),
         )
     for limit in LIMITS:
-        where = {"gpu": "The layer goes to the GPU.", "dla-fp16": "The layer runs in FP16 on the DLA."}[limit.effect]
+        where = {"gpu": "The layer runs on the GPU.", "dla-fp16": "The layer runs in FP16 on the DLA."}[limit.effect]
         ops = "every operator" if limit.ops == ("*",) else ", ".join(limit.ops)
         only = f" Only {limit.only.capitalize()}." if limit.only else ""
         texts[f"DLA {limit.id}"] = (
             f"DLA limit {limit.id}: {limit.text}",
-            paragraphs(f"{where}{only}", f"Holds for {ops}.", f"Source: {limit.source} [{limit.status}]."),
+            paragraphs(f"{where}{only}", f"Applies to {ops}.", f"Source: {limit.source} [{limit.status}]."),
         )
     for p in PLATFORMS:
         version = ".".join(map(str, p.tensorrt))

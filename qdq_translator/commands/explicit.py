@@ -41,7 +41,7 @@ def run(options: Options) -> int:
 
     source = str(EXAMPLE_MODEL) if options.example else options.input_model
     if not source:
-        raise UsageError("No model was named.", "Give one with -i, or --example for the one that ships.")
+        raise UsageError("No model was given.", "Give one with -i, or --example for the one that ships.")
     folder, name = Path(options.output_dir), model_name(source)
     target = folder / f"{name}{EXPLICIT_SUFFIX}"
     refuse_overwriting([target, target.with_name(f"{target.name}.data")], [Path(source), Path(options.cache or "")])

@@ -1,4 +1,4 @@
-"""`qdq-translator ingest`: what a board sent back, against the plan."""
+"""`qdq-translator ingest`: compare the results of a board with the plan."""
 
 import sys
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @dataclass
 class Options:
     """Read what collect.sh of a bundle packed on the board (NAME_board.tar.gz): check that it is of this model, explain the log,
-    compare precisions and times with the plan, fit the cost model, and say which end of each open hypothesis the outputs hold."""
+    compare precisions and times with the plan, fit the cost model, and tell which alternative of each open hypothesis agrees with the outputs."""
 
     file: str = setting("NAME_board.tar.gz", REQUIRED, positional=True, metavar="FILE")
     translation: str = translation_option()
@@ -59,7 +59,7 @@ def run(options: Options) -> int:
             f"{row['hypothesis']}: {row['sentence']} (distance {row['planned']:.2g} planned, {row['other']:.2g} other)"
         )
     if results.failed:
-        print(f"{options.file}: The engine was not built; the log above says why.", file=sys.stderr)
+        print(f"{options.file}: The engine was not built; the log above shows why.", file=sys.stderr)
     return int(results.failed)
 
 

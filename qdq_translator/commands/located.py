@@ -108,7 +108,7 @@ def explicit_model(files: TranslationFiles, model: str) -> str:
     """The same. Raises UserError for none."""
     found = find_explicit(files, model)
     if not found:
-        raise UserError(f"The explicit model of '{files.name}' was not found.", "Name its file with -i.")
+        raise UserError(f"The explicit model of '{files.name}' was not found.", "Give its file with -i.")
     return found
 
 

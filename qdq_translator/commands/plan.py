@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 @dataclass
 class Options:
     """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: which layers the DLA takes, which rewrites
-    would keep more of them there, and the estimated time in INT8 and in FP16. Writes nothing but what is asked for."""
+    would keep more of them there, and the estimated time in INT8 and in FP16. Writes only the requested files."""
 
     input_onnx_model: Optional[str] = setting(
         "an ONNX model, with Q/DQ nodes or without", None, group="Essential", metavar="MODEL", short="-i"
@@ -31,14 +31,14 @@ class Options:
     json: bool = setting("the report as JSON on stdout, nothing else there", group="Output")
     html: Optional[str] = setting("write a page to look at in a browser", None, group="Output", metavar="FILE")
     fit: Optional[str] = setting(
-        "fit the cost model to a board: trtexec's --exportProfile of the translation named with -t, or "
+        "fit the cost model to a board: trtexec's --exportProfile of the translation given with -t, or "
         "cuDLA's layerwise CSV",
         None,
         group="Automation",
         metavar="PROFILE",
     )
     translation: str = setting(
-        "what was profiled, for --fit", "./translated", group="Automation", metavar="PATH", short="-t"
+        "the profiled translation, for --fit", "./translated", group="Automation", metavar="PATH", short="-t"
     )
     save: Optional[str] = setting(
         "the cost model that --fit writes, for --cost_model", None, group="Automation", metavar="FILE"
@@ -134,7 +134,7 @@ def _fit(options: Options) -> int:
     from qdq_translator.engine.board import fit_board
 
     if not options.save:
-        raise UsageError("--fit writes a cost model.", "Name its file with --save board.json.")
+        raise UsageError("--fit writes a cost model.", "Give its file with --save board.json.")
     files = TranslationFiles.locate(options.translation)
     refuse_overwriting([Path(options.save)], [Path(str(options.fit)), *files])
     board = fit_board(files, str(options.fit), options.power_mode, options.dla_clock)

@@ -19,7 +19,7 @@ class Options:
     json: bool = setting("the report as JSON on stdout, nothing else there")
     html: Optional[str] = setting("write a page to look at in a browser", None, metavar="FILE")
     against: Optional[str] = setting(
-        "an earlier translation to compare with: terminal, --json or --html; status 1 where this one is worse",
+        "an earlier translation to compare with: terminal, --json or --html; status 1 if this one is worse",
         None,
         metavar="PATH",
     )
@@ -30,7 +30,7 @@ class Options:
         "NAME_tune.json of 'qdq-translator tune', to show on the page of --html", None, metavar="FILE"
     )
     fix_list: Optional[str] = setting(
-        "what to quantize too and what to leave out, as arguments of the tool that quantized the model",
+        "operators to quantize and to exclude, as arguments of the quantizer that made the model",
         None,
         choices=TOOLS,
     )
@@ -46,12 +46,12 @@ def run(options: Options) -> int:
     from qdq_translator.output.report.data import format_report
 
     if options.verify and not options.html:
-        raise UsageError("--verify shows on a page.", "Name the page with --html FILE.")
+        raise UsageError("--verify shows on a page.", "Give the page with --html FILE.")
     if options.fix_list and (options.html or options.json or options.against):
         raise UsageError("--fix_list prints a list of its own.", "Leave --html, --json and --against out.")
     if options.tuning and (not options.html or options.against):
         raise UsageError(
-            "--tuning shows on the page of one translation.", "Name it with --html FILE, without --against."
+            "--tuning shows on the page of one translation.", "Give it with --html FILE, without --against."
         )
     files = locate(options.translation, options.model)
     report = files.read_report()
@@ -76,7 +76,7 @@ def run(options: Options) -> int:
         refuse_overwriting([Path(options.html)], [*files, *shown])
         results = None
         if options.verify:
-            results = read_json(Path(options.verify), RESULTS, "Name what 'qdq-translator verify --save FILE' wrote.")
+            results = read_json(Path(options.verify), RESULTS, "Give a file of 'qdq-translator verify --save FILE'.")
         tuned = None
         if options.tuning:
             tuned = read_json(Path(options.tuning), TUNING, "Name the NAME_tune.json that 'qdq-translator tune' wrote.")

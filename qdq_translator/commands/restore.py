@@ -19,7 +19,7 @@ class Options:
         None,
         metavar="FILE",
     )
-    complete: bool = setting("infer missing scales: what 'qdq-translator explicit -c' does, with more options")
+    complete: bool = setting("infer missing scales, as 'qdq-translator explicit -c' does with more options")
     json: bool = setting("the summary as one JSON object on stdout")
     verbose: bool = setting("name every entry that was left out; tracebacks of errors")
 

@@ -79,7 +79,7 @@ def run(options: Options) -> int:
                 print(f"  {what[:-1]:<6} {row['name']} {sizes}{scale}")
     if manifest["tail"]:
         print(
-            f"{len(manifest['tail'])} layers stand behind the DLA's last one; a quantizer should leave them out ('tail' in the manifest)."
+            f"{len(manifest['tail'])} layers follow the DLA's last one; exclude them from quantization ('tail' in the manifest)."
         )
     print(f"The parts, one after the other, gave the bits of the whole in {manifest['proof']['runs']} runs.")
     return 0

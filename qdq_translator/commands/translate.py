@@ -64,18 +64,18 @@ def _check(options: TranslateCommand) -> None:
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
     if options.metric and not options.calibrate:
-        raise UsageError("--metric is measured on --calibrate DATA.", "Name the data, or use 'verify --metric'.")
+        raise UsageError("--metric is measured on --calibrate DATA.", "Give the data, or use 'verify --metric'.")
     if options.max_metric_drop is not None and not options.metric:
-        raise UsageError("--max_metric_drop needs a metric.", "Name one with --metric file.py:name.")
+        raise UsageError("--max_metric_drop needs a metric.", "Give one with --metric file.py:name.")
     if options.fail_on_gpu_fallback and options.target == "gpu":
-        raise UsageError("--fail_on_gpu_fallback asks for a DLA.", "Name it with --target orin-dla or xavier-dla.")
+        raise UsageError("--fail_on_gpu_fallback needs a DLA.", "Select it with --target orin-dla or xavier-dla.")
     if options.cut_tail and options.target == "gpu":
-        raise UsageError("--cut_tail cuts for a DLA.", "Name the DLA with --target orin-dla or xavier-dla.")
+        raise UsageError("--cut_tail needs a DLA.", "Select the DLA with --target orin-dla or xavier-dla.")
     if options.target == "gpu":
         check_needs_dla("--fail_over_ms", options.fail_over_ms)
     if options.fail_under_int8_macs is not None and not 0 <= options.fail_under_int8_macs <= 100:
         raise UsageError(
-            f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It lies between 0 and 100."
+            f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It must be between 0 and 100."
         )
     resolve(options, Diagnostics())
 
@@ -93,10 +93,10 @@ def _models(options: TranslateCommand) -> List[str]:
             continue
         inside = sorted(str(p) for p in Path(name).glob("*.onnx") if not p.name.endswith(MODEL_SUFFIX))
         if not inside:
-            raise UsageError(f"{name} holds no .onnx file.", "Name a model, or a folder of models.")
+            raise UsageError(f"{name} contains no .onnx file.", "Give a model, or a folder of models.")
         models += inside
     if not models:
-        raise UsageError("No model was named.", "Give one or more (model.onnx), or --example for the one that ships.")
+        raise UsageError("No model was given.", "Give one or more (model.onnx), or --example for the one that ships.")
     seen: Dict[str, str] = {}
     for model in models:
         other = seen.setdefault(Path(model).name, model)

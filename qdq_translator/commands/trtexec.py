@@ -11,16 +11,16 @@ from qdq_translator.output.emit.trtexec.request import MODES
 @dataclasses.dataclass
 class Options(EngineOptions):
     """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
-    the files, mends the header of the calibration cache where TensorRT's version is another one, and runs it."""
+    the files, corrects the header of the calibration cache for another TensorRT version, and runs it."""
 
     mode: str = setting(
-        "what to build: the translation; to compare with it the Q/DQ model (explicit; name it with -i), the "
-        "stripped model in FP16 alone (fp16), or in whatever TensorRT finds fastest (best)",
+        "the network to build: the translation; for comparison the Q/DQ model (explicit; give it with -i), the "
+        "stripped model in FP16 alone (fp16), or in the precisions that TensorRT finds fastest (best)",
         "implicit",
         choices=MODES,
     )
     sparsity: Optional[str] = setting(
-        "kernels for 2:4 sparse weights: where the weights are sparse, or, to see the speed alone, everywhere",
+        "kernels for 2:4 sparse weights: for sparse weights only, or for all weights (to measure speed)",
         None,
         choices=("enable", "force"),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Options(TranslateOptions):
     """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
     metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;
-    a search that was ended goes on from its journal. The options of translate that are given hold for every point, as far
+    an interrupted search continues from its journal. The given options of translate apply to every point, as far
     as they are no part of the search."""
 
     model: str = setting("the model, Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
@@ -25,7 +25,7 @@ class Options(TranslateOptions):
         metavar="PATH",
     )
     labels: Optional[str] = setting(
-        "a .npy, or an .npz with the array labels, where the samples carry none",
+        "a .npy, or an .npz with the array labels, if the samples have none",
         None,
         group="Essential",
         metavar="FILE",
@@ -43,7 +43,7 @@ class Options(TranslateOptions):
         metavar="X",
     )
     budget_ms: Optional[float] = setting(
-        "estimated milliseconds on the DLA that may be spent; the metric is what gets better then",
+        "budget of estimated milliseconds on the DLA; the search then improves the metric",
         None,
         group="Essential",
         metavar="MS",
@@ -76,7 +76,7 @@ def run(options: Options) -> int:
     if not outcome.holds:
         drop = outcome.results["best"]["measured"]["drop"]
         print(
-            f"qdq-translator tune: No point keeps what was asked for; the best one found falls by {drop:.4g}. It was written all "
+            f"qdq-translator tune: No point meets the goal; the best one loses {drop:.4g}. It was written all "
             "the same; allow more, or give the search more --evaluations or --calibrate data.",
             file=sys.stderr,
         )
@@ -119,7 +119,7 @@ def _check(options: Options) -> None:
         if not value:
             raise UsageError(f"{flag} is required.", "For example: tune -i model.onnx --data test.npz --max_drop 0.5.")
     if options.max_drop is None and options.budget_ms is None:
-        raise UsageError("Nothing to aim at.", "Give --max_drop, --budget_ms, or both.")
+        raise UsageError("No goal was given.", "Give --max_drop, --budget_ms, or both.")
     if options.max_drop is not None and not options.max_drop >= 0:
         raise UsageError(f"--max_drop {options.max_drop:g} is out of range.", "It is 0 or more.")
     if options.budget_ms is not None and not options.budget_ms > 0:

@@ -28,13 +28,13 @@ class Options:
     translation: str = translation_option()
     float: Optional[str] = setting("the model before quantization, as a third stage", None, metavar="MODEL")
     inputs: Optional[str] = setting(
-        "an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or what "
+        "an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or a file that "
         "'polygraphy run --save-inputs' wrote (default: random)",
         None,
         metavar="PATH",
     )
     labels: Optional[str] = setting(
-        "an .npy, one label a sample along the first axis: right classes, or what --metric takes (default: "
+        "an .npy, one label a sample along the first axis: right classes, or the labels that --metric reads (default: "
         "the array 'labels' of the .npz)",
         None,
         metavar="FILE",
@@ -48,10 +48,10 @@ class Options:
     layout: str = same_option("layout", group="")
     per_layer: bool = setting("compare every tensor and name the first jump")
     audit: bool = setting(
-        "hold every scale against the inputs: what it clips, which bits stay unused, which range would lose less"
+        "compare every scale with the inputs: clipped values, unused bits, the range that would lose less"
     )
     strict: bool = setting("exit status 1 for the verdict 'suspicious' too")
-    sensitivity: bool = setting("rank layers by what the outputs gain when they are kept in FP16")
+    sensitivity: bool = setting("rank layers by the gain at the outputs if they are kept in FP16")
     save_layers: Optional[str] = setting(
         "write the layers that --sensitivity names, one a line, for translate --keep_fp16 @FILE", None, metavar="FILE"
     )
@@ -69,12 +69,12 @@ class Options:
     )
     fuse: str = setting(
         "the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is "
-        "rounded by its scale (off, unary scales of rule S9 too), or both, as a second row where that differs",
+        "rounded by its scale (off, unary scales of rule S9 too), or both, as a second row if that differs",
         "both",
         choices=("both", "on", "off"),
     )
     hypotheses: str = setting(
-        "what the facts leave open about a DLA (a Sigmoid's scale, a layer between FP16 ones, INT8 on the GPU beside it): "
+        "open questions about a DLA (a Sigmoid's scale, a layer between FP16 layers, INT8 on the GPU in the same engine): "
         "both ends, as a further row if they differ, or the plan's end alone",
         "both",
         choices=("both", "plan"),
@@ -83,7 +83,7 @@ class Options:
         "another --layerPrecisions argument than the translation's: a file, or the value itself", None, metavar="FILE"
     )
     min_cosine: Optional[Real] = setting(
-        "exit status 1 where the cosine of an output, or of its worst slice along an axis, is below",
+        "exit status 1 if the cosine of an output, or of its worst slice along an axis, is below",
         None,
         metavar="X",
         type=Real,
@@ -98,13 +98,13 @@ class Options:
         metavar="WHERE:NAME",
     )
     max_metric_drop: Optional[Real] = setting(
-        "exit status 1 where --metric falls by more from the explicit model to the simulated engine",
+        "exit status 1 if --metric falls by more from the explicit model to the simulated engine",
         None,
         metavar="X",
         type=Real,
     )
     device_results: Optional[str] = setting(
-        "device_results.json of e2e_workflow/on_device, or what 'polygraphy run --save-outputs' wrote, to compare",
+        "device_results.json of e2e_workflow/on_device, or a file of 'polygraphy run --save-outputs', to compare",
         None,
         metavar="FILE",
     )
@@ -177,7 +177,7 @@ def check(options: Options) -> None:
 
     if not options.model:
         raise UsageError(
-            "No model was named.", "Give the explicit model with -i model.onnx, or --example for the one that ships."
+            "No model was given.", "Give the explicit model with -i model.onnx, or --example for the one that ships."
         )
     limits: Dict[str, Any] = {
         "--min_cosine": (options.min_cosine, 1),
@@ -185,13 +185,13 @@ def check(options: Options) -> None:
     }
     for flag, (value, top) in limits.items():
         if value is not None and not 0 <= value <= top:
-            raise UsageError(f"{flag} {value:g} is out of range.", f"It lies between 0 and {top}.")
+            raise UsageError(f"{flag} {value:g} is out of range.", f"It must be between 0 and {top}.")
     check_count("--samples", options.samples)
     check_positive("--image_std", options.image_std)
     if options.save_layers and not options.sensitivity:
         raise UsageError("--save_layers writes what --sensitivity finds.", "Add --sensitivity.")
     if options.max_metric_drop is not None and not options.metric:
-        raise UsageError("--max_metric_drop needs a metric.", "Name one with --metric file.py:name.")
+        raise UsageError("--max_metric_drop needs a metric.", "Give one with --metric file.py:name.")
     if (options.labels or options.metric) and not options.inputs:
         flag = "--labels" if options.labels else "--metric"
         raise UsageError(f"{flag} needs --inputs.", "Random inputs have no labels.")

@@ -22,7 +22,9 @@ MOST_DIMENSIONS = 32
 INLINED_NODES = 30_000
 """Nodes that local functions may become, if the file itself does not hold a tenth of that."""
 _PER_WRITTEN_NODE = 10
-_FOLD = "Export with constant folding on, so that the file holds its constants instead of rules for making them."
+_FOLD = (
+    "Export with constant folding on, so that the file contains constants instead of the operators that compute them."
+)
 
 
 class Budget:
@@ -41,7 +43,7 @@ class Budget:
             self.left += _PER_STORED_BYTE * sum([tensor.ByteSize() for tensor in self._uncounted])
             self._uncounted = []
         if self.left < 0:
-            raise ModelError(f"This model takes too much work; {who} is one node too many.", self.hint)
+            raise ModelError(f"Evaluating this model takes too much work; {who} is one node too many.", self.hint)
 
     def allow(self, shape: Iterable[int], itemsize: int, largest_input: int, who: str) -> int:
         """The bytes of a result, which are spent. Raises ModelError, naming `who`, where it must not be made."""

@@ -197,7 +197,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     for path in outputs:
         if os.path.realpath(path) in read:
             raise UsageError(
-                f"{path} would be overwritten, and this command reads it.", "Name another file or folder to write to."
+                f"{path} would be overwritten, and this command reads it.", "Give another output file or folder."
             )
 
 
@@ -249,7 +249,7 @@ def alone(path: Path) -> Iterator[None]:
         except FileExistsError as error:
             raise UserError(
                 f"Another run writes to {path} now.",
-                f"Wait for its end, or choose another folder. If none is under way, delete {held}.",
+                f"Wait until it ends, or choose another folder. If no run is active, delete {held}.",
             ) from error
         except OSError as error:
             raise UserError(f"{path.parent} cannot be written: {error.strerror}.", "Choose another folder.") from error

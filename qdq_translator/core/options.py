@@ -39,7 +39,9 @@ def translation_option() -> Any:
 
 def model_option() -> Any:
     """`-i` of the commands that read a translation but not the model itself."""
-    return setting("which translation, by its model, where the folder holds several", "", short="-i", metavar="MODEL")
+    return setting(
+        "the model whose translation to use, if the folder contains several", "", short="-i", metavar="MODEL"
+    )
 
 
 def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
@@ -89,7 +91,7 @@ def check_positive(flag: str, divisors: Sequence[float]) -> None:
 def check_needs_dla(flag: str, value: Any) -> None:
     """Raises UsageError for an option about time that is set for a GPU."""
     if value is not None:
-        raise UsageError(f"{flag} is about the time on a DLA.", "Name it with --target orin-dla.")
+        raise UsageError(f"{flag} is a time on a DLA.", "Select it with --target orin-dla.")
 
 
 def _fits(value: Any, wanted: Any) -> bool:
@@ -150,7 +152,7 @@ class TranslateOptions:
     )
     infer_add_scales: bool = setting("infer missing scales around Add, Sub and Sum (rule S11)", group="Inference")
     inference: Literal["sound", "reference"] = setting(
-        "reference: NVIDIA's formulas, also where a scale made by them can only clip (rules S5, S6, S8)",
+        "reference: NVIDIA's formulas, including those that can only clip (rules S5, S6, S8)",
         "sound",
         group="Inference",
     )
@@ -178,7 +180,7 @@ class TranslateOptions:
         "scale 1.0 between a Conv and the Add it is fused with on DLA (rule S9)", group="Inference"
     )
     target: Literal["gpu", "orin-dla", "xavier-dla"] = setting(
-        "hardware whose rules the plan is held against", "gpu", group="Essential"
+        "hardware whose rules the plan follows", "gpu", group="Essential"
     )
     platform: Optional[str] = setting(
         "e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules", None, group="Essential", metavar="NAME"
@@ -206,20 +208,20 @@ class TranslateOptions:
         group="Quantizers",
     )
     scales: Optional[str] = setting(
-        "for a float model: the scales that a quantizer wrote beside it (AIMET .encodings, ONNX Runtime's calibration table, "
+        "for a float model: a file with the scales of a quantizer (AIMET .encodings, ONNX Runtime's calibration table, "
         "PPQ's JSON, a TensorRT calibration cache), by tensor name (rule Q14)",
         None,
         group="Quantizers",
         metavar="FILE",
     )
     missing_zero_point: Literal["uint8", "int8"] = setting(
-        "what a QuantizeLinear without zero point means: uint8 as the ONNX standard says, or int8 as some "
+        "the type of a QuantizeLinear without zero point: uint8 as in the ONNX standard, or int8 as in some "
         "exporters mean",
         "uint8",
         group="Quantizers",
     )
     graph_optimizer: Literal["native", "onnxoptimizer"] = setting(
-        "what folds BatchNormalization and Pad (rule F4)", "native", group="Output"
+        "the implementation that folds BatchNormalization and Pad (rule F4)", "native", group="Output"
     )
     no_auto_names: bool = setting(
         "leave the tensors that only TensorRT's network has out of the cache (rule S10)", group="Target"
@@ -259,7 +261,7 @@ class TranslateOptions:
     )
     prove: bool = setting(
         "run every rewrite for the DLA in ONNX Runtime, before and after, on random and extreme inputs, and "
-        "take back what is not the same function (needs --dla_rewrites)",
+        "revert those that change the function (needs --dla_rewrites)",
         group="Target",
     )
     preset: Optional[str] = setting(
@@ -298,8 +300,8 @@ class TranslateOptions:
     )
     calibrate_method: str = setting(
         "range of an observed tensor: max (the largest magnitude), percentile (99.99), entropy (least "
-        "divergence of 2048 to 4096 bins) or mse (least squared error; percentile where the data hold a few "
-        "extreme values that mean nothing); other ones for what an operator makes: "
+        "divergence of 2048 to 4096 bins) or mse (least squared error; percentile if the data contain a few "
+        "extreme values without meaning); another method for the outputs of one operator: "
         "mse,Add:max,Concat:percentile",
         "mse",
         group="Calibration",
@@ -310,7 +312,7 @@ class TranslateOptions:
     )
     recalibrate: List[str] = setting(
         "replace the model's own scale of these tensors, or of the N that fit --calibrate worst (worst:N), by "
-        "what the data ask for (rule K2)",
+        "ranges from the data (rule K2)",
         [],
         group="Calibration",
         nargs="+",
@@ -322,7 +324,7 @@ class TranslateOptions:
         group="Calibration",
     )
     calibrate_outputs: bool = setting(
-        "graph outputs get scales from the data too (against rule S2)", group="Calibration"
+        "graph outputs get scales from the data too (overrides rule S2)", group="Calibration"
     )
     ignore_nonfinite: bool = setting(
         "leave samples with NaN or infinities out instead of refusing the data", group="Calibration"
@@ -385,7 +387,7 @@ class ExplicitOptions:
 
     float_type: Literal["fp16", "fp32"] = setting("type of everything that is not INT8", "fp16", group="Target")
     scale_type: Literal["auto", "fp16", "fp32"] = setting(
-        "type of the scales where the network is fp16: fp16 is opset 20, fp32 is opset 23; auto: fp16 where all scales are normal "
+        "type of the scales of an fp16 network: fp16 is opset 20, fp32 is opset 23; auto: fp16 if all scales are normal "
         "float16 numbers",
         "auto",
         group="Target",
@@ -410,7 +412,10 @@ class TranslateCommand(TranslateOptions):
         metavar="WHERE:NAME",
     )
     max_metric_drop: Optional[float] = setting(
-        "exit status 1 where --metric falls by more from the one to the other", None, group="Calibration", metavar="X"
+        "exit status 1 if --metric falls by more than this from the model to the simulated engine",
+        None,
+        group="Calibration",
+        metavar="X",
     )
     models: List[str] = setting(
         "ONNX models with Q/DQ nodes, or folders of them",
@@ -434,42 +439,42 @@ class TranslateCommand(TranslateOptions):
         "models translated at the same time; auto: one a processor core", "1", group="Automation", metavar="N"
     )
     workers: int = setting(
-        "processes that share the work on data; whatever their number, the results are the same to the byte",
+        "processes that share the work on data; the results do not depend on their number",
         1,
         group="Automation",
         metavar="N",
     )
     scheduler: Optional[str] = setting(
-        "a Dask scheduler (tcp://host:8786) whose workers do the work on data instead; they read it where it lies",
+        "a Dask scheduler (tcp://host:8786) whose workers do the work on data instead; they read the data themselves",
         None,
         group="Automation",
         metavar="ADDRESS",
     )
     provider: str = setting(
-        "what ONNX Runtime runs models on: cpu, cuda, ... as far as it is installed",
+        "execution provider of ONNX Runtime: cpu, cuda, ... if installed",
         "cpu",
         group="Automation",
         metavar="NAME",
     )
     fail_under_int8_macs: Optional[float] = setting(
-        "exit status 1 where fewer multiply-accumulates are planned in INT8 (with a DLA as target: on the DLA)",
+        "exit status 1 if fewer multiply-accumulates are planned in INT8 (with a DLA as target: on the DLA)",
         None,
         group="Automation",
         metavar="PERCENT",
     )
     fail_over_ms: Optional[float] = setting(
-        "exit status 1 where the estimated time of the layers on the DLA is longer, or unknown",
+        "exit status 1 if the estimated time of the layers on the DLA is longer, or unknown",
         None,
         group="Automation",
         metavar="MS",
     )
     fail_on_gpu_fallback: bool = setting(
-        "exit status 1 where a layer cannot run on the DLA target (one of a tail that --cut_tail cuts off may)",
+        "exit status 1 if a layer cannot run on the DLA target (one of a tail that --cut_tail cuts off may)",
         group="Automation",
     )
     cut_tail: bool = setting(
-        "on a DLA target, where most layers for the GPU stand behind the last large layers (the decode tail "
-        "of a detector): write the DLA's part and the tail beside the whole, into NAME_parts/, as 'split' "
+        "on a DLA target, if most GPU layers are behind the last large layers (the decode tail "
+        "of a detector): also write the DLA part and the tail into NAME_parts/, as 'split' "
         "does; needs ONNX Runtime",
         group="Target",
     )

@@ -77,14 +77,14 @@ _ROWS = (
         "Q8",
         "pairs in series",
         "pairs in series",
-        "one quantizer: equal scales count once, of different ones the smallest holds (`I-Q8`)",
+        "one quantizer: equal scales count once, of different ones the smallest is used (`I-Q8`)",
         stated=True,
     ),
     Rule(
         "Q9",
         "clamping pair",
         "a pair that clamps: uint8 with zero point 0, `Clip(0, 127)` between Q and DQ, fewer than 8 bits",
-        "the clamp stays as Relu or Clip, unless what comes before cannot exceed it",
+        "the clamp stays as Relu or Clip, unless the preceding values cannot exceed it",
         stated=True,
     ),
     Rule(
@@ -111,7 +111,7 @@ _ROWS = (
         "other quantized form",
         "other quantized forms: operators on quantized values (QOperator), arithmetic fake quantization, quantizers of other "
         "domains ([dialects.md](dialects.md))",
-        "converted into Q/DQ form first (`I-Q13`); an operator of an unknown domain whose name holds `Quant` is refused",
+        "converted into Q/DQ form first (`I-Q13`); an operator of an unknown domain with `Quant` in its name is refused",
     ),
     Rule(
         "Q14",
@@ -123,9 +123,9 @@ _ROWS = (
     # ---------------------------------------------------------------- weights
     Rule(
         "W1",
-        "trained weight codes",
-        "Weights are baked: `code * scale`, -128 saturated to -127. TensorRT's own rule (per output channel `max|w| / 127`, "
-        "round) is then run on the final weights, and its codes are compared with the trained ones. Wherever a channel's "
+        "trained quantized weights",
+        "Weights are baked: `quantized value * scale`, -128 saturated to -127. TensorRT's own rule (per output channel `max|w| / 127`, "
+        "round) is then run on the final weights, and its values are compared with the trained ones. If a channel's "
         "codes reach +-127 they are all reproduced. A MatMul on more than two dimensions has one scale for its weight (fact "
         "5.2), so one that was trained with a scale a column works on matrices between two Reshapes (`I-W1`).",
     ),
@@ -140,9 +140,9 @@ _ROWS = (
         "F1",
         "BatchNormalization folded",
         "BatchNormalization into Conv, ConvTranspose, Gemm, MatMul; the folded node's output has the BN's output name. Not "
-        "where the first output is read elsewhere, is a graph output, or has a scale of its own.",
+        "if the first output is read elsewhere, is a graph output, or has a scale of its own.",
     ),
-    Rule("F2", "Pad folded", "Constant `Pad` into Conv, AveragePool, MaxPool, only where equal for every input."),
+    Rule("F2", "Pad folded", "Constant `Pad` into Conv, AveragePool, MaxPool, if the result is equal for every input."),
     Rule(
         "F3",
         "constants and dead nodes",
@@ -158,44 +158,44 @@ _ROWS = (
     Rule(
         "F6",
         "fitted to TensorRT's parser",
-        "What TensorRT's parser needs: weights as initializers, `kernel_shape`, opset 17 at most for 8.x, unique layer names "
-        "without `,` `'` `*`, no collisions with names that the parser makes up; an error where a node cannot be read.",
+        "Requirements of TensorRT's parser: weights as initializers, `kernel_shape`, opset 17 at most for 8.x, unique layer names "
+        "without `,` `'` `*`, no collisions with names that the parser generates; an error if a node cannot be imported.",
     ),
     Rule(
         "F8",
-        "brought into a form that the parser makes no layers of its own for",
-        "What makes a layer or a tensor of its own in TensorRT's parser is written so that it makes none: a Gemm without "
+        "normal form for TensorRT's parser",
+        "Operators for which TensorRT's parser adds layers or tensors are rewritten so that it adds none: a Gemm without "
         "factors, its bias as an Add; constant operands of full rank; Clip with both limits; no empty inputs at the end; Sum, "
         "Max and Min of two inputs; HardSwish, Mish, Celu and a quantized LogSoftmax in parts; one-dimensional layers with a "
         "second dimension of 1; DepthToSpace and SpaceToDepth as Reshape, Transpose, Reshape (not on a DLA); "
-        "LayerNormalization in parts for TensorRT 8.5. Tensors keep their names; new ones get scales with their neighbours.",
+        "LayerNormalization in parts for TensorRT 8.5. Tensors keep their names; new ones get scales from their neighbours.",
     ),
     Rule(
         "F7",
         "changes nothing",
-        "Nodes that change nothing go, on every target: Cast to the type that the tensor has, Identity, Dropout, Reshape, "
-        "Transpose, Slice, Pad, Expand, Concat, Split and their like where they hand on all as it is, Mul and Div by 1, Add and "
+        "Nodes without effect are removed, on every target: Cast to the same type, Identity, Dropout, Reshape, "
+        "Transpose, Slice, Pad, Expand, Concat, Split and similar ones that pass all values on unchanged, Mul and Div by 1, Add and "
         "Sub of 0. Graph outputs and tensors with scales keep their names. Not between two different scales (a "
         "requantization).",
     ),
     Rule(
         "F9",
         "float32 instead of half precision",
-        "A network in float16 or bfloat16 becomes one in float32: weights exactly, Casts between float types go. Graph inputs "
-        "and outputs keep their types, with a Cast beside them. float64, which TensorRT does not have, is rounded.",
+        "A network in float16 or bfloat16 becomes one in float32: weights exactly, Casts between float types are removed. Graph inputs "
+        "and outputs keep their types, with a Cast. float64, which TensorRT does not have, is rounded.",
     ),
     Rule(
         "F10",
         "Slice indices in INT32",
-        "For TensorRT 10 and later a Slice with constant indices has starts, ends, axes and steps in INT32: of INT64 ones its parser "
+        "For TensorRT 10 and later a Slice with constant indices has starts, ends, axes and steps in INT32: for INT64 its parser "
         "computes start and size in 26 integer layers.",
     ),
     Rule(
         "F11",
-        "written as TensorRT's parser reads it",
-        "A form that TensorRT's parser refuses is written in another one that computes the same: unused outputs of MaxPool, "
-        "capitals in Einsum, modes of Resize and GridSample that mean no more than an older one, GroupNormalization for 8.x. "
-        "What has no such form is an error that names the node and the remedy.",
+        "rewritten for TensorRT's parser",
+        "A form that TensorRT's parser refuses is replaced with an equivalent one: unused outputs of MaxPool, "
+        "capitals in Einsum, modes of Resize and GridSample that are equivalent to an older one, GroupNormalization for 8.x. "
+        "Without an equivalent form, an error names the node and the remedy.",
     ),
     Rule(
         "F12",
@@ -215,7 +215,7 @@ _ROWS = (
     Rule("S2", "no scale by inference", "nothing to graph outputs, constants, integers", "always"),
     Rule(
         "S3",
-        "handed on by data movement, Relu, Clip or pooling",
+        "passed on by data movement, Relu, Clip or pooling",
         "input and output the same scale: MaxPool, Flatten, Relu, Pad, Transpose, Reshape, Squeeze, Unsqueeze, Identity, "
         "Dropout, Expand, Tile, Cast between float types, DepthToSpace, SpaceToDepth, nearest Resize; forward through Slice, "
         "Split, Gather; Clip: forward the narrower range, backward the output's scale",
@@ -243,7 +243,7 @@ _ROWS = (
     Rule(
         "S7",
         "around Concat",
-        "Concat: output the largest input scale, missing inputs the output's; where some inputs stay without, the largest "
+        "Concat: output the largest input scale, missing inputs the output's; if some inputs remain without a scale, the largest "
         "known one, last (`W-S7`)",
         "`--infer_concat_scales`",
         options=("infer_concat_scales",),
@@ -260,14 +260,14 @@ _ROWS = (
     Rule(
         "K1",
         "observed on data",
-        "what the exact rules leave without scale is observed on the user's inputs, not the inside of a decomposed "
+        "tensors that the exact rules leave without a scale are observed on the user's inputs, except inside a decomposed "
         "LayerNormalization; on a DLA, tensors that must share a range together",
         "`--calibrate`",
     ),
     Rule(
         "K2",
-        "calibrated anew, as asked",
-        "a scale of the model is replaced by the one that the data ask for, against rule S1",
+        "recalibrated",
+        "a scale of the model is replaced by one from the data, an exception to rule S1",
         "`--recalibrate`",
     ),
     Rule(
@@ -282,7 +282,7 @@ _ROWS = (
         "S11",
         "around Add and Sub",
         "Add, Sub, Sum: forward the sum of the inputs' ranges, backward `amax_out` plus the other inputs' ranges; constants "
-        "count; not where an activation would vanish beside the sum",
+        "count; not if an activation would become 0 on the scale of the sum",
         "`--infer_add_scales`",
         options=("infer_add_scales",),
     ),
@@ -297,20 +297,20 @@ _ROWS = (
     Rule(
         "B1",
         "bound of the operator",
-        "what the operator cannot exceed: 1 behind Sigmoid, HardSigmoid, Softmax, Tanh, Erf; the larger bound behind Clip",
+        "the bound of the operator: 1 for Sigmoid, HardSigmoid, Softmax, Tanh, Erf; the larger bound of Clip",
         "`--infer_bounds`",
         options=("infer_bounds",),
     ),
     Rule(
         "S10",
         "tensor of TensorRT's own network",
-        "tensors that only TensorRT's own network has, where the name that its parser gives them is certain",
+        "tensors that only TensorRT's own network has, if the parser's name for them is certain",
         "8.5, 8.6 or 10.x known, not `--no_auto_names`",
     ),
     Rule(
         "U1",
         "raised to a shared range",
-        "equal ranges where a DLA requires them: Concat, element-wise, pooling",
+        "equal ranges if a DLA requires them: Concat, element-wise, pooling",
         "`--unify_scales max` on a DLA target",
     ),
     # ---------------------------------------------------------------- conflicts
@@ -325,14 +325,14 @@ _ROWS = (
         "C2",
         "quantized for some consumers, float for others",
         "a tensor is quantized for some consumers and read as float by others (`I-C2`)",
-        "In implicit mode one scale holds for all consumers; check with `verify --per_layer` if that float branch was meant to "
+        "In implicit mode one scale applies to all consumers; check with `verify --per_layer` if that float branch was meant to "
         "be precise.",
     ),
     Rule(
         "C3",
-        "a Concat's range that leaves nothing of an input",
-        "the model quantizes a Concat with a step of more than twice all that one of its inputs holds, so that this input is 0 from "
-        "there on (`W-C3`): scores beside box coordinates, where a decode tail was quantized too",
+        "a Concat scale that makes an input 0",
+        "the model quantizes a Concat with a step of more than twice the largest value of one of its inputs, so this input becomes "
+        "0 (`W-C3`): scores joined with box coordinates in a quantized decode tail",
         "Quantize without the tail (`qdq-translator split -i` finds its nodes).",
     ),
     # ---------------------------------------------------------------- annotations
@@ -350,7 +350,7 @@ _ROWS = (
         for identity, what in (
             ("D0", "what is still left for the GPU, or that the target has no DLA"),
             ("D1", "shape arithmetic and constant expressions become constants"),
-            ("D2", "what changes nothing now that shapes are constant goes (as by F7)"),
+            ("D2", "nodes without effect after D1 are removed (as by F7)"),
             ("D3", "Conv (with its activation) before a channel Split or Slice becomes one Conv a part"),
             (
                 "D4",
@@ -369,7 +369,7 @@ _ROWS = (
                 "HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
             ),
             ("D8", "Mean of several inputs becomes a Sum and a Scale"),
-            ("D9", "Neg, Div by a constant, and what only changes the scale become a Scale"),
+            ("D9", "Neg, Div by a constant, and nodes that only change the scale become a Scale"),
             ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
             (
@@ -379,7 +379,7 @@ _ROWS = (
             ("D13", "Conv with different or too large padding gets a larger kernel"),
             ("D14", "AveragePool without its padding (Xavier) becomes one with it and a product"),
             ("D15", "MaxPool with a window above 8, ReduceMax and ReduceMin become poolings in a row"),
-            ("D16", "Reshape before a graph output goes (--dla_output 4d)"),
+            ("D16", "Reshape before a graph output is removed (--dla_output 4d)"),
             (
                 "D17",
                 "Reshapes and Transposes in a row become what they come to: nothing, one of them, or a Conv that copies",

@@ -81,7 +81,7 @@ def read_profile(path: str) -> dict[str, float]:
         if math.isfinite(value) and value > 0:
             times.setdefault(name, []).append(value)
     if not times:
-        raise UserError(f"{path} holds no time of a layer.", _REMEDY)
+        raise UserError(f"{path} contains no layer times.", _REMEDY)
     return {name: sum(values) / len(values) for name, values in times.items()}
 
 
@@ -100,7 +100,7 @@ def _csv_rows(text: str, path: str) -> list[tuple[str, float]]:
     try:
         return [(row["layer_name"], float(row["end_ms"]) - float(row["start_ms"])) for row in reader]
     except (ValueError, TypeError) as error:
-        raise UserError(f"{path} holds a time that is not a number: {error}.", _REMEDY) from error
+        raise UserError(f"{path} contains a time that is not a number: {error}.", _REMEDY) from error
 
 
 def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], dla_clock: Optional[float]) -> Board:

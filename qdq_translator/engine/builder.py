@@ -71,7 +71,7 @@ class BuildJob:
         if self.explicit and request.on_dla and not self.typed:
             raise UsageError(
                 "The DLA of TensorRT 8 to 10 cannot run Q/DQ models (fact 4.9: implicit INT8 only).",
-                "Build the translation for it, without --explicit; for TensorRT 11 build what 'qdq-translator explicit' writes.",
+                "Build the translation for it, without --explicit; for TensorRT 11 build the output of 'qdq-translator explicit'.",
             )
         if self.explicit and self.precision != "int8":
             raise UsageError("--explicit builds INT8.", "Leave --precision out.")
@@ -209,7 +209,7 @@ class _Build:
         if self.job.explicit and not quantizers:
             raise UserError(
                 f"{self.job.model} has no Q/DQ nodes, so there is nothing explicit in it.",
-                "Name the model with Q/DQ: -t model.onnx --explicit.",
+                "Give the model with Q/DQ: -t model.onnx --explicit.",
             )
         if self.job.implicit and quantizers:
             raise UserError(
@@ -332,7 +332,7 @@ class _Build:
             stored = path.read_bytes() if path.is_file() else b""
             self.timing_cache = config.create_timing_cache(stored)
             if self.timing_cache is None or not config.set_timing_cache(self.timing_cache, False):
-                self.notes.append(f"TensorRT does not take the timing cache {path}; it is made anew.")
+                self.notes.append(f"TensorRT does not take the timing cache {path}; it is rebuilt.")
                 self.timing_cache = config.create_timing_cache(b"")
                 config.set_timing_cache(self.timing_cache, False)
 
@@ -346,7 +346,7 @@ class _Build:
         dropped = len(cache.scales) - len(usable)
         if dropped or cache.unreadable:
             self.notes.append(
-                f"{dropped + len(cache.unreadable)} lines of the calibration cache hold no usable scale and are left out."
+                f"{dropped + len(cache.unreadable)} lines of the calibration cache have no usable scale and are ignored."
             )
         served = CalibrationCache(number, usable)
         if cache.header != served.header:
@@ -424,8 +424,8 @@ class _Build:
     def _after_build(self) -> None:
         if self.calibrator is not None and self.calibrator.asked_for_data:
             self.notes.append(
-                "TensorRT did not take the calibration cache and asked for data to calibrate with; only the ranges that "
-                "were set tensor by tensor hold."
+                "TensorRT rejected the calibration cache and asked for calibration data; only the ranges that were set "
+                "tensor by tensor are used."
             )
         if self.request.timing_cache:
             write_file(Path(self.request.timing_cache), bytes(self.config.get_timing_cache().serialize()))

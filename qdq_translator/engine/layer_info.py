@@ -114,13 +114,13 @@ def parse_layer_info(text: str, origin: str = "The layer information") -> LayerI
 
     Raises UserError on other JSON, and on the form that holds only names.
     """
-    content = parse_json(text, LAYER_INFO, origin, "Name what trtexec --exportLayerInfo=FILE wrote.")
+    content = parse_json(text, LAYER_INFO, origin, "Give the file that trtexec --exportLayerInfo=FILE wrote.")
     rows = content.get("Layers") if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows:
-        raise UserError(f"{origin} lists no layers.", "Name what trtexec --exportLayerInfo=FILE wrote.")
+        raise UserError(f"{origin} lists no layers.", "Give the file that trtexec --exportLayerInfo=FILE wrote.")
     if not all(isinstance(row, dict) for row in rows):
         raise UserError(
-            f"{origin} holds only the names of the layers, so nothing can be said about precisions.",
+            f"{origin} contains only layer names, no precisions.",
             "Build the engine again with --profilingVerbosity=detailed (it is fixed at build time) and export again.",
         )
     bindings: Sequence[Any] = ()

@@ -170,8 +170,8 @@ def read_log(path: Path) -> BuildLog:
     log = parse_log(_lines(path))
     if not log.is_known_program:
         raise UserError(
-            f"{path} holds no line of TensorRT, DeepStream, ONNX Runtime or cuDLA.",
-            "Name the output of trtexec or of the program that built or ran the engine.",
+            f"{path} contains no line of TensorRT, DeepStream, ONNX Runtime or cuDLA.",
+            "Give the output of trtexec or of the program that built or ran the engine.",
         )
     return log
 

@@ -222,7 +222,7 @@ class Graph:
             graph.append(node)
         for name in graph.outputs:
             if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
-                raise ModelError(f"Graph output '{name}' is made by no node.", "The file is damaged or cut.")
+                raise ModelError(f"Graph output '{name}' is not produced by any node.", "The file is damaged or cut.")
         return graph
 
     def to_model(self, initializers: Optional[Iterable[Initializer]] = None) -> onnx.ModelProto:
@@ -338,7 +338,7 @@ class Graph:
         """Says who makes the outputs. Raises ModelError where somebody else does."""
         for name in node.outputs:
             if name and (name in self.producer or name in self.inputs or name in self.initializers):
-                raise ModelError(f"Tensor '{name}' is made twice, once by {node.label}.", "Export the model again.")
+                raise ModelError(f"Tensor '{name}' is produced twice, once by {node.label}.", "Export the model again.")
             if name:
                 self.producer[name] = node
 

@@ -118,7 +118,7 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
     except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX model, or is cut off.", "Export or copy it again.") from error
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelError(f"{path} is not an ONNX model: it holds no graph.", "Export the model again.")
+        raise ModelError(f"{path} is not an ONNX model: it has no graph.", "Export the model again.")
     if not model.opset_import:
         raise ModelError(f"{path} names no opset.", "Export the model again.")
     check_text(model)
@@ -233,14 +233,14 @@ class _DataFiles:
             offset = -1
         if offset < 0 or length < 0 or not isinstance(info.location, str) or "\0" in info.location:
             raise ModelError(
-                f"Tensor '{tensor.name}' does not say where its external data lie.", "Save or export the model again."
+                f"Tensor '{tensor.name}' has no location of its external data.", "Save or export the model again."
             )
         location = info.location
         place = (self._folder / location).resolve()
         if Path(location).is_absolute() or self._folder.resolve() not in place.parents:
             raise ModelError(
                 f"External data of {who} points to '{location}', outside the model's folder.",
-                "Move the data file beside the model and save the model again.",
+                "Move the data file to the model's folder and save the model again.",
             )
         needed = stored_bytes(tensor)
         if needed is None:
@@ -256,7 +256,7 @@ class _DataFiles:
             given = self._given[place] = self._given.get(place, 0) + needed
             if given > _SHARED * place.stat().st_size:
                 raise ModelError(
-                    f"External data of {who} lie where those of many others do.", "Export the model again."
+                    f"External data of {who} overlap those of many other tensors.", "Export the model again."
                 )
             return FilePart(place, offset, needed, self._reopened), errors
 
@@ -277,7 +277,7 @@ def _as_model_errors(location: str, who: str) -> Iterator[None]:
     except OSError as error:
         raise ModelError(
             f"External data '{location}' of {who} cannot be read: {error.strerror}.",
-            "Copy the data file beside the model again.",
+            "Copy the data file to the model's folder again.",
         ) from error
 
 

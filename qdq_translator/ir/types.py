@@ -201,7 +201,7 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
         dims = value.type.tensor_type.shape.dim
         if len(dims) != len(wanted) or any(d.HasField("dim_value") and d.dim_value != w for d, w in zip(dims, wanted)):
             has = "x".join(str(d.dim_value) if d.HasField("dim_value") else (d.dim_param or "?") for d in dims)
-            raise UserError(f"--shapes gives '{name}' {'x'.join(map(str, wanted))}, but the model says {has}.", "")
+            raise UserError(f"--shapes gives '{name}' {'x'.join(map(str, wanted))}, but the model has {has}.", "")
         for dim, size in zip(dims, wanted):
             dim.Clear()
             dim.dim_value = size

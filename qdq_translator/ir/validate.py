@@ -39,7 +39,7 @@ _AS_IN_ONNX = {("com.microsoft", "QuantizeLinear"), ("com.microsoft", "Dequantiz
 def validate(graph: Graph) -> None:
     """Raises ModelError naming the first node or tensor that is not what ONNX says it is."""
     if not 0 < graph.opset() < _MOST_OPSET:
-        raise ModelError(f"The model says that its opset is {graph.opset()}.", _MEND)
+        raise ModelError(f"The model declares opset {graph.opset()}.", _MEND)
     if not graph.outputs:
         raise ModelError("The model has no outputs, so nothing in it is computed.", _MEND)
     for name, value in (*graph.inputs.items(), *graph.outputs.items(), *graph.value_info.items()):
@@ -200,4 +200,6 @@ def _check_tensor(tensor: TensorProto, what: str) -> None:
     try:
         numpy_helper.to_array(tensor)
     except Exception as error:  # NumPy and protobuf raise whatever does not fit
-        raise ModelError(f"{what} does not hold what its shape {list(tensor.dims)} needs.", _MEND) from error
+        raise ModelError(
+            f"{what} does not contain the data that its shape {list(tensor.dims)} needs.", _MEND
+        ) from error

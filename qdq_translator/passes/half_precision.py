@@ -199,7 +199,7 @@ def _report(network: Network, done: _Done, borders: list[_Border]) -> None:
         tensor=borders[0].tensor if borders else "",
         hint="TensorRT has no inputs or outputs in float64; export them in float32."
         if doubles
-        else "Export inputs and outputs in float32; TensorRT takes their types and formats from its builder."
+        else "Export inputs and outputs in float32; TensorRT's builder sets their types and formats."
         if borders
         else "",
         data={"constants": done.constants, "casts": {border.cast.name: border.tensor for border in borders}},

@@ -51,7 +51,7 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
         renamed = {new: old for new, old in changed.items() if old}
         diagnostics.info(
             "F6",
-            f"{counted(len(changed), 'node')} got new names ({unnamed} had none, {len(renamed)} were not unique or held , ' * or "
+            f"{counted(len(changed), 'node')} were renamed ({unnamed} had none, {len(renamed)} were not unique or contained , ' * or "
             "control characters).",
             data={RENAMED_NODES: changed},
         )
@@ -66,7 +66,7 @@ def clean_tensor_names(graph: Graph) -> None:
     for name in [name for name in names if "\n" in name or "\r" in name]:
         if graph.is_graph_tensor(name):
             raise UnsupportedQuantizer(
-                f"The graph input or output {name!r} has a line break in its name, which no calibration cache can hold.",
+                f"The graph input or output {name!r} has a line break in its name, which a calibration cache cannot contain.",
                 "Rename it before the export.",
             )
         clean = graph.unique_name(re.sub(r"[\r\n]+", "_", name))
@@ -103,7 +103,7 @@ def avoid_automatic_names(network: Network) -> None:
         network.rename_tensor(name, new)
         diagnostics.info(
             "F6",
-            f"Initializer '{name}' is now '{new}': TensorRT's parser would make up a name that exists.",
+            f"Initializer '{name}' is now '{new}': TensorRT's parser would generate a name that exists already.",
             tensor=new,
         )
     for node in _colliding_nodes(graph):
@@ -137,14 +137,14 @@ def avoid_helper_names(network: Network, version: Version) -> None:
     if renamed:
         network.diagnostics.info(
             "F6",
-            "TensorRT's parser would give the names of these nodes to layers of others, so they have new ones: "
+            "These nodes were renamed, because TensorRT's parser would give their names to layers of other nodes: "
             f"{', '.join(renamed.values())}.",
             data={RENAMED_NODES: renamed},
         )
 
 
 def automatic_collisions(graph: Graph) -> list[str]:
-    """Initializers and nodes for which TensorRT's parser would make up a name that exists."""
+    """Initializers and nodes for which TensorRT's parser would generate a name that exists already."""
     return [*_colliding_constants(graph), *(node.name for node in _colliding_nodes(graph))]
 
 

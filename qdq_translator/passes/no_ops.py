@@ -51,7 +51,7 @@ def remove_no_ops(network: Network) -> None:
         kept = {old: new for old, new in _followed(tensors).items() if network.types.is_float(old)}
         network.diagnostics.info(
             RULE,
-            f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} that change{'' if len(nodes) > 1 else 's'} nothing went: {counted}.",
+            f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without effect {'were' if len(nodes) > 1 else 'was'} removed: {counted}.",
             data={"operators": dict(counts), "nodes": {n.name: [] for n in nodes}, "tensors": kept},
         )
 

@@ -156,7 +156,7 @@ def _refuse_to_keep(network: Network, settings: Settings) -> None:
     wrong = tensor_names_are_legal(network, settings)
     if wrong:
         raise UserError(
-            f"A calibration cache cannot hold {wrong}.", "Rename it before the export, or drop --keep_model."
+            f"A calibration cache cannot contain {wrong}.", "Rename it before the export, or drop --keep_model."
         )
     if not opset_is_readable(network.graph, settings):
         raise UserError(

@@ -80,7 +80,7 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
         network.diagnostics.info(
             "D0",
             "--dla_rewrites does nothing for the target gpu.",
-            hint="Name the DLA with --target orin-dla or xavier-dla, or say --dla_rewrites force.",
+            hint="Select the DLA with --target orin-dla or xavier-dla, or use --dla_rewrites force.",
         )
         return
     from qdq_translator.passes import dla  # which a GPU as target does without

@@ -51,13 +51,13 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
         raise refusal(rejected, found.approximated)
     if not found.steps and not weights and not policy.float_model:
         raise UnsupportedQuantizer(
-            "The model holds no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
+            "The model has no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
             "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
         )
     if policy.keep_model and (found.steps or weights):
         raise UnsupportedQuantizer(
-            "The model contains QuantizeLinear or DequantizeLinear, which cannot stay as they are beside a calibration cache.",
-            "Name the float model, or translate this one without --keep_model.",
+            "The model contains QuantizeLinear or DequantizeLinear, which cannot be combined with a calibration cache.",
+            "Give the float model, or translate this one without --keep_model.",
         )
     mixed = _mixed_readers(graph, found)
     # what may share nodes with others is replaced when all are computed
@@ -81,7 +81,7 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
         diagnostics.info(
             "C2",
             f"Tensor '{tensor}' is quantized for some consumers and read as float by {names}; "
-            "in implicit mode its one scale holds for all of them.",
+            "in implicit mode one scale applies to all of them.",
             tensor=stripper.name_now(tensor),
             data={"float_readers": readers},
         )
@@ -125,8 +125,8 @@ def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnost
     first = next(iter(scales))
     diagnostics.info(
         "Q8",
-        f"Tensor '{first}'{others(scales, ' (and {} more)')} passes through several quantizers with different scales, which work as one: "
-        f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest holds.",
+        f"Tensor '{first}'{others(scales, ' (and {} more)')} passes through several quantizers with different scales, which act as one: "
+        f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest scale is used.",
         tensor=first,
         hint="Quantize it once in the model.",
         data={"tensor_scales": scales},
@@ -189,7 +189,7 @@ def _report_weight(item: QuantizedConstant, baked: BakedConstant, diagnostics: D
             f"{counted(baked.float_scale_off, 'scale')} of weight '{item.name}' {'is' if baked.float_scale_off == 1 else 'are'} not max|w|/127 (up to {percent:.3g}% off).",
             tensor=item.name,
             node=item.node,
-            hint="If the weights were calibrated by histogram or learned, say so with --calibration_type histogram.",
+            hint="If the weights were calibrated by histogram or learned, use --calibration_type histogram.",
             data={"channels": baked.float_scale_off, "largest_relative": baked.float_scale_error},
         )
 

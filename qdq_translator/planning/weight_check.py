@@ -85,7 +85,7 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
     return found
 
 
-_HIDDEN = "codes cannot be compared: the weight has a zero point, or arithmetic stands behind its DequantizeLinear"
+_HIDDEN = "values cannot be compared: the weight has a zero point, or arithmetic follows its DequantizeLinear"
 
 
 class _Case(NamedTuple):

@@ -96,7 +96,7 @@ def restore(
     for node in graph.nodes:
         if is_quantize(node) or is_dequantize(node):
             raise UserError(
-                f"The model holds Q/DQ nodes already ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
+                f"The model already has Q/DQ nodes ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
             )
         if not node.name and node.outputs:
             node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact 4.3)

@@ -123,7 +123,7 @@ class _Finder:
             return None
         what = f"Activation '{tensor}' has {params.scale.size} scales, one per channel ({node.label})."
         if self.per_channel == "error":
-            hint = "TensorRT has one scale per activation; --per_channel_activations max takes the largest."
+            hint = "TensorRT has one scale per activation; --per_channel_activations max uses the largest."
             return Rejected(what, hint)
         option = "--per_channel_activations max"
         note = f"{what} The largest, {scale:.6g}, is used."
@@ -202,7 +202,7 @@ class _Finder:
             params = Rejected(
                 f"DequantizeLinear {node.label} has scale {_first(params)} and its quantizer {codes.made_by} has "
                 f"{_first(codes.params)}.",
-                "Both must be equal; such a pair also multiplies, which one scale cannot say. Export again.",
+                "Both must be equal; otherwise the pair multiplies, which one scale cannot represent. Export again.",
             )
         if isinstance(params, Rejected):
             self._reject(params, node)

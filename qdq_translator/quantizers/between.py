@@ -37,7 +37,7 @@ def between(node: Node, read: dict[str, Codes], constants: Constants) -> Union[B
     tensor, codes = next(iter(read.items()))
     return Rejected(
         f"{node.op_type} {node.label} works on the integer tensor '{tensor}' of quantizer {codes.made_by}.",
-        "Only Clip and data movement may stand between Q and DQ; export in QDQ format, not as integer operators.",
+        "Only Clip and data movement are allowed between Q and DQ; export in QDQ format, not as integer operators.",
     )
 
 

@@ -107,7 +107,7 @@ def _constant_at(
         return Rejected(f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
     kind = "codes" if is_quantize(quantizers[-1]) else kind_of(graph, tensor)
     if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*_MOVES) for n in chain):
-        what = f"Graph output '{tensor}' is integer arithmetic on the codes of the constant at '{quantizers[-1].name}'."
+        what = f"Graph output '{tensor}' is integer arithmetic on the quantized values of the constant at '{quantizers[-1].name}'."
         return Rejected(what, "Make the graph output behind a DequantizeLinear.")
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
 
@@ -346,7 +346,7 @@ def _check_finite(amax: np.ndarray, item: QuantizedConstant) -> None:
     """amax: of the float values."""
     if not amax.max(initial=0) < np.inf:  # NaN neither
         raise UnsupportedQuantizer(
-            f"Constant '{item.tensor}' holds NaN or infinity before its quantizer '{item.node}'.",
+            f"Constant '{item.tensor}' contains NaN or infinity before its quantizer '{item.node}'.",
             "Export a model whose training did not diverge.",
         )
 

@@ -72,7 +72,8 @@ def _read(
             else f"tensor '{node.input(1)}', computed at run time"
         )
         return reject(
-            f"takes its scale from {source}.", "Export with calibrated, constant scales (no dynamic quantization)."
+            f"has a computed scale, from {source}.",
+            "Export with calibrated, constant scales (no dynamic quantization).",
         )
     if scale.dtype.kind not in "fV" or scale.ndim > 1 or not scale.size:
         return reject(
@@ -84,9 +85,7 @@ def _read(
     if node.input(2):
         zero = _constant(constants, node.input(2))
         if zero is None:
-            return reject(
-                "takes its zero point from a tensor that is not constant.", "Export with constant zero points."
-            )
+            return reject("has a zero point that is not constant.", "Export with constant zero points.")
         dtype = constants.type_name(node.input(2))
         if dtype in RANGES:
             zero_point = zero.astype(np.int64)

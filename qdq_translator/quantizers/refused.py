@@ -82,8 +82,8 @@ def quantizers_in_bodies(graph: Graph) -> list[Rejected]:
                 name = found.name or found.output[0]
                 rejected.append(
                     Rejected(
-                        f"Quantizer '{name}' stands inside the body of {node.op_type} {node.label}.",
-                        "Implicit INT8 cannot reach into control flow; export without If/Loop/Scan around quantized layers.",
+                        f"Quantizer '{name}' is inside the body of {node.op_type} {node.label}.",
+                        "Implicit INT8 does not support control flow; export without If/Loop/Scan around quantized layers.",
                     )
                 )
                 break

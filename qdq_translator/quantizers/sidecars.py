@@ -127,10 +127,10 @@ def read_scales(path: str) -> tuple[str, list[Encoding]]:
         name, read = next((name, read) for name, matches, read in _FORMATS if matches(content))
         rows = list(read(content, path))
     except StopIteration:
-        raise UserError(f"{path} holds scales of no format that is known.", _HINT) from None
+        raise UserError(f"{path} is not a scale file of a known format.", _HINT) from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UserError(
-            f"{path} is not as its format says: {type(error).__name__} {error}.", "Export it again."
+            f"{path} does not follow its format: {type(error).__name__} {error}.", "Export it again."
         ) from error
     seen: dict[str, Encoding] = {}
     for row in rows:

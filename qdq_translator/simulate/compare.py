@@ -233,9 +233,7 @@ class DeviceResults:
             engines = polygraphy.read_results(path)
             for name, loaded in engines.items():
                 _has_all(name, loaded, outputs)
-            note = (
-                f"{path} does not say which model and inputs it was made with; --inputs must be what Polygraphy saved"
-            )
+            note = f"{path} does not record its model and inputs; --inputs must be what Polygraphy saved"
             return cls({"engines": sorted(engines)}, engines, [note])
         about = read_json(path, DEVICE_RESULTS, _RESULTS_HINT)
         for key, file in files.items():
@@ -283,7 +281,7 @@ def _outputs_of(engine: str, folder: Path, name: str) -> dict[str, np.ndarray]:
     place = Path(os.path.realpath(folder / name)) if "\0" not in name else folder
     if Path(os.path.realpath(folder)) not in place.parents:
         raise UserError(
-            f"The outputs of engine '{engine}' are said to lie in '{name}', outside {folder}.", "Copy the folder again."
+            f"The outputs of engine '{engine}' are declared in '{name}', outside {folder}.", "Copy the folder again."
         )
     try:
         return read_npz(io.BytesIO(read_file(place)))

@@ -82,7 +82,7 @@ class Samples:
         """Raises UserError where the data are no longer what they were when somebody first asked for `digest`."""
         if self.reopen is not None and self.reopen().digest != self.digest:
             raise UserError(
-                f"{self.source} changed while it was read.", "Start again when nobody writes there any more."
+                f"{self.source} changed while it was read.", "Start again when no other program writes there."
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ def _reopened(how: bytes, digest: str) -> Samples:
     samples: Samples = pickle.loads(how)()
     if samples.digest != digest:
         raise UserError(
-            f"{samples.source} holds other data for a worker than it did at the start.",
+            f"{samples.source} has different data on a worker than at the start.",
             "It changed, or the path means something else there.",
         )
     return samples
@@ -266,7 +266,7 @@ def load_samples(
 def _only(specs: Sequence[InputSpec], path: Place) -> InputSpec:
     if len(specs) != 1:
         raise UserError(
-            f"{path.name} holds one array and the model has {len(specs)} inputs.",
+            f"{path.name} contains one array, but the model has {len(specs)} inputs.",
             f"Put one array per input, named like it, into an .npz. {_wants(specs)}",
         )
     return specs[0]
@@ -300,18 +300,18 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
     lengths = {name: len(a) for name, a in stacked.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"'{n}' {c}" for n, c in lengths.items())
-        raise UserError(f"{source} holds different numbers of samples ({told}).", "All inputs need the same number.")
+        raise UserError(f"{source} has different numbers of samples ({told}).", "All inputs need the same number.")
     batch = _batch(specs)
     available = min(lengths.values())
     wanted = available if count is None else min(count, available)
     runs = wanted // batch
     if not runs:
-        raise UserError(f"{source} holds {available} samples; the model takes {batch} at a time.", "Give more of them.")
+        raise UserError(f"{source} holds {available} samples; the model needs {batch} at a time.", "Give more of them.")
     notes = []
     if runs * batch < wanted:
         spare = wanted - runs * batch
         notes.append(
-            f"{counted(spare, 'sample')} {'was' if spare == 1 else 'were'} left out: the model takes {batch} at a time"
+            f"{counted(spare, 'sample')} {'was' if spare == 1 else 'were'} left out: the model needs {batch} at a time"
         )
     notes += _fewer(count, available)
 
@@ -436,7 +436,7 @@ def _images(
     files = list(files)[: count or len(files)]
     runs = len(files) // batch
     if not runs:
-        raise UserError(f"{source} holds {len(files)} images; the model takes {batch} at a time.", "Give more of them.")
+        raise UserError(f"{source} holds {len(files)} images; the model needs {batch} at a time.", "Give more of them.")
 
     def load(path: Place) -> np.ndarray:
         pixels = _open_image(path, channels, height, width)

@@ -381,11 +381,11 @@ class Notes:
             return notes
         if len(given) > 1:
             notes.append(
-                f"conflict (rule C1): the model quantizes it with {_numbers(given)}; the cache says {scale:.6g}"
+                f"conflict (rule C1): the model quantizes it with {_numbers(given)}; the cache has {scale:.6g}"
             )
         elif len(given) == 1 and scale != given[0]:
             factor = f", {scale / given[0]:.4g} times" if given[0] else ""
-            notes.append(f"the cache says {scale:.6g}, the model quantizes it with {given[0]:.6g}{factor}")
+            notes.append(f"the cache has {scale:.6g}, the model quantizes it with {given[0]:.6g}{factor}")
         origin = self.origins.get(tensor, {})
         if not given:
             rule = origin.get("rule", "")
@@ -401,7 +401,7 @@ class Notes:
         base = self.names.base(tensor)
         if given and base in self.names.aliases(tensor) and not self.names.is_moved(tensor):
             readers = [n.name for n in self.explicit.consumers(base) if not is_quantize(n)]
-            who = [*readers[:3], *(["whoever takes the graph output"] if base in self.explicit.outputs else [])]
+            who = [*readers[:3], *(["readers of the graph output"] if base in self.explicit.outputs else [])]
             notes.append(f"read as float by {', '.join(who)} in the model, rounded for them here (rule C2)")
         return notes
 
@@ -412,7 +412,7 @@ class Notes:
             notes.append("weights rounded to INT8, which the model leaves in float")
         elif node.name in self.requantized and row is not None and not row.get("exact", True):
             notes.append(
-                f"weights requantized: {100 * row.get('share', 0):.4g}% of the codes come out as trained (rule W1)"
+                f"weights requantized: {100 * row.get('share', 0):.4g}% of the quantized values stay as trained (rule W1)"
             )
         base = self.names.base(node.outputs[0])
         twin = self.explicit.producer.get(base)

@@ -24,13 +24,13 @@ def metric_of(spec: str) -> UserMetric:
 def top1(outputs: Outputs, labels: Optional[np.ndarray]) -> float:
     """Percent of the samples whose largest score is the label's. Takes the classes themselves too, (samples,) integers."""
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise UserError("top1 needs one class (an integer) for each sample.", "Name them with --labels.")
+        raise UserError("top1 needs one class (an integer) for each sample.", "Give them with --labels.")
     for values in outputs.values():
         scores = class_scores(values)
         best = scores.argmax(axis=1) if scores is not None else values if values.dtype.kind == "i" else None
         if best is not None and best.shape == labels.shape:
             return 100.0 * float(np.mean(best == labels))
-    raise UserError("No output holds class scores (samples x classes).", "Name another --metric than top1.")
+    raise UserError("No output contains class scores (samples x classes).", "Use another --metric than top1.")
 
 
 class MeanAveragePrecision:
@@ -55,7 +55,7 @@ class MeanAveragePrecision:
     def result(self) -> float:
         classes = sorted({int(c) for rows in self._wanted for c in rows[:, 0]})
         if not classes:
-            raise UserError("The labels hold no object.", "map needs some.")
+            raise UserError("The labels contain no object.", "map needs some.")
         return 100.0 * float(np.mean([_average_precision(self._found, self._wanted, c) for c in classes]))
 
 

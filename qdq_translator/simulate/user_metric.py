@@ -73,7 +73,7 @@ class UserMetric:
         if not math.isfinite(number):
             raise UserError(
                 f"The metric '{self.name}' returns {number} {what}.",
-                "It must be a finite number: decide in the metric what a sample without anything to find counts.",
+                "It must be a finite number: define the metric for a sample without objects.",
             )
         return number
 
@@ -127,7 +127,7 @@ def load_metric(spec: str) -> UserMetric:
     found = getattr(module, name, None)
     if not callable(found):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise UserError(f"{place} holds no function or class '{name}'.", did_you_mean(name, public) or _PROTOCOL)
+        raise UserError(f"{place} has no function or class '{name}'.", did_you_mean(name, public) or _PROTOCOL)
     return UserMetric(spec, found)
 
 

@@ -119,7 +119,7 @@ def report_without(
         diagnostics.warning(
             "S10",
             f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer '{first}'{others(told, ' and of {} more')}. "
-            "They get no scale, so such layers may run in FP16 although the plan says INT8.",
+            "They get no scale, so such layers may run in FP16 although INT8 is planned.",
             node=first,
             hint="Look at the missing scales in the builder's log; static shapes make more names predictable.",
             data={"layers": told},

@@ -182,9 +182,9 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
     named = options.recalibrate
     if options.calibrate is None:
         if named:
-            raise UsageError("--recalibrate needs inputs.", "Name them with --calibrate.")
+            raise UsageError("--recalibrate needs inputs.", "Give them with --calibrate.")
         if options.equalize:
-            raise UsageError("--equalize needs inputs.", "Name them with --calibrate.")
+            raise UsageError("--equalize needs inputs.", "Give them with --calibrate.")
         return None
     worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
     return Calibration(
@@ -207,7 +207,7 @@ def _rewrites(options: TranslateOptions) -> str:
     mode = value if isinstance(value, str) else "on" if value else "off"
     if mode not in ("off", "on", "force", "approximate"):
         raise UsageError(
-            f"--dla_rewrites {mode} is not known.", "Say --dla_rewrites, or --dla_rewrites list, force or approximate."
+            f"--dla_rewrites {mode} is not known.", "Use --dla_rewrites, or --dla_rewrites list, force or approximate."
         )
     return mode
 
@@ -231,7 +231,7 @@ def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics
         diagnostics.warning(
             "D0",
             f"The target is {options.target}, and {platform.name} has no DLA: {platform.note} ({platform.source}).",
-            hint="Name another --platform, or translate with --target gpu.",
+            hint="Use another --platform, or translate with --target gpu.",
         )
     if platform.dla_too_old:
         diagnostics.warning(
@@ -290,8 +290,8 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Har
         return Hardware(target, cache_version(installed), "installed")
     diagnostics.info(
         "F6",
-        f"No platform was named and no TensorRT with implicit INT8 is installed: the cache header says {DEFAULT_CACHE_VERSION}. "
+        f"No platform was given and no TensorRT with implicit INT8 is installed: the cache header has {DEFAULT_CACHE_VERSION}. "
         "TensorRT 10 rejects it.",
-        hint="Name the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
+        hint="Give the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
     )
     return Hardware(target, DEFAULT_CACHE_VERSION, "default")

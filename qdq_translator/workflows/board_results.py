@@ -73,7 +73,7 @@ def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResu
                 assert source is not None
                 (folder / member.name).write_bytes(source.read())
     except (OSError, tarfile.TarError, EOFError) as error:
-        raise UserError(f"{path} is not what collect.sh writes: {error}.", _AGAIN) from error
+        raise UserError(f"{path} is not an archive of collect.sh: {error}.", _AGAIN) from error
     info = _info(folder / "board_info.txt", path)
     for key, file in (("model", files.model), ("cache", files.cache)):
         if info[key] != file_digest(file):
@@ -91,7 +91,7 @@ def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResu
 
 def _info(path: Path, archive: Path) -> dict[str, str]:
     if not path.is_file():
-        raise UserError(f"{archive} holds no board_info.txt.", _AGAIN)
+        raise UserError(f"{archive} contains no board_info.txt.", _AGAIN)
     text = path.read_text(encoding="utf-8", errors="replace")
     info = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
     missing = [key for key in ("schema_version", "status", "model", "cache") if key not in info]

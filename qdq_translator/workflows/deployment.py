@@ -69,7 +69,7 @@ def deploy(request: Request, say: Callable[[str], None] = lambda text: None) -> 
     """Raises UserError where a step fails, and where none of the consumers can have the network."""
     unknown = [step for step in request.skip if step not in STEPS]
     if unknown:
-        raise UsageError(f"--skip {unknown[0]} is no step.", f"Steps are {', '.join(STEPS)}.")
+        raise UsageError(f"--skip {unknown[0]} is not a step.", f"Steps are {', '.join(STEPS)}.")
     platform, chosen = find_platform(request.board), {name: consumers.find(name) for name in request.consumers}
     target = _target(request.target, platform)
     options = _options(request, target)
@@ -202,7 +202,7 @@ def _target(wanted: str, platform: Platform) -> str:
 def _options(request: Request, target: str) -> TranslateOptions:
     if not _is_quantized(request.model) and request.options.calibrate is None:
         raise UserError(
-            "The model is a float one, so its scales have to come from data.", "Name calibration inputs with --data."
+            "The model is a float one, so its scales have to come from data.", "Give calibration inputs with --data."
         )
     given = request.options.sizes
     shapes, unknown = [], []
@@ -214,7 +214,7 @@ def _options(request: Request, target: str) -> TranslateOptions:
             shapes.append(f"{name}:{'x'.join(map(str, sizes))}")
     if unknown:
         raise UserError(
-            f"The sizes of input '{unknown[0]}' are not known.", f"Name them with --shapes {unknown[0]}:1x3x640x640."
+            f"The sizes of input '{unknown[0]}' are not known.", f"Give them with --shapes {unknown[0]}:1x3x640x640."
         )
     preset = "gpu" if target == "gpu" else "dla"
     fields = {
@@ -289,7 +289,7 @@ def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple
 
 def _refuse_foreign(output: Path) -> None:
     if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output} exists and is no bundle of deploy.", "Choose another folder with -o.")
+        raise UserError(f"{output} exists and is not a bundle of deploy.", "Choose another folder with -o.")
 
 
 def _replace(work: Path, output: Path) -> None:

@@ -143,8 +143,8 @@ def _check_network(graph: Graph, for_dla: bool) -> None:
     foreign = next((node for node in graph.nodes if not node.is_standard), None)
     if foreign is not None:
         raise ModelError(
-            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is no operator of ONNX, so the types around it are "
-            "not known.",
+            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is not an ONNX operator, so the types of its "
+            "tensors are unknown.",
             "Cut it off ('qdq-translator split -i'), and add it again with a TensorRT plugin.",
         )
 
@@ -187,7 +187,7 @@ def _incomplete(rows: Sequence[tuple[LayerPlan, str]]) -> UserError:
     cures = list(dict.fromkeys(row.cure.replace("translate with ", "") for row, _ in rows if row.cure))[:3]
     return UserError(
         f"{counted(len(rows), 'layer')} for the DLA without a scale on every tensor: {', '.join(named)}{more}.",
-        f"What gives the scales: {'; '.join(cures) or '--calibrate DATA'}. --allow_fp16 lets these layers be FP16.",
+        f"Options that give scales: {'; '.join(cures) or '--calibrate DATA'}. --allow_fp16 lets these layers be FP16.",
     )
 
 

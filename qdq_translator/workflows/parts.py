@@ -99,7 +99,7 @@ def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[st
             role = "before" if id(node) in before else "dla" if id(node) in needed else "after"
             nodes[role].append(node)
     if not nodes["dla"]:
-        raise UserError("No node lies between the tensors at which the DLA's part begins and ends.", _AGAIN)
+        raise UserError("There is no node between the tensors at which the DLA part begins and ends.", _AGAIN)
     home = {name: role for role in ROLES for node in nodes[role] for name in node.outputs}
     read_in: dict[str, set[str]] = {}
     for role in ROLES:
@@ -341,7 +341,7 @@ def _parts(graph: Graph, types: TensorTypes, report: Mapping[str, Any], request:
     if not begin and not end:
         if report["dla"] is None:
             raise UserError(
-                "This translation is for a GPU, so nothing says where to cut it.",
+                "This translation is for a GPU, so it has no DLA part to cut out.",
                 "Translate it with --target orin-dla or --preset dla, or name tensors with --begin and --end.",
             )
         begin, end = choose(graph, report["dla"], _times(report))

@@ -284,7 +284,7 @@ def _proved(
             refuted.setdefault(row.rule, {}).update(dict.fromkeys([EVERYWHERE] if again else row.nodes, _NOT_PROVED))
             messages.warning(
                 row.rule,
-                f"The rewrite of '{row.nodes[0]}' is taken back, because it could not be proved to be the same function: {row.what}.",
+                f"The rewrite of '{row.nodes[0]}' is reverted, because the proof found a difference: {row.what}.",
                 node=row.nodes[0],
                 hint="The layer stays as it was.",
                 data={"nodes": list(row.nodes)},
@@ -471,8 +471,8 @@ def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> Non
             why = "it has one scale for all of them, because it is not the second matrix of a product of two"
         diagnostics.info(
             "W1",
-            f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of its codes come out as "
-            f"trained ({why}); largest error {100 * row.largest_error:.2g}% of "
+            f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of its quantized values "
+            f"stay as trained ({why}); largest error {100 * row.largest_error:.2g}% of "
             "the channel's range.",
             node=row.node,
             tensor=row.weight,

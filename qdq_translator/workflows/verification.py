@@ -119,7 +119,7 @@ def verify(options: Request, progress: Progress = silent, where: Evaluation = HE
             raise
         more = f" ({len(faults) - MOST_FAULTS} more like that.)" if len(faults) > MOST_FAULTS else ""
         first = f"{' '.join(faults[:MOST_FAULTS])}{more}"
-        raise UserError(f"{first} What was found next may follow from that: {error.what}", error.hint) from error
+        raise UserError(f"{first} A possible consequence: {error.what}", error.hint) from error
 
 
 def _verified(
@@ -158,7 +158,7 @@ def _verified(
         if made.on_dla and ran != made.target:
             raise UserError(
                 f"{options.device_results} was made on the target {ran}, but the model was translated for {made.target}.",
-                "Run the kit without --target, which then takes the translation's.",
+                "Run the kit without --target, which then uses the translation's.",
             )
         notes += device.notes
     placement = simulated.placement
@@ -230,7 +230,7 @@ def _verified(
         judge = Judge(network, settings, samples, float_model, metric=metric, where=where)
         _account(options, files, results, judge, _enough(options, outputs), progress)
     if "integrity" not in network.report:
-        notes.append("the files were written without a report of what they hold, so changes in the model go unnoticed")
+        notes.append("the files were written without digests, so changes in the model go unnoticed")
     samples.check_unchanged()
     stale = [f"{source.file} is not the file that was translated (its SHA-256 differs): translate it again."]
     results["failed"] = (stale if results["stale"] else []) + faults + _failed(options, outputs)
@@ -354,18 +354,18 @@ def _failed(options: Request, outputs: OutputComparison) -> list[str]:
             failed.append(
                 f"Output '{name}' has the cosine {row.cosine:.6f}"
                 + (f" and {row.non_finite} values that are not finite" if row.non_finite else "")
-                + f"; --min_cosine requires {options.min_cosine:g}. --per_layer shows where it goes wrong."
+                + f"; --min_cosine requires {options.min_cosine:g}. --per_layer shows the first wrong layer."
             )
         elif options.min_cosine is not None and row.worst_slice and row.worst_slice.cosine < options.min_cosine:
             failed.append(
                 f"Output '{name}' has the cosine {row.worst_slice.cosine:.6f} in {row.worst_slice}, {row.cosine:.6f} as a whole; --min_cosine "
-                f"requires {options.min_cosine:g} of both. --per_layer shows where it goes wrong."
+                f"requires {options.min_cosine:g} of both. --per_layer shows the first wrong layer."
             )
         agreement = row.top1_agreement
         if options.min_top1_agreement is not None and agreement is not None and agreement < options.min_top1_agreement:
             failed.append(
                 f"Output '{name}' agrees on {agreement:.2f}% of Top-1; --min_top1_agreement requires "
-                f"{options.min_top1_agreement:g}. --per_layer shows where it goes wrong."
+                f"{options.min_top1_agreement:g}. --per_layer shows the first wrong layer."
             )
     if options.max_metric_drop is not None and _metric_drop(outputs) > options.max_metric_drop:
         failed.append(
@@ -374,7 +374,7 @@ def _failed(options: Request, outputs: OutputComparison) -> list[str]:
         )
     if options.min_top1_agreement is not None and all(r.top1_agreement is None for r in rows.values()):
         failed.append(
-            "No output looks like class scores (samples x classes), so --min_top1_agreement cannot be held; use --min_cosine."
+            "No output looks like class scores (samples x classes), so --min_top1_agreement cannot be checked; use --min_cosine."
         )
     return failed
 

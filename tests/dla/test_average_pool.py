@@ -18,7 +18,7 @@ def pool(attributes: str, batch: str = "1", size: str = "7,6", opset: int = 17):
     return graph(f"float[{{N}},3,{size}] x", "float[b,c,h,w] y", body, batch, opset)
 
 
-@covers(1, "targets that take the layer as it is (Orin)")
+@covers(1, "targets that support the layer as it is (Orin)")
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     "attributes",

@@ -177,7 +177,7 @@ def test_not_with_unknown_sizes() -> None:
     assert "D17" not in found.rules and "not known" in found.reason(found.rewritten.graph.producer["c"].name)
 
 
-@covers("cases 4 to 7 where the DLA takes every one of them")
+@covers("cases 4 to 7 where the DLA supports every one of them")
 def test_not_where_the_dla_takes_it() -> None:
     body = "a = Transpose <perm = [0, 2, 3, 1]> (q)\nc = Reshape (a, big)\ny = Relu (c)"
     assert "D17" not in both(chain(body)).rules

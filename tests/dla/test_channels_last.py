@@ -124,8 +124,8 @@ def test_case_2_layers_around(layer: str, batch: str) -> None:
     ("shape", "body", "batch"),
     [
         pytest.param("5,12", "a = ReduceMax <axes = [1]> (x0)\nb = Expand (a, three)\ny = MatMul (b, plain)", "1",
-                     marks=covers("where the DLA gains nothing (more Reshapes come than layers for the GPU go, counting the "
-                                  "Reshapes of rule W1)")),
+                     marks=covers("where the DLA gains nothing (more Reshapes are added than GPU layers removed, counting "
+                                  "the Reshapes of rule W1)")),
         pytest.param("5,12", "t = Transpose <perm = [0, 2, 1]> (x0)\ny = MatMul (x0, t)", "1",
                      marks=covers("weights that are not constant matrices")),
         pytest.param("12", "t = Transpose <perm = [1, 0]> (x0)\nr = Relu (t)\ny = Gemm <transA = 1> (r, d1)", "1",

@@ -137,7 +137,7 @@ def test_shared_weight_is_copied() -> None:
         pytest.param(
             "y = Gemm <transB = 1> (q, w1, b1)",  # two-dimensional all along: runs as it is
             "12",
-            marks=covers("where the DLA gains nothing (more such Reshapes come than layers for the GPU go)"),
+            marks=covers("where the DLA gains nothing (more such Reshapes are added than GPU layers removed)"),
         ),
         pytest.param(
             "f = Flatten (q)\nt = Transpose (f)\ny = Gemm <transA = 1, transB = 1> (t, w1)",

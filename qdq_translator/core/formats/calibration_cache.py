@@ -73,9 +73,9 @@ class CalibrationCache:
         lines = [self.header]
         for name, scale in self.scales.items():
             if not is_usable(scale):
-                raise ValueError(f"scale {scale} of '{name}' cannot stand in a calibration cache")
+                raise ValueError(f"scale {scale} of '{name}' cannot be written to a calibration cache")
             if "\n" in name or "\r" in name or not name:
-                raise ValueError(f"tensor name {name!r} cannot stand in a calibration cache")
+                raise ValueError(f"tensor name {name!r} cannot be written to a calibration cache")
             lines.append(f"{name}: {scale_to_hex(scale)}")
         return "\n".join(lines) + "\n"
 

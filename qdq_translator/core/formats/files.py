@@ -145,7 +145,7 @@ def read_layer_argument(given: str) -> dict[str, str]:
     try:
         return parse_layer_precisions(text)
     except ValueError as error:
-        hint = "It holds the value of --layerPrecisions: layer:fp16,layer:fp16."
+        hint = "It contains the value of --layerPrecisions: layer:fp16,layer:fp16."
         raise UserError(f"{given}: {error}.", hint) from error
 
 
@@ -157,11 +157,11 @@ def model_name(path: str) -> str:
 
 def _choose(folder: Path, names: list[str], model: str, only_one: bool) -> str:
     if not names:
-        raise UserError(f"{folder} holds no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first.")
+        raise UserError(f"{folder} contains no translation (no file ends in {MODEL_SUFFIX}).", "Run translate first.")
     if not model or (only_one and len(names) == 1):
         split = [path.name[: -len(SPLIT_SUFFIX)] + "_dla" for path in folder.glob(f"*{SPLIT_SUFFIX}")]
         return next((name for name in split if len(split) == 1 and name in names), names[-1])
     if model not in names:
         shown = ", ".join(sorted(names)[:3]) + ("" if len(names) < 4 else ", ...")
-        raise UserError(f"{folder} holds no translation of '{model}', only of {shown}.", "Name one with -i or -t.")
+        raise UserError(f"{folder} contains no translation of '{model}', only of {shown}.", "Select one with -i or -t.")
     return model

@@ -66,7 +66,7 @@ def read_header(file: Any) -> Header:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_column, dtype = read(file)
     if dtype.hasobject:
-        raise ValueError("it holds Python objects")
+        raise ValueError("it contains Python objects")
     if any(isinstance(size, bool) or size < 0 for size in shape) or len(shape) > 32:
         raise ValueError(f"its header specifies the shape {shape}")
     return tuple(shape), bool(by_column), dtype

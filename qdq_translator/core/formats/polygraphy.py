@@ -38,7 +38,7 @@ def read_results(path: Path) -> dict[str, dict[str, np.ndarray]]:
             for runner, iterations in content["lst"]
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} holds no results of 'polygraphy run'.", _HINT) from error
+        raise UserError(f"{path} contains no results of 'polygraphy run'.", _HINT) from error
 
 
 def _stacked(rows: Iterable[Mapping[str, Any]], path: Path) -> dict[str, np.ndarray]:

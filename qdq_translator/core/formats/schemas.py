@@ -254,7 +254,7 @@ def parse_json(text: str, schema: Schema, where: str, hint: str) -> Any:
         # strict: TensorRT writes control characters as they are
         content = json.loads(text, strict=False, parse_constant=refuse)
     except RecursionError as error:
-        raise UserError(f"{where} is not a JSON file of ours: it is nested too deeply.", hint) from error
+        raise UserError(f"{where} is nested too deeply for a file of this program.", hint) from error
     except ValueError as error:
         raise UserError(f"{where} is not JSON: {error}.", hint) from error
     fault = _fault(content, schema)

@@ -157,7 +157,7 @@ def _cache(
     found = []
     expected = f"TRT-{version['number']}-EntropyCalibration2" if version else cache.header
     if cache.header != expected:
-        found.append(f"The cache has the header {cache.header}, {who} says {expected}.")
+        found.append(f"The cache has the header {cache.header}, {who} has {expected}.")
     found += [f"Line {number} of the cache cannot be read: {line!r}." for number, line in cache.unreadable]
     return found + _scales("The cache", cache.scales, {n: s for n, s in scales.items() if is_usable(s)}, who)
 

@@ -52,7 +52,7 @@ class Remembered:
         if target == made:
             return target, []
         return target, [
-            f"The model was translated for {made}: nothing was held against the limits of {target}. Translate it with "
+            f"The model was translated for {made}: nothing was checked against the limits of {target}. Translate it with "
             f"--target {target} to see what runs there."
         ]
 

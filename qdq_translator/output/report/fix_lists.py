@@ -159,5 +159,5 @@ def format_fix_list(report: dict[str, Any], tool: str) -> str:
     """Python to paste into the script that quantizes. `tool`: one of TOOLS of `commands/report.py`."""
     lists = fix_lists(report)
     if not (lists.tensors or lists.more or lists.leave):
-        return "# Nothing to change: no layer is in FP16 for want of a scale, and none has quantizers in vain.\n"
+        return "# Nothing to change: no layer is in FP16 because of a missing scale, and none has unused quantizers.\n"
     return "\n".join(_WRITERS[tool](lists)) + "\n"

@@ -61,7 +61,7 @@ def weight_channels(audit: dict[str, Any]) -> list[Channels]:
         group = -(-len(amax) // _CHANNELS)
         bars = [max(amax[i : i + group]) for i in range(0, len(amax), group)]
         full = sum(code >= 127 for code in row["channel_codes"])
-        words = f"{counted(len(amax), 'output channel')}, codes reach 127 in {full:,}"
+        words = f"{counted(len(amax), 'output channel')}, values reach 127 in {full:,}"
         if row["worst_sqnr_db"] is not None:
             words += f"; the noisiest is {row['worst_channel']} with {row['worst_sqnr_db']:.1f} dB"
         left, right = (_across((row["worst_channel"] // group + side) / len(bars)) for side in (0, 1))

@@ -74,10 +74,10 @@ RULES = (
 """In the order in which they are applied, each once."""
 
 _ROOT = "it divides by a square root, and the DLA has neither root nor power (limit O1)"
-_STEPS = "it has steps, and of the DLA's layers only comparisons have"
-_ANGLES = "of such functions the DLA has Sin, Cos, Tanh and Atanh only"
-_BOOLEANS = "it works on booleans, which the DLA has between a comparison and its Cast only"
-_PLACES = "it moves values to or from places that are computed, or places of single values"
+_STEPS = "it is a step function, and the DLA has none except comparisons"
+_ANGLES = "the DLA supports Sin, Cos, Tanh and Atanh, not this function"
+_BOOLEANS = "the DLA supports booleans only between a comparison and its Cast"
+_PLACES = "its indices are computed, or address single values"
 NO_REWRITE = {
     "MatMul": dense.PRODUCT,
     "Einsum": dense.PRODUCT,
@@ -88,13 +88,13 @@ NO_REWRITE = {
         ),
         _ROOT,
     ),
-    **dict.fromkeys(("Sqrt", "LpPool", "GlobalLpPool"), "it is a root, and the DLA has none (limit O1)"),
+    **dict.fromkeys(("Sqrt", "LpPool", "GlobalLpPool"), "the DLA has no root (limit O1)"),
     **dict.fromkeys(("Erf", "Gelu"), hard_activations.ERROR_FUNCTION),
     **dict.fromkeys(
         ("Log", "Softplus", "LogSoftmax", "ReduceLogSum", "ReduceLogSumExp"),
-        "it is a logarithm, and the DLA has none (limit O1)",
+        "the DLA has no logarithm (limit O1)",
     ),
-    "Exp": "a quotient of two Sigmoids is the same function, but not in FP16, where the divisor becomes 0",
+    "Exp": "the equivalent quotient of two Sigmoids divides by 0 in FP16",
     **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent networks are not rewritten"),
     **dict.fromkeys(("TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Unique"), "it sorts or searches"),
     **dict.fromkeys(("Floor", "Ceil", "Round", "Sign", "Mod", "ThresholdedRelu", "Shrink", "Hardmax"), _STEPS),
@@ -108,13 +108,13 @@ NO_REWRITE = {
         ),
         _PLACES,
     ),
-    "Min": "it is the negative of a Max of the negatives, and three more layers; NvInfer.h lists it for the DLA",
+    "Min": "the equivalent negative Max of the negatives needs three more layers; NvInfer.h lists Min for the DLA",
     "Cast": "on the DLA only the Cast behind a comparison runs; export inputs and outputs in float32",
-    "ReduceL1": "Abs and ReduceSum say the same in operators that have rules",
-    "ReduceSumSquare": "Mul and ReduceSum say the same in operators that have rules",
+    "ReduceL1": "write it as Abs and ReduceSum, which have rules",
+    "ReduceSumSquare": "write it as Mul and ReduceSum, which have rules",
     "ReduceProd": "the DLA multiplies tensor by tensor, not along an axis",
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow"),
-    **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), "its size is not known; --shapes tells it"),
+    **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), "its size is unknown; give it with --shapes"),
 }
 """Operator -> why no rule takes it."""
 _SMALL = 2**16
@@ -167,8 +167,8 @@ def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
     if after > 2 * before and after > _SMALL:
         diagnostics.warning(
             "D0",
-            f"The rewrites make {after:,} weights of {before:,}: Convs that copy have many, and the DLA reads them all.",
-            hint="'qdq-translator report' names what they replace; a network without it is faster.",
+            f"The rewrites make {after:,} weights of {before:,}: Convs that copy values have many weights, and the DLA reads all of them.",
+            hint="'qdq-translator report' lists the replaced operators; a network without them is faster.",
             data={"before": before, "after": after},
         )
 

@@ -1,12 +1,12 @@
-"""Rule D17: several Reshapes and Transposes in a row become what they come to.
+"""Rule D17: chains of Reshapes and Transposes become their shortest equivalent.
 
-1. nothing, where all values are in their old places
-2. one Reshape, where their order is the old one
-3. one Transpose, where the axes have another order
-4. a Conv that copies, where channels have another order (ShuffleNet: `Reshape -> Transpose -> Reshape` with five dimensions) or
+1. nothing, if all values keep their places
+2. one Reshape, if they keep their order
+3. one Transpose, if the axes change their order
+4. a Conv that copies, if channels change their order (ShuffleNet: `Reshape -> Transpose -> Reshape` with five dimensions) or
    blocks of H and W become channels (SpaceToDepth): kernel and stride b x b, W[k, c, i, j] = 1 where output channel k holds
    position (i, j) of input channel c
-5. a ConvTranspose that copies, where channels become blocks of H and W (PixelShuffle): W[k, c, i, j] = 1 where input channel
+5. a ConvTranspose that copies, if channels become blocks of H and W (PixelShuffle): W[k, c, i, j] = 1 where input channel
    k holds position (i, j) of output channel c
 
 6. Slice, Reshape and Transpose of four dimensions, of the last two in either order and at most one each, where a box of
@@ -15,12 +15,12 @@
 
 Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split is the
 Slices of its parts. A Gather alone becomes a Slice or, as in case 4, a Conv that copies the channels that it takes. Where
-chains branch, every branch becomes one of these by itself, or none does. What a chain comes to is read off its effect on the
-numbers 0, 1, 2, ...; a weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3).
+chains branch, every branch becomes one of these by itself, or none does. The effect of a chain is computed on the numbers 0,
+1, 2, ...; a weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3).
 In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then makes one Conv a part
 where a Split or Slices follow.
 
-Not: cases 4 to 7 where the DLA takes every one of them; what others read in between; graph outputs in between; between different
+Not: cases 4 to 7 where the DLA supports every one of them; what others read in between; graph outputs in between; between different
 scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output from a graph input or from what others read; blocks of more than 8
 (22 in case 5); channels above 8192; other orders.
 """
@@ -179,7 +179,7 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union
                 return "sizes along its chain are not known"
             return [rewriter.reshape(source, target, sizes, last.name)]
     if not rejected:
-        return "the DLA takes its chain as it is"
+        return "the DLA supports its chain as it is"
     return _in_layers(rewriter, chain, start, moved, dtype)
 
 

@@ -5,14 +5,14 @@
    one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B].
 2. Layers between and around them that work value by value (Add, Relu, the parts of GELU, ...) keep their operator, as do Softmax,
    Concat, Split and Slice over the last axis, which is the second one then.
-3. Reshapes and Transposes between tensors whose [N, C, H, W] form is the same go.
+3. Reshapes and Transposes between tensors whose [N, C, H, W] form is the same are removed.
 4. `LayerNormalization` over the last axis keeps its operator and works on [N, H, W, C] between two Transposes; on
    [N, T, 1, C] where it worked on [N, T, C].
 
-Where such tensors come from or go to other layers, a Transpose (and a Reshape, where they do not have four dimensions)
-stands between; rule D17 makes one of it and of those that are there already, or nothing. Tensors inside are called
-`NAME_nchw` and keep their scales. Output channels stay output channels, so every weight keeps its code, whatever the rank.
-Not: where the DLA gains nothing (more Reshapes come than layers for the GPU go, counting the Reshapes of rule W1); weights that
+Between such tensors and other layers there is a Transpose (and a Reshape, if they do not have four dimensions), which
+rule D17 merges with its neighbours or removes. Tensors inside are called
+`NAME_nchw` and keep their scales. Output channels stay output channels, so every weight keeps its quantized value.
+Not: where the DLA gains nothing (more Reshapes are added than GPU layers removed, counting the Reshapes of rule W1); weights that
 are not constant matrices; transA 1; sizes that are not known, batch size aside; more than 8192 channels; first axes that
 are not the batch where the batch size is not 1; tensors of five and more dimensions.
 """

@@ -10,7 +10,7 @@ is: a kernel of K + a + b, padding `begin + a` and `end + b`. The smallest a and
 4. no such kernel (dilation: padding 4 of a 3x3 kernel with dilation 4) -> the Conv keeps what it may, and a depthwise Conv
    that copies (rule D10) in front of it adds the rest
 
-With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (code 0); channels keep their largest
+With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (quantized 0); channels keep their largest
 weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors but in case
 4: the padded one has the scale of the Conv's input, which it copies. Whether limit C4 means the dilated kernel no public source says
 (fact 6.3d); as it is written, it does not.

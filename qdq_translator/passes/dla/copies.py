@@ -5,7 +5,7 @@
 
 3. `Concat` over H or W -> over the channels, between Transposes that put them in each other's place
 
-Cases 1 and 2 one after the other, where both grow. A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they
+Cases 1 and 2 one after the other, where both grow. A weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they
 had (rule S3), and so has what is between.
 
 Not: tensors that are not four-dimensional; sizes that are not known; the batch axis; Tile of an H or W above 1; cases 1 and 2 with opset

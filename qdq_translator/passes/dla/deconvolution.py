@@ -4,7 +4,7 @@
 2. group g -> one group, whose weight is 0 where input and output channel belong to different groups
 3. dilation d -> a kernel with d - 1 zeros between its rows and columns
 
-Each output channel keeps its weights, and zeros are codes of 0. What is cut has the scale of what is cut out of it. A Slice runs in FP16
+Each output channel keeps its weights, and zeros stay 0. What is cut has the scale of what is cut out of it. A Slice runs in FP16
 on the DLA (limit S1). In case 2 the layer multiplies g times as much, which the report counts.
 
 Not: weights that are not constant; parameters that do not fit them, or are negative; sizes that are not

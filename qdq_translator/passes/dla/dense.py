@@ -2,19 +2,19 @@
 
 1. `Gemm` (transA 0) and `MatMul` of an [N, C] tensor with a constant weight -> Conv with a 1x1 kernel. W[k, c, 0, 0] is
    the weight from input c to output k, times alpha; the bias is C times beta. Output channels stay output channels, so
-   every weight keeps its code.
+   every weight keeps its quantized value.
 2. Layers between and around them that work value by value (Relu, Add, ...), Softmax and Concat over C, and
    BatchNormalization keep their operator.
 3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1]; anything else
    gets a Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer needs; that one
    does not run on the DLA (limit H1).
-4. The Flatten goes where H and W are 1 already, or where fully connected layers alone read it: their Conv has a kernel of
+4. The Flatten is removed if H and W are 1 already, or where fully connected layers alone read it: their Conv has a kernel of
    H x W then (W[k, c, y, x] is the weight of input (c * H + y) * W + x), and it may flatten to more than 8192 values, as in
    AlexNet and VGG. The tensor before it takes its scale, if it had none of the model's; with another scale it stays.
 
 Tensors inside keep their names and scales and are four-dimensional now. The tensor in front of a last Reshape is new
 (`NAME_4d`) and has the scale of the Reshape's output, no other (rule S2 where that is a graph output).
-Not: where the DLA gains nothing (more such Reshapes come than layers for the GPU go); weights that are not constant;
+Not: where the DLA gains nothing (more such Reshapes are added than GPU layers removed); weights that are not constant;
 a bias that is not one value a channel; transA 1; C unknown; C above 8192 (but for 4.); H or W above 32; tensors of other
 ranks.
 """

@@ -43,7 +43,7 @@ from qdq_translator.scales.table import Origin
 
 RULE = "D7"
 ERROR_FUNCTION = (
-    "no layer of the DLA computes the error function exactly (--dla_rewrites approximate makes a Tanh of it)"
+    "no layer of the DLA computes the error function exactly (--dla_rewrites approximate replaces it with Tanh)"
 )
 
 

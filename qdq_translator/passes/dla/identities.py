@@ -1,4 +1,4 @@
-"""Rule D2: what changes nothing goes, because TensorRT's identity layer does not run on the DLA.
+"""Rule D2: nodes without effect are removed, because TensorRT's identity layer does not run on the DLA.
 
 1. As rule F7 does it on every target, for what changes nothing now that rule D1 has made shapes and indices constant.
 

@@ -1,4 +1,4 @@
-"""Rule D23: what is linear along H, W or the channels becomes a 1x1 Conv with a constant matrix for each axis.
+"""Rule D23: an operator that is linear along H, W or the channels becomes a 1x1 Conv with a constant matrix for each axis.
 
 1. `Resize` of H and W that rule D12 leaves: nearest, linear and cubic by any factors, with any coordinates
 2. `Pad` of H and W that rule D10 leaves: reflect, edge, wrap, a constant other than 0, more rows than a depthwise Conv pads, and

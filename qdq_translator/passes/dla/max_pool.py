@@ -9,10 +9,10 @@
 
 4. `ReduceMax` over H, W or both -> the same with windows of their size, a Reshape behind them where keepdims is 0; over the
    channels (CBAM), which keepdims 1 keeps -> between Transposes that make them the rows.
-5. `ReduceMin` -> that of the negative values, between two Scale by -1 (a code of -128 becomes one of -127).
+5. `ReduceMin` -> that of the negative values, between two Scale by -1 (-128 becomes -127).
 
 The maximum of maxima is the maximum, and a padded place never holds a value that its neighbour inside does not hold too:
-bit for bit the same, in codes as well. The tensors between get the scale of the input if the result has one (the DLA
+bit for bit the same, for quantized values too. The tensors between get the scale of the input if the result has one (the DLA
 requires one scale for input and output of a pooling, NvInfer.h).
 
 Not: an output of indices; dilation; ceil_mode where sizes are not whole multiples; unknown sizes; case 3 where the smaller

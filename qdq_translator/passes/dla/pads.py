@@ -1,4 +1,4 @@
-"""Rule D10: a Pad that folds nowhere (rule F2) becomes a Conv that copies.
+"""Rule D10: a Pad that cannot be folded (rule F2) becomes a Conv that copies.
 
 1. `Pad(0)` of H and W -> a depthwise Conv whose kernel has a single 1. With t rows above and b below: kernel t + b + 1,
    padding t + b on both sides, the 1 at row b. Output row i is input row i - t, 0 where there is none; left and right
@@ -6,7 +6,7 @@
 2. `Pad(0)` of channels -> a 1x1 Conv whose weight is the identity matrix with rows of zeros for the new channels.
 3. `Pad` of H, W and channels -> both, one after the other.
 
-A weight of 1 is a code of 127: exact in INT8. Input and output have one scale, as they had (rule S3), and so has the tensor
+A weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3), and so has the tensor
 between the two Convs. The Conv multiplies (C * (t + b + 1) * (l + r + 1) * H * W), which the report counts as MACs.
 Not: a value other than 0; modes other than constant; negative padding; the batch axis; more than 31 in one direction
 together; unknown channels; tensors that are not four-dimensional.

@@ -8,7 +8,7 @@
 
 x * x has the square of x's range if x has a scale of the model's own. In cases 3 and 4 each product has the scale of what it
 masks, if the result has one, and m is a constant like the others. An infinite or undefined x where the other one is taken would
-make NaN of it, which does not happen to codes.
+make NaN of it, which cannot happen to INT8 values.
 
 Not: other exponents (the DLA has no root); case 5 without that word, or below TensorRT 10.3; an exponent that is not one constant number; case 2 where the DLA has no Div; more
 than four dimensions; a condition that is computed; a constant v that is not finite.

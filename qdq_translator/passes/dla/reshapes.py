@@ -1,5 +1,5 @@
-"""Rule D6: Flatten, Squeeze and Unsqueeze become Reshape, which is a Shuffle that the DLA has; what stands between two Reshapes
-of more dimensions works without them.
+"""Rule D6: Flatten, Squeeze and Unsqueeze become Reshape, a Shuffle that the DLA supports; an operator between two Reshapes of
+more dimensions works without them.
 
 1. `Flatten`, `Squeeze`, `Unsqueeze` of a float tensor -> `Reshape` to the same sizes; an unchanged first dimension is
    written as 0, so that any batch size still works.

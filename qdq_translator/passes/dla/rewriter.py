@@ -74,7 +74,7 @@ class Rewriter(Editor):
         """False, with the reason noted, where the DLA has no quotient (limit O5)."""
         if self.settings.hardware.tensorrt >= _DIV_SINCE:
             return True
-        self.leave(node, "it needs a quotient, which the DLA has from TensorRT 8.6.12 on")
+        self.leave(node, "it needs a quotient, which the DLA supports from TensorRT 8.6.12")
         return False
 
     def each(self, *op_types: str, rewrite: Callable[[Rewriter, Node], str], cured: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Rule D9: Neg, Div by a constant, and what only changes the scale become a Scale.
+"""Rule D9: Neg, Div by a constant, and nodes that only change the scale become a Scale.
 
 1. `Neg(x)`    -> x * -1
 2. `Div(x, c)` -> x * (1 / c), c one number or one a channel; where the DLA has no Div (TensorRT below 8.6.12)

@@ -1,4 +1,4 @@
-"""Rule D1: shape arithmetic becomes constants, so that a standalone DLA build has nothing to compute before it starts.
+"""Rule D1: shape arithmetic becomes constants, which a standalone DLA build requires.
 
 1. Integers and booleans that follow from known shapes (`Shape -> Gather -> Add -> Div -> ...`) become initializers, also
    where only the sizes that matter are known and the batch size is not.

@@ -9,7 +9,7 @@ A Slice runs in FP16 only on the DLA (limit S1), and a tensor without scale behi
 Each part keeps the name of the Slice's or Split's output, and its scale (where it differs from that of the tensor that was
 split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors in
 between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per output
-channel, so every weight keeps its code.
+channel, so every weight keeps its quantized value.
 Not: where the split tensor, or one between, is a graph output; where another layer reads it; grouped Conv; weights that are
 not constant; another layer than Conv or element-wise ones in front; overlapping parts; parts that are not constant; a step
 other than 1; a Split or Slice along another axis; where the Convs of the parts, which read the input once each, are
@@ -130,7 +130,7 @@ def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, 
                 return f"the bias of Conv '{node.name}' is not one value a channel"
             continue
         if not node.is_op(*_UNARY, *_BINARY) or len([o for o in node.outputs if o]) != 1:
-            return f"{node.op_type} '{node.name}' stands before it, not a Conv"
+            return f"{node.op_type} '{node.name}' is before it, not a Conv"
         for other in node.inputs if node.is_op(*_BINARY) else node.inputs[:1]:
             if other in graph.initializers:
                 if not _cuttable(rewriter, other, tensor):

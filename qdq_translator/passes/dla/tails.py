@@ -1,7 +1,7 @@
 """Rule D16: with `--dla_output 4d`, a graph output ends at its four-dimensional tensor.
 
 1. `[N, C, H, W] -> Reshape, Flatten, Squeeze, Unsqueeze (one or several) -> graph output`: they go. The output keeps its
-   name and has four dimensions now; its values and their order are the same, which `I-D16` says with both shapes.
+   name and has four dimensions now; its values and their order are the same, and message `I-D16` contains both shapes.
 
 One such Reshape is what rule D5 leaves behind a classifier. It does not run on the DLA (limit H1), so that the network is no standalone
 loadable. The tensor that takes the output's name keeps its scale, or gets the output's own.
@@ -49,7 +49,7 @@ def _views(rewriter: Rewriter, output: str) -> list[Node]:
         return []
     scales = {rewriter.scales.value(n) for n in (name, *(node.outputs[0] for node in chain))} - {None}
     if len(scales) > 1:
-        rewriter.leave(chain[0], "it stands between two different scales")
+        rewriter.leave(chain[0], "it is between two different scales")
         return []
     return chain
 
@@ -77,7 +77,7 @@ def _end_at(rewriter: Rewriter, chain: list[Node], output: str) -> None:
     before, now = ("x".join(str(size) if size is not None else "?" for size in shape) for shape in shapes)
     network.diagnostics.info(
         RULE,
-        f"Graph output '{output}' has the shape {now} now instead of {before}, the same values in the same order.",
+        f"Graph output '{output}' has the shape {now} instead of {before}, the same values in the same order.",
         tensor=output,
-        hint="Whoever reads it takes it as flat, or gives it its old shape.",
+        hint="Code that reads it must accept this shape or restore the old one.",
     )

@@ -89,8 +89,8 @@ def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuan
     if first is None or last is None:
         missing = "before" if first is None else "behind"
         return Rejected(
-            f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a quantizer: no product "
-            f"with a constant stands {missing} them.",
+            f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a quantizer: there is "
+            f"no product with a constant {missing} them.",
             _HINT,
         )
     if pattern.shift:

@@ -98,7 +98,7 @@ def _report_lifted(noted: _Noted, context: Context, diagnostics: Diagnostics) ->
         origin = context.scales[worst].origin
         diagnostics.info(
             "S8",
-            f"Inputs of {counted(len(lifted), 'activation')} (SiLU, HardSwish) saturate where the output is small: of '{worst}' "
+            f"Inputs of {counted(len(lifted), 'activation')} (SiLU, HardSwish) saturate for small outputs: of '{worst}' "
             f"{origin.note.partition('; ')[2]}, which is {100 * shares[worst]:.0f}% of the output's range.",
             tensor=worst,
             node=origin.node,

@@ -102,7 +102,7 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
         diagnostics.info(
             "U1",
             "--unify_scales max does nothing for a GPU, which does not need equal ranges.",
-            hint="Name a DLA with --target.",
+            hint="Select a DLA with --target.",
         )
     if mode == "off" or not context.for_dla:
         return []

@@ -201,7 +201,7 @@ def _cause(row: AuditedScale, histogram: Histogram) -> str:
             notes.append(f"range too wide: {row.unused_bits:.1f} of 8 bits are never used")
         else:
             notes.append(
-                f"range made wide by rare values: {_percent(clipped(histogram, row.best * INT8_MAX))} lie beyond a better one"
+                f"range made wide by rare values: {_percent(clipped(histogram, row.best * INT8_MAX))} are beyond a better one"
             )
     outlier = _outlier(histogram.channels)
     if outlier is not None and row.best <= row.scale:
@@ -258,10 +258,10 @@ def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
     shown = _shown(rows, verbose)
     if shown:
         console.print(
-            f"Scales held against these inputs, {'all' if verbose else 'the worst'} {len(shown)} of {len(rows)}:"
+            f"Scales compared with these inputs, {'all' if verbose else 'the worst'} {len(shown)} of {len(rows)}:"
         )
     elif rows:
-        console.print(f"{counted(len(rows), 'scale')} held against these inputs: no misfit.")
+        console.print(f"{counted(len(rows), 'scale')} compared with these inputs: no misfit.")
     for row in shown:
         best = "" if row["gain_db"] == 0 else f", {_db(row['best_sqnr_db'])} with the best range"
         console.print(f"  [bold]{escape(row['tensor'])}[/]: SQNR {_db(row['sqnr_db'])} dB{best}")
@@ -274,7 +274,7 @@ def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
     if shown:
         console.print(f"Weights by their worst channel, {len(shown)} of {len(weights)}:")
     elif weights:
-        console.print(f"{counted(len(weights), 'weight')} by channel: every one has enough codes.")
+        console.print(f"{counted(len(weights), 'weight')} by channel: every channel uses enough values.")
     for row in shown:
         console.print(
             f"  [bold]{escape(row['weight'])}[/] of '{escape(row['node'])}': SQNR {_db(row['worst_sqnr_db'])} dB in "

@@ -287,7 +287,7 @@ class DataScales:
             self._diagnostics.warning(
                 RULE,
                 f"The data for input '{row.tensor}' lie between {row.lowest:.4g} and {row.highest:.4g}; its own scale covers "
-                f"+-{row.scale * INT8_MAX:.4g}: they are unlike those that the scales of the model were made with.",
+                f"+-{row.scale * INT8_MAX:.4g}: they differ from the data that the model's scales were made with.",
                 tensor=row.tensor,
                 hint="Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout.",
             )
@@ -302,7 +302,7 @@ class DataScales:
                     f"The data for input '{name}' reach {histogram.amax:.4g}, but {PERCENTILE:g}% of the values stay below "
                     f"{percentile(histogram):.4g}: a few values decide ranges throughout the network.",
                     tensor=name,
-                    hint="Look for hot pixels or broken samples; if the data cannot be mended, use --calibrate_method percentile.",
+                    hint="Look for hot pixels or broken samples; if the data cannot be corrected, use --calibrate_method percentile.",
                 )
 
     def _report(self, rows: list[dict[str, Any]], context: Context) -> None:
@@ -331,17 +331,17 @@ class DataScales:
             if row["non_finite"]:
                 diagnostics.warning(
                     RULE,
-                    f"Tensor '{tensor}' held {row['non_finite']} values that are not finite; its scale leaves them out.",
+                    f"Tensor '{tensor}' held {row['non_finite']} non-finite values, which its scale ignores.",
                     tensor=tensor,
-                    hint="Look at the data and at the layers before it: 'verify --per_layer' on the same inputs.",
+                    hint="Check the data and the preceding layers: 'verify --per_layer' on the same inputs.",
                 )
         silent = [row_name for row_name, histogram in self._histograms.items() if not histogram.total]
         if silent:
             diagnostics.warning(
                 RULE,
-                f"{counted(len(silent), 'tensor')} held no finite value on the data and got no scale, '{silent[0]}' for one.",
+                f"{counted(len(silent), 'tensor')} had no finite value on the data and got no scale, '{silent[0]}' for one.",
                 tensor=silent[0],
-                hint="Look at the data and at the layers before it.",
+                hint="Check the data and the preceding layers.",
                 data={"tensors": silent},
             )
         method = ",".join((self._wanted.method, *(f"{op}:{own}" for op, own in self._wanted.own.items())))

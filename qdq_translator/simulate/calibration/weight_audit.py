@@ -56,7 +56,7 @@ class AuditedWeight:
         where = f"{poor.size} of {len(self.amax)} channels" if len(self.amax) > 1 else "the weight"
         if (self.codes[poor] < INT8_MAX).any():
             worst = self.worst
-            return f"one scale for all channels: {where} have few codes left, channel {worst} only {int(self.codes[worst])} of {INT8_MAX}"
+            return f"one scale for all channels: {where} use few of the INT8 values, channel {worst} only {int(self.codes[worst])} of {INT8_MAX}"
         reach = INT8_MAX * float(np.sqrt(12 * self.noise[self.worst]))
         return f"few large weights set the step of {where}: in channel {self.worst} the largest is {reach:.0f} times the root mean square"
 

@@ -232,7 +232,7 @@ def load_model_file(path: str) -> CostModel:
         parameters = Parameters(**data["parameters"])
         values = [*dataclasses.astuple(parameters), data["clock_ghz"]]
         if not all(isinstance(v, (int, float)) and math.isfinite(v) and v > 0 for v in values):
-            raise UserError(f"{path} holds a parameter that is not a positive number.", remedy)
+            raise UserError(f"{path} contains a parameter that is not a positive number.", remedy)
         return CostModel(str(data["name"]), parameters, float(data["clock_ghz"]), Path(path).name)
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is not a cost model: {error}.", remedy) from error

@@ -67,14 +67,14 @@ _PAGE = "DLA layer restrictions page, TensorRT 11.4.1 (fact 6.3b)"
 _HEADER = "NvInfer.h of TensorRT 8.6 (fact 6.3)"
 _TABLE = "Deep-Learning-Accelerator-SW operators table (fact 6.5)"
 
-_NOT_HERE = "the rule that takes it does not apply here; --dla_rewrites list says where"
+_NOT_HERE = "the rule for it does not apply here; see --dla_rewrites list"
 _DIMENSIONS = "it has one or three spatial dimensions"
-_SIZE = "a kernel, stride or dilation of its size is not taken apart"
+_SIZE = "no rewrite exists for a kernel, stride or dilation of this size"
 _CHANNELS = "it has too many channels or groups"
-_TOO_LARGE = "its weights and rows do not fit the buffer, and it is not cut into parts"
-_PADDING = "its padding, stride or dilation is not taken apart"
-_COMPARED = "what it compares has no scale, or what reads it is no Cast"
-_INTERPOLATES = "the DLA interpolates by whole factors, linearly or by repeating"
+_TOO_LARGE = "its weights and rows do not fit the buffer, and no rewrite splits it"
+_PADDING = "no rewrite exists for its padding, stride or dilation"
+_COMPARED = "its inputs have no scale, or its reader is not a Cast"
+_INTERPOLATES = "the DLA resizes by integer factors only, linear or nearest"
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ LIMITS: tuple[Limit, ...] = (
         "native from TensorRT 8.6.12 on",
         since(8, 6, 12),
         source=_TABLE,
-        stays="the DLA has it from TensorRT 8.6.12 on",
+        stays="the DLA supports it from TensorRT 8.6.12",
     ),
     Limit(
         "O6",
@@ -179,7 +179,7 @@ LIMITS: tuple[Limit, ...] = (
         "dimensions at most 8192",
         sizes_up_to("size", 8192, slice(1, None)),
         source="fact 6.2, " + _PAGE,
-        stays="a dimension is too long; 'qdq-translator split' cuts off what has it",
+        stays="a dimension is too long; 'qdq-translator split' cuts off such layers",
     ),
     # convolution
     Limit("C1", _CONV, "two spatial dimensions", two_spatial, stays=_DIMENSIONS),
@@ -258,7 +258,7 @@ LIMITS: tuple[Limit, ...] = (
         "two spatial dimensions",
         four_dimensions,
         source=_PAGE,
-        stays="its tensors do not have four dimensions, and no linear layer that rules D5 and D18 lift is beside it",
+        stays="its tensors do not have four dimensions, and rules D5 and D18 rewrite no adjacent linear layer",
     ),
     Limit("A4", ("PRelu",), "constant slope", constant_second, stays="its slope is computed"),
     # element-wise
@@ -282,7 +282,7 @@ LIMITS: tuple[Limit, ...] = (
         ("Concat",),
         "channel axis only",
         channel_axis,
-        stays="it joins parts along another axis than channels, rows and columns of four dimensions",
+        stays="it joins along an axis other than C, H and W of four dimensions",
     ),
     Limit("K2", ("Concat",), "two inputs or more", several_inputs),
     Limit("K3", ("Concat",), "INT8 requires one scale for all inputs and the output", equal_ranges, effect=DLA_FP16),
@@ -306,7 +306,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("S1", _SLICES, "runs in FP16 only", always, effect=DLA_FP16),
     Limit("S2", _SLICES, "four dimensions", four_dimensions, stays="its tensors do not have four dimensions"),
     Limit("S3", _SLICES, "axes C, H and W only", no_batch_axis, stays="it cuts the batch"),
-    Limit("S4", _SLICES, "static parameters", static_parameters, stays="what it cuts is computed"),
+    Limit("S4", _SLICES, "static parameters", static_parameters, stays="its parameters are computed"),
     Limit("X1", ("Softmax",), "runs in FP16 only", always, effect=DLA_FP16),
     Limit("X2", ("Softmax",), "Orin only", always, only="xavier", stays="Xavier's DLA has no Softmax"),
     Limit(
@@ -314,14 +314,14 @@ LIMITS: tuple[Limit, ...] = (
         ("Softmax",),
         "at most 1024 along the axis, 8192 where all other dimensions are 1",
         softmax_axis,
-        stays="it is longer than the DLA's Softmax",
+        stays="it is longer than the DLA's Softmax supports supports",
     ),
     Limit(
         "H1",
         _SHUFFLES,
         "four dimensions before and after",
         four_dimensions,
-        stays="it leads from or to the other dimensions of a layer that stays, or of a graph output (see --dla_output 4d)",
+        stays="it converts between four and other dimensions for a layer that remains, or for a graph output (see --dla_output 4d)",
     ),
     Limit(
         "H2", _SHUFFLES, "batch dimension untouched", batch_untouched, stays="it moves values into or out of the batch"
@@ -331,7 +331,7 @@ LIMITS: tuple[Limit, ...] = (
 UNKNOWN_OPERATOR = Limit(
     "O9",
     ("*",),
-    "operator is in no list of what the DLA runs",
+    "operator is in no list of DLA operators",
     always,
     source=_TABLE,
     status="inferred",

@@ -191,8 +191,8 @@ def _notes(context: Context, layers: list[Verdict], subgraphs: int, platform: Op
     unknown = sum(bool(layer.unknown) for layer in layers)
     if unknown:
         notes.append(
-            f"{unknown} layer{'s' if unknown > 1 else ''} could not be held against every limit, because shapes are unknown."
+            f"{unknown} layer{'s' if unknown > 1 else ''} could not be checked against every limit, because shapes are unknown."
         )
     if subgraphs > MAX_LOADABLES:
-        notes.append(f"{subgraphs} DLA subgraphs are more than the {MAX_LOADABLES} loadables that one core holds.")
+        notes.append(f"{subgraphs} DLA subgraphs are more than the {MAX_LOADABLES} loadables of one core.")
     return notes

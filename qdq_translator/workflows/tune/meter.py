@@ -186,7 +186,7 @@ def _best(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         scores = class_scores(output)
         if scores is not None:
             return {name: scores.argmax(axis=1)}
-    raise UserError("No output holds class scores (samples x classes).", "Name another --metric than top1.")
+    raise UserError("No output contains class scores (samples x classes).", "Use another --metric than top1.")
 
 
 def _looks(everything: Sequence[range]) -> list[Sequence[range]]:

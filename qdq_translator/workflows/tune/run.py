@@ -200,7 +200,7 @@ class _Judge:
         """Of the last point that was asked for, with what the model is known by."""
 
     def tell(self, found: Evaluated, best: Optional[Evaluated], count: int) -> None:
-        held = "nothing holds so far" if best is None else f"best so far {_words(best)}"
+        held = "no point meets the goal so far" if best is None else f"best so far {_words(best)}"
         self._progress(f"evaluation {count}: {_words(found)}; {held}", count, self._limit)
 
     def plain(self, point: Point) -> Point:

@@ -64,7 +64,7 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
     wanted = cache_version(version)
     if not cache.version or parse_version(cache.version)[:2] != version[:2]:
         notes.append(
-            f"The cache header says {cache.version or 'nothing'}, and TensorRT {dotted(version)} skips a cache of another "
+            f"The cache header has {cache.version or 'nothing'}, and TensorRT {dotted(version)} skips a cache of another "
             f"version: translate with --trt_calib_version {wanted}, or let --script write a script that puts the right "
             "header into a copy."
         )

@@ -95,9 +95,9 @@ def layer_argument(settings: Settings) -> Optional[Argument]:
     if size(text) <= ARGUMENT_LIMIT:
         return Argument(flag, str(settings.files.layer_arg), "content")
     advice = (
-        "Use 'qdq-translator build', or --tool polygraphy, which takes the layers one by one."
+        "Use 'qdq-translator build', or --tool polygraphy, which sets the layers one by one."
         if settings.version[0] >= 10
-        else "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which takes them one by one."
+        else "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which sets them one by one."
     )
     raise UserError(
         f"The layer list needs an argument of {size(text)} bytes, and Linux starts no program with one over "

@@ -146,7 +146,7 @@ def parse_version(text: str) -> Version:
             "Build a strongly typed Q/DQ model there; 'qdq-translator explicit' writes one.",
         )
     if version[0] < 8:
-        raise UserError(f"TensorRT {version[0]} is too old for these files.", "Name a version from 8.5 to 10.x.")
+        raise UserError(f"TensorRT {version[0]} is too old for these files.", "Give a version from 8.5 to 10.x.")
     return version
 
 

@@ -14,7 +14,7 @@ from qdq_translator.output.emit.trtexec.request import dotted
 
 _TEMPLATE = Path(__file__).with_name("build.sh")
 _WILDCARD_CHECK = """    if [ "$major" -lt 10 ]; then
-        fail "The layer list holds wildcards, which TensorRT $major ignores. Write the script with --trt_version 8.6."
+        fail "The layer list contains wildcards, which TensorRT $major ignores. Write the script with --trt_version 8.6."
     fi
 """
 
