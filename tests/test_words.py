@@ -13,7 +13,7 @@ MOST_WORDS = 31_000
 MOST_HABITS = {"docs": 50, "tables": 45, "help": 35, "messages": 45}
 """Of each text, 'what' and 'where' left out, which are often right."""
 REFERENCE = ("facts.md", "report_schema.md", "rules.md", "dla_rules.md")
-MOST_OF_A_HOW_TO = 2000
+MOST_OF_A_HOW_TO = 2200
 
 
 def test_the_pages_are_short() -> None:
