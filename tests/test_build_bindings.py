@@ -211,7 +211,7 @@ def test_header_of_this_version_is_served_without_a_note(found: dict[str, Any]) 
     assert ("is served as" in build["out"]) is (found["short"] != "10.3.0")
     served = of(build["calls"], "calibrator")[0][3]
     assert "zero" not in served and "inf" not in served and "nonsense" not in served
-    assert "3 lines of the calibration cache hold no usable scale" in build["out"]
+    assert "3 lines of the calibration cache have no usable scale" in build["out"]
 
 
 def test_precision_constraints_exactly_one(found: dict[str, Any]) -> None:

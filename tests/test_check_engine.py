@@ -429,7 +429,7 @@ def test_an_engine_of_another_model_is_an_error(tmp_path: Path, capsys: pytest.C
     path = tmp_path / "info.json"
     path.write_text(json.dumps({"Layers": [row("other", "CaskConvolution", INT8_8, INT8_8)]}))
     assert cli.main(["check-engine", "-t", str(tmp_path), "--layer_info", str(path)]) == 1
-    assert "carries a name of net_noqdq.onnx" in capsys.readouterr().err
+    assert "has a name of net_noqdq.onnx" in capsys.readouterr().err
 
 
 def test_the_plan_of_a_real_translation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

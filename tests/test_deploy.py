@@ -121,7 +121,7 @@ def test_another_board_another_header(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--board", "jetpack-9"], "Platform 'jetpack-9' is not known"),
         (["--board", "jetpack-7.2", "--target", "orin-dla"], "jetpack-7.2 has no orin-dla"),
         (["--board", "jetpack-6.2", "--for", "toaster"], "There is no consumer 'toaster'"),
-        (["--board", "jetpack-6.2", "--skip", "lunch"], "--skip lunch is no step"),
+        (["--board", "jetpack-6.2", "--skip", "lunch"], "--skip lunch is not a step"),
         (["--board", "jetpack-6.2", "--for", "ultralytics"], "ultralytics cannot have this network"),
         (["--board", "jetpack-6.2", "--target", "gpu", "--for", "cudla"], "cudla cannot have this network"),
     ],

@@ -394,7 +394,7 @@ def test_dynamic_sizes_and_foreign_operators(tmp_path: Path) -> None:
     foreign.graph.node[-1].output[0] = "before"
     foreign.graph.node.append(helper.make_node("Special", ["before"], ["y"], "special", domain="my.ops"))
     foreign.opset_import.append(helper.make_opsetid("my.ops", 1))
-    with pytest.raises(UserError, match=r"Special .*of domain 'my.ops' is no operator of ONNX"):
+    with pytest.raises(UserError, match=r"Special .*of domain 'my.ops' is not an ONNX operator"):
         explicit(foreign)
 
 

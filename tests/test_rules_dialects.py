@@ -117,8 +117,8 @@ def test_q13_arithmetic_on_weights_keeps_every_quantized_value(product: str) -> 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("a = Mul(x, k)  r = Round(a)  d = Clip(r, lo, hi)", "half a quantizer: no product with a constant stands behind"),
-        ("r = Round(x)  c = Clip(r, lo, hi)  d = Mul(c, s)", "half a quantizer: no product with a constant stands before"),
+        ("a = Mul(x, k)  r = Round(a)  d = Clip(r, lo, hi)", "half a quantizer: there is no product with a constant behind"),
+        ("r = Round(x)  c = Clip(r, lo, hi)  d = Mul(c, s)", "half a quantizer: there is no product with a constant before"),
         ("a = Mul(x, s)  r = Round(a)  c = Clip(r, lo, hi)  d = Mul(c, s)", "which is not its inverse"),
         ("a = Div(x, s)  r = Round(a)  b = Add(r, z)  c = Clip(b, zero, top)  d = Mul(c, s)", "adds 128 that nothing subtracts"),
         ("a = Div(x, s)  b = Add(a, half)  r = Floor(b)  c = Clip(r, lo, hi)  d = Mul(c, s)", "rounding half up"),

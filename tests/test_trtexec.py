@@ -570,7 +570,7 @@ def test_the_script_stops_where_it_cannot_work(tmp_path: Path, capsys: pytest.Ca
     record = tmp_path / "argv"
     run = run_script(script, make_stub(tmp_path / "bin", "8602"), record)
     assert run.returncode == 1
-    assert "holds wildcards, which TensorRT 8 ignores" in run.stderr
+    assert "contains wildcards, which TensorRT 8 ignores" in run.stderr
     run = run_script(script, make_stub(tmp_path / "bin", "110401"), record)
     assert run.returncode == 1
     assert "TensorRT 11 has no implicit quantization" in run.stderr

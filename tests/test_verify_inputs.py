@@ -40,7 +40,7 @@ def test_several_inputs_and_a_fixed_batch(tmp_path: Path) -> None:
     fixed = [InputSpec("a", (3, 4), np.dtype(np.float32)), InputSpec("ids", (3, 2), np.dtype(np.int64))]
     samples = load_samples(tmp_path / "x.npz", fixed, None)
     assert (samples.runs, samples.batch, len(samples)) == (2, 3, 6)
-    assert samples.notes == ["1 sample was left out: the model takes 3 at a time"]
+    assert samples.notes == ["1 sample was left out: the model needs 3 at a time"]
     assert [f["a"].shape for f in feeds(samples)] == [(3, 4), (3, 4)]
 
 
@@ -181,7 +181,7 @@ def test_wrong_files_are_explained(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not an image"):
         load_samples(tmp_path / "bad.png", [IMAGE], None).feed(0)
     np.save(tmp_path / "one.npy", np.zeros((2, 4), np.float32))
-    with pytest.raises(UserError, match="holds one array and the model has 2 inputs"):
+    with pytest.raises(UserError, match="contains one array, but the model has 2 inputs"):
         load_samples(tmp_path / "one.npy", TWO, None)
 
 
