@@ -183,7 +183,7 @@ def test_section_6_weights_that_are_no_numbers(bad: float) -> None:
         "g (float[1,1,2,2] x) => (float[1,2,2,2] y) <float s = {0.1}, int8 z = {0}>"
         "{" + pair("x", "xd") + pair("w", "wd") + "y = Conv(xd, wd) }"
     )
-    with pytest.raises(UserError, match=r"Constant 'wd' holds NaN or infinity.*Export a model"):
+    with pytest.raises(UserError, match=r"Constant 'wd' contains NaN or infinity.*Export a model"):
         translate(model(text, w=weight))
 
 

@@ -459,7 +459,7 @@ def test_names_of_nodes() -> None:
     t = same_function(explicit)
     names = [n.name for n in t.model.graph.node]
     assert names == ["Exp_a", "same", "same_2", "a_b_c__", "same_1"]
-    (told,) = [d for d in t.diagnostics if "new names" in d.message]
+    (told,) = [d for d in t.diagnostics if "were renamed" in d.message]
     assert told.data["renamed"]["same_2"] == "same"
 
 

@@ -470,7 +470,7 @@ def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
 def test_the_header_of_another_version_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translation(tmp_path, [])
     assert cli.main(["trtexec", "-t", str(tmp_path), "--platform", "jetpack-6.2"]) == 0
-    assert "header says 8600" in (note := capsys.readouterr().err)
+    assert "header has 8600" in (note := capsys.readouterr().err)
     assert "--trt_calib_version 100300" in note
     assert cli.main(["trtexec", "-t", str(tmp_path)]) == 0
     assert "note:" not in capsys.readouterr().err

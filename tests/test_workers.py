@@ -148,7 +148,7 @@ def test_data_that_change_under_way_are_refused(tmp_path: Path) -> None:
         np.savez(path, **values)
         with pytest.raises(UserError, match="changed"):
             samples.check_unchanged()
-    with contextlib.closing(Processes(2)) as fresh, pytest.raises(UserError, match="other data"):
+    with contextlib.closing(Processes(2)) as fresh, pytest.raises(UserError, match="different data"):
         fresh.run(Sum(samples), shards(40))
 
 
