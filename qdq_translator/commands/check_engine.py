@@ -89,8 +89,8 @@ def _checked(options: Options, model: str, check: "EngineCheck") -> "EngineCheck
 
     if not any(verdict.engine_layer for verdict in check.verdicts):
         raise UserError(
-            f"No layer of {options.layer_info} carries a name of {model}.",
-            "Name the layer information of an engine that was built from this model.",
+            f"No layer of {options.layer_info} has a name of {model}.",
+            "Give the layer information of an engine that was built from this model.",
         )
     return check
 

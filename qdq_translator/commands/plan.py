@@ -59,7 +59,7 @@ def run(options: Options) -> int:
     if options.fit is not None:
         return _fit(options)
     if options.input_onnx_model is None:
-        raise UsageError("No model was named.", "Give one with -i model.onnx.")
+        raise UsageError("No model was given.", "Give one with -i model.onnx.")
     made = planned(options)
     report = made.report
     if options.html:

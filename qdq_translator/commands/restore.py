@@ -79,7 +79,7 @@ def run(options: Options) -> int:
             "cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)",
             left_out[UNKNOWN],
         ),
-        ("cache entries hold no usable scale", left_out[UNUSABLE]),
+        ("cache entries have no usable scale", left_out[UNUSABLE]),
         ("cache entries belong to integers or constants", left_out[NOT_FLOAT]),
         ("cache lines could not be read", left_out["unreadable"]),
         ("unary scales (1.0 between Conv and Add, rule S9) were left out", left_out[UNARY]),

@@ -77,9 +77,7 @@ def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResu
     info = _info(folder / "board_info.txt", path)
     for key, file in (("model", files.model), ("cache", files.cache)):
         if info[key] != file_digest(file):
-            raise UserError(
-                f"{path} is of another {key} than {file}.", "Name the bundle that was on the board with -t."
-            )
+            raise UserError(f"{path} is of another {key} than {file}.", "Give the bundle of the board with -t.")
     return BoardResults(
         info,
         read_log(folder / "build.log"),

@@ -128,7 +128,7 @@ def explicit(
         bad = [row.name for row in on_dla if row.name in single]
         if bad:
             raise UserError(
-                f"'{bad[0]}' cannot compute in FP16, which is all that the DLA has besides INT8: {single[bad[0]]}{others(bad)}.",
+                f"'{bad[0]}' cannot compute in FP16, and the DLA has only INT8 and FP16: {single[bad[0]]}{others(bad)}.",
                 "Scale the network's values down, or cut the layer off with 'split'.",
             )
         typing = Typing(graph, form, frozenset(single))
