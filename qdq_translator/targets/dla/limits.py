@@ -314,7 +314,7 @@ LIMITS: tuple[Limit, ...] = (
         ("Softmax",),
         "at most 1024 along the axis, 8192 where all other dimensions are 1",
         softmax_axis,
-        stays="it is longer than the DLA's Softmax supports supports",
+        stays="it is longer than the DLA's Softmax supports",
     ),
     Limit(
         "H1",
