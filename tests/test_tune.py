@@ -25,6 +25,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.workers.cluster import PATIENCE
 from qdq_translator.ir.graph import Graph
+from qdq_translator.output.report.tuning import table as tuning_table
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import InputSpec, load_samples
@@ -559,3 +560,22 @@ def test_map_thins_out_boxes() -> None:
     metric = MeanAveragePrecision()
     metric.add({"boxes": boxes, "scores": scores}, labels)
     assert metric.result() == pytest.approx(100)
+
+
+def test_a_row_of_the_table_has_what_differs_from_the_row_above() -> None:
+    def point(kept: list[str], **changes: Any) -> dict[str, Any]:
+        cost = {"milliseconds": 0.1, "gpu_layers": 0, "int8_macs": 1.0}
+        return {"cost": cost, "measured": {"score": 1.0, "drop": 0.0}, "changes": changes, "kept_fp16": kept}
+
+    rows = tuning_table(
+        [
+            point(["a"], equalize=True),
+            point(["a", "b", "c"], equalize=True, calibrate_method="mse"),
+            point(["b"], calibrate_method="max"),
+        ]
+    )
+    assert [row[-1] for row in rows] == [
+        "equalize, 1 layer in FP16",
+        "calibrate_method mse, b and 1 more in FP16",
+        "calibrate_method max, equalize as given, a and 1 more in INT8",
+    ]

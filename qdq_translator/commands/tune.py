@@ -63,7 +63,10 @@ def run(options: Options) -> int:
     """Prints the front; 1 where no point keeps what was asked for (the best one found is written all the same)."""
     import json
     import sys
+    from pathlib import Path
 
+    from qdq_translator.commands.located import print_next
+    from qdq_translator.core.formats.files import TranslationFiles, model_name
     from qdq_translator.core.progress import progress_bar
     from qdq_translator.workflows.tune.terminal import print_outcome
 
@@ -73,6 +76,8 @@ def run(options: Options) -> int:
         print(json.dumps(outcome.results, indent=2))
     else:
         print_outcome(outcome.results)
+        files = TranslationFiles(Path(options.output_dir), model_name(options.model))
+        print_next(files, options.model, "translate")
     if not outcome.holds:
         drop = outcome.results["best"]["measured"]["drop"]
         print(

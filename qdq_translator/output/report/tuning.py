@@ -74,7 +74,7 @@ def tuning(results: dict[str, Any]) -> Optional[Tuning]:
         [(across(left + (right - left) * step), f"{left + (right - left) * step:.3g}") for step in steps],
         "estimated ms" if timed else "% of MACs above INT8",
         least,
-        [cells(point) for point in front],
+        table(front),
     )
 
 
@@ -82,8 +82,13 @@ def _cost_words(value: float, timed: bool) -> str:
     return f"{milliseconds(value)} ms" if timed else f"{value:.1f}% of MACs above INT8"
 
 
-def cells(point: dict[str, Any]) -> list[str]:
-    """Estimated milliseconds, GPU layers, MACs in INT8, score, drop, what was changed."""
+def table(front: list[dict[str, Any]]) -> list[list[str]]:
+    """Cells of each point: estimated milliseconds, GPU layers, MACs in INT8, score, drop, what differs from the point before it (of the
+    first, from the options that were given)."""
+    return [_cells(point, above) for point, above in zip(front, (None, *front))]
+
+
+def _cells(point: dict[str, Any], above: Optional[dict[str, Any]]) -> list[str]:
     cost, measured = point["cost"], point["measured"]
     return [
         "" if cost["milliseconds"] is None else f"{cost['milliseconds']:.3f}",
@@ -91,16 +96,32 @@ def cells(point: dict[str, Any]) -> list[str]:
         f"{100 * cost['int8_macs']:.1f}%",
         f"{measured['score']:.6g}",
         f"{measured['drop']:+.3g}",
-        changed(point),
+        changed(point) if above is None else _difference(point, above),
     ]
+
+
+def _difference(point: dict[str, Any], above: dict[str, Any]) -> str:
+    """In words, what a point does otherwise than another one."""
+    words = [_option(*one) for one in point["changes"].items() if above["changes"].get(one[0]) != one[1]]
+    words += [f"{name} as given" for name in above["changes"] if name not in point["changes"]]
+    more, less = (
+        [layer for layer in one["kept_fp16"] if layer not in other["kept_fp16"]]
+        for one, other in ((point, above), (above, point))
+    )
+    for layers, precision in ((more, "FP16"), (less, "INT8")):
+        if layers:
+            words.append(f"{layers[0]}{f' and {len(layers) - 1} more' if len(layers) > 1 else ''} in {precision}")
+    return ", ".join(words) or "nothing"
+
+
+def _option(name: str, value: Any) -> str:
+    shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+    return name if value is True else f"{name} {'off' if value is False or value == [] else shown}"
 
 
 def changed(point: dict[str, Any]) -> str:
     """In words, what a point does otherwise than the options that were given."""
-    words = []
-    for name, value in point["changes"].items():
-        shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        words.append(name if value is True else f"{name} {'off' if value is False or value == [] else shown}")
+    words = [_option(name, value) for name, value in point["changes"].items()]
     kept = len(point["kept_fp16"])
     if kept:
         words.append(f"{kept} layer{'s' if kept > 1 else ''} in FP16")

@@ -1,14 +1,13 @@
 """The search: hand-picked points, FP16 sets from sensitivities, then single changes.
 
-1. The points that people choose by hand are measured, so that the result is never worse than the best of them.
+1. The points that people choose by hand, and all layers in FP16, are measured, so that the result is never worse than the best of
+   them.
 2. From the cheapest of them that lose too much, all layers go to FP16 and back to INT8 one by one, in the order of the noise energy
-   that each adds for the milliseconds that it saves (`simulate.account`): the cheapest set on that way that holds.
-3. They get FP16 sets from the other end, too. What each tensor costs at the outputs is measured with it alone
-   float (noise energy, `simulate.account`); energies of independent roundings add up, so candidates are ordered by the
-   energy that they take away per millisecond, and doubled until the metric holds. Then look back:
-   bisect between the last set that failed and the first that holds, and drop whatever the others have made needless.
-4. Local search: drop, add or swap a candidate, or change an option or the calibration of one kind of operator; points that cost
-   more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
+   that each adds for the milliseconds that it saves (`simulate.account`). The cheapest set on this way that holds is found by
+   bisection; then single layers go back as long as the metric holds. With a budget of milliseconds the last sets on the way that it
+   has room for are measured.
+3. Local search: drop, add or swap a candidate of the account, or change an option or the calibration of one kind of operator; points
+   that cost more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
 
 With a budget of milliseconds the metric is what gets better, and the estimate what must hold.
 """
@@ -20,7 +19,6 @@ import random
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Protocol, Sequence
 
-from qdq_translator.core.words import counted
 from qdq_translator.simulate.account import Candidate
 from qdq_translator.workflows.tune.bench import Cost
 from qdq_translator.workflows.tune.meter import Measured
@@ -28,9 +26,6 @@ from qdq_translator.workflows.tune.points import Point, group_moves
 
 REPAIRED = 2
 """Starting points that get FP16 sets."""
-LEAST_SHARE = 0.002
-"""Of the noise energy at the outputs: what takes away less is no candidate."""
-LOOKED_BACK = 6
 MOST_UNITS, NEAR, PROPOSED = 32, 4, 3
 """Units of layers that elimination takes back one by one, how many of them it looks at in each step, and how many sets it proposes
 for a budget of milliseconds."""
@@ -167,8 +162,6 @@ class Search:
             self._evaluate(Point.of(dict(point.changes), [*point.kept, *layers]), "all layers in FP16")
         for base in self._repairable():
             self._eliminate(base)
-        for base in self._repairable():
-            self._repair(base)
         self._local()
 
     def _evaluate(self, point: Point, why: str) -> Optional[Evaluated]:
@@ -213,31 +206,36 @@ class Search:
 
     def _eliminate(self, base: Evaluated) -> None:
         """Backward: from all layers in FP16, the unit that adds the least noise for the time that it saves goes back to INT8, by
-        the account and the estimate. What lies on the way is searched for the cheapest set that holds; then single units."""
+        the account and the estimate. The cheapest set on this way that holds is searched for; then single units."""
         steps = self._steps(base.point, self._judge.units(base.point))
         front: list[Step] = []
         for step in sorted(steps, key=lambda step: (step.cost.key, step.noise)):
             if not front or step.noise < front[-1].noise:
                 front.append(step)
-        if self._goal.budget_ms is not None:
-            for step in [step for step in front if self._goal.can_hold(step.cost)][-PROPOSED:]:
-                self._evaluate(step.point, ELIMINATED)
-            return
+        chosen = self._within_budget(front) if self._goal.budget_ms is not None else self._cheapest(base, front)
+        predicted = self._judge.predicted(base.point, base.point)
+        if chosen is not None and chosen.units and predicted > 0:
+            removed = self._judge.removed(base.point, chosen.point)
+            self.additivity.append((len(chosen.units), 1 - chosen.noise / predicted, removed))
+
+    def _within_budget(self, front: Sequence[Step]) -> Optional[Step]:
+        within = [step for step in front if self._goal.can_hold(step.cost)][-PROPOSED:]
+        for step in within:
+            self._evaluate(step.point, ELIMINATED)
+        return within[-1] if within else None
+
+    def _cheapest(self, base: Evaluated, front: Sequence[Step]) -> Optional[Step]:
         low, high = -1, len(front) - 1
         found = self._evaluate(front[high].point, ELIMINATED) if front else None
         if found is None or not self._goal.holds(found):
-            return
+            return None
         while high - low > 1:
             middle = (low + high) // 2
             found = self._evaluate(front[middle].point, ELIMINATED)
             if found is None:
-                return
+                return None
             low, high = (low, middle) if self._goal.holds(found) else (middle, high)
-        chosen = self._thin(base.point, front[high])
-        predicted = self._judge.predicted(base.point, base.point)
-        if chosen.units and predicted > 0:
-            removed = self._judge.removed(base.point, chosen.point)
-            self.additivity.append((len(chosen.units), 1 - chosen.noise / predicted, removed))
+        return self._thin(base.point, front[high])
 
     def _steps(self, base: Point, units: Sequence[tuple[str, ...]]) -> list[Step]:
         """What elimination passes, all units in FP16 first."""
@@ -261,99 +259,25 @@ class Search:
         return steps
 
     def _step(self, base: Point, units: Sequence[tuple[str, ...]]) -> Optional[Step]:
-        point = Point.of(dict(base.changes), [*base.kept, *(layer for unit in units for layer in unit)])
+        point = _kept(base, units)
         cost = self._judge.cost(point)
         return None if cost is None else Step(point, tuple(units), cost, self._judge.predicted(base, point))
 
     def _thin(self, base: Point, step: Step) -> Step:
         """Single units back to INT8, what saves most first, as long as the metric holds."""
-        chosen, tried = step, set()
+        units, tried = step.units, set()
         while True:
-            kept, best = chosen.units, self.best
-            rows = [self._step(base, [o for o in kept if o is not unit]) for unit in kept if unit not in tried]
-            cheaper = [r for r in rows if r is not None and best is not None and r.cost.key < best.cost.key]
-            step = min(cheaper, key=lambda row: row.cost.key, default=chosen)
-            found = self._evaluate(step.point, ELIMINATED) if step is not chosen else None
-            if found is None:
-                return chosen
-            tried.update(set(kept) - set(step.units))
+            rows = {unit: _kept(base, [one for one in units if one is not unit]) for unit in units if unit not in tried}
+            costs = {unit: self._judge.cost(point) for unit, point in rows.items()}
+            best = self.best
+            cheaper = {u: c for u, c in costs.items() if c is not None and best is not None and c.key < best.cost.key}
+            unit = min(cheaper, key=lambda one: cheaper[one].key, default=None)
+            found = self._evaluate(rows[unit], ELIMINATED) if unit is not None else None
+            if unit is None or found is None:
+                return (self._step(base, units) if units != step.units else None) or step
+            tried.add(unit)
             if self._goal.holds(found):
-                chosen = step
-
-    def _repair(self, base: Evaluated) -> None:
-        ordered = self._ordered(base)
-        if self._goal.budget_ms is not None:
-            self._spend(base, ordered)
-            return
-        low, high = 0, 1
-        while low < len(ordered):
-            size = min(high, len(ordered))
-            found = self._with(base, ordered[:size])
-            if found is None or not self._pays(found):
-                return
-            if self._goal.holds(found):
-                self._look_back(base, ordered, low, size)
-                return
-            low, high = size, 2 * size
-
-    def _pays(self, found: Evaluated) -> bool:
-        """Costs less than the best that holds."""
-        best = self.best
-        return best is None or best is found or found.cost.key < best.cost.key
-
-    def _ordered(self, base: Evaluated) -> list[tuple[Candidate, float]]:
-        """Candidates by the noise that they take away for what they cost."""
-        rows = []
-        for candidate, share in self._judge.candidates(base.point):
-            cost = self._judge.cost(_plus(base.point, candidate)) if share >= LEAST_SHARE else None
-            if cost is not None:
-                rows.append((share / max(_dearer(cost, base.cost), TIED_MS), candidate, share))
-        rows.sort(key=lambda row: -row[0])
-        return [(candidate, share) for _, candidate, share in rows]
-
-    def _with(self, base: Evaluated, chosen: Sequence[tuple[Candidate, float]]) -> Optional[Evaluated]:
-        point = _plus(base.point, *(candidate for candidate, _ in chosen))
-        return self._evaluate(point, f"{counted(len(chosen), 'tensor')} with all readers in FP16")
-
-    def _look_back(self, base: Evaluated, ordered: list[tuple[Candidate, float]], low: int, high: int) -> None:
-        while high - low > 1:
-            middle = (low + high) // 2
-            found = self._with(base, ordered[:middle])
-            if found is None:
-                break
-            low, high = (low, middle) if self._goal.holds(found) else (middle, high)
-        chosen = ordered[:high]
-        for row in sorted(chosen, key=lambda pair: pair[1])[:LOOKED_BACK]:
-            fewer = [other for other in chosen if other is not row]
-            found = self._with(base, fewer)
-            if found is not None and self._goal.holds(found):
-                chosen = fewer
-        self._check_additivity(base, chosen)
-
-    def _check_additivity(self, base: Evaluated, chosen: Sequence[tuple[Candidate, float]]) -> None:
-        together = self._judge.removed(base.point, _plus(base.point, *(candidate for candidate, _ in chosen)))
-        self.additivity.append((len(chosen), sum(share for _, share in chosen), together))
-
-    def _spend(self, base: Evaluated, ordered: list[tuple[Candidate, float]]) -> None:
-        """As many candidates as the budget has room for, measured at every doubling; and the same with the loudest first, because
-        many cheap ones can leave no room for one that counts."""
-        fills = [self._fill(base, rows) for rows in (ordered, sorted(ordered, key=lambda row: -row[1]))]
-        size = 1
-        while size < len(fills[0]):
-            self._with(base, fills[0][:size])
-            size *= 2
-        for chosen in filter(None, fills):
-            self._with(base, chosen)
-        if fills[0]:
-            self._check_additivity(base, max(fills, key=lambda rows: sum(share for _, share in rows)))
-
-    def _fill(self, base: Evaluated, rows: Sequence[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
-        chosen: list[tuple[Candidate, float]] = []
-        for row in rows:
-            cost = self._judge.cost(_plus(base.point, *(candidate for candidate, _ in [*chosen, row])))
-            if cost is not None and self._goal.can_hold(cost):
-                chosen.append(row)
-        return chosen
+                units = tuple(one for one in units if one is not unit)
 
     # ---------------------------------------------------------------- single changes
 
@@ -401,8 +325,9 @@ class Search:
         return Point.of(dict(point.changes), kept), kind
 
 
-def _plus(point: Point, *candidates: Candidate) -> Point:
-    return Point.of(dict(point.changes), [*point.kept, *(layer for c in candidates for layer in c.layers)])
+def _kept(base: Point, units: Sequence[Sequence[str]]) -> Point:
+    """With the layers of these units in FP16 too."""
+    return Point.of(dict(base.changes), [*base.kept, *(layer for unit in units for layer in unit)])
 
 
 def _dearer(cost: Cost, than: Cost) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdq_translator.output.report.tuning import cells
+from qdq_translator.output.report.tuning import table as rows_of
 
 
 def print_outcome(results: dict[str, Any]) -> None:
@@ -26,16 +26,16 @@ def print_outcome(results: dict[str, Any]) -> None:
     table.add_column("")
     for heading in ("estimated ms", "GPU layers", "MACs in INT8", name.rpartition(":")[2], "drop"):
         table.add_column(heading, justify="right")
-    table.add_column("what was changed", overflow="fold")
-    for row in results["front"]:
-        table.add_row("->" if row == best else "", *map(escape, cells(row)), style="bold" if row == best else "")
+    table.add_column("other than the row above", overflow="fold")
+    for row, cells in zip(results["front"], rows_of(results["front"])):
+        table.add_row("->" if row == best else "", *map(escape, cells), style="bold" if row == best else "")
     console.print(table)
     console.print(f"Early stopping: {results['early_stopping']}.")
     for row in results["additivity"]:
         console.print(
-            f"{counted(row['tensors'], 'set')} in FP16 should take away {100 * row['expected_share']:.0f}% of the noise energy "
-            f"by the sum of their shares; measured: {100 * row['measured_share']:.0f}%."
+            f"{counted(row['tensors'], 'layer')} in FP16 should remove {100 * row['expected_share']:.0f}% of the noise energy by the "
+            f"noise account; measured: {100 * row['measured_share']:.0f}%."
         )
     for note in data["notes"]:
         console.print(f"note: {escape(note)}")
-    console.print(f"The same again: {escape(results['command'])}", soft_wrap=True)
+    console.print(f"-> was written; the same again: {escape(results['command'])}", soft_wrap=True)

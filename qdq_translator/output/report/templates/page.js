@@ -167,6 +167,7 @@ const sheets = {
       ["SQNR dB", "c-d", "raw", (t) => t.sqnr_db ?? Infinity, (t) => (t.sqnr_db === null ? "no loss" : decibel(t.sqnr_db))],
       ["with the best", "c-d", "raw", (t) => t.best_sqnr_db ?? Infinity, (t) => (t.best_sqnr_db === null ? "no loss" : decibel(t.best_sqnr_db))],
       ["Cause", "c-r", "", (t) => t.cause],
+      ["Noise", "c-p", "raw", (t) => t.noise_share ?? 0, (t) => percent(t.noise_share ?? 0)],
     ],
   }),
   changedLayers: () => ({
