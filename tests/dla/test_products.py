@@ -115,7 +115,7 @@ def test_not(body: str, why: str, options: dict[str, str]) -> None:
     }
     found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", pair("x", "q") + body + "\n" + END, **used), **options)
     assert "D19" not in found.rules
-    assert any(why in row["why"] for row in found.rewritten.rewrites.left(found.rewritten.dla))
+    assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))
 
 
 @covers(5)

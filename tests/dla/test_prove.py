@@ -81,7 +81,7 @@ def test_a_wrong_rewrite_is_taken_back_and_the_others_stay(monkeypatch: pytest.M
     }
     rules = {a.rule for a in found.rewrites.applied}
     assert "D7" not in rules and {"D4", "D5", "D9", "D15"} <= rules
-    left = {row["node"]: row["why"] for row in found.rewrites.left(found.dla)}
+    left = {row.node: row.why for row in found.rewrites.left(found.dla)}
     assert left["HardSwish_h"] == left["HardSigmoid_g"] == "its rewrite could not be proved to be the same function"
     assert_function_is_the_plain_one(found, model)
 

@@ -125,7 +125,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_operators_that_no_rule_takes_have_their_reason() -> None:
     body = pair("x", "q") + "t = Transpose <perm = [0, 1, 3, 2]> (q)\nm = MatMul (q, t)\ne = Erf (m)\ny = Relu (e)"
     done = both(graph("float[1,3,4,4] x", "float[b,c,h,w] y", body)).rewritten
-    left = {row["op"]: row["why"] for row in done.rewrites.left(done.dla)}
+    left = {row.op: row.why for row in done.rewrites.left(done.dla)}
     assert set(left) == {"MatMul", "Erf"} and all(left.values())
 
 
