@@ -1,12 +1,12 @@
 """What `verify`'s verdict notices: faults planted in translations whose files agree with each other, and correct translations.
 
-    python -m benchmarks.verdict [--zoo ZOO] [--clean]
+    python -m benchmarks.verdict [--zoo ZOO] [--clean] [--networks NAME ...] [--faults NAME ...] [--write]
 
 Six networks: those that the repository holds (a classifier and a detector with Q/DQ, a denoiser and a classifier of glyphs calibrated from
 float) on the data stored beside them, and two Q/DQ networks of ZOO on random data. A fault is planted in the translation before it is written,
 so that no digest shows it. It "changes the metric" if the metric falls by CHANGES more than that of the correct translation (points of
 Top-1 or mAP, dB of PSNR); of ZOO's networks, which are not trained, if the SQNR of the worst output falls by CHANGES_DB.
-`--clean` judges every model of ZOO and of the repository, translated with three sets of options, on real or random data given as real.
+`--write` puts the tables into docs/accuracy.md. `--clean` judges every model of ZOO and of the repository, translated with three sets of options, on real or random data given as real.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 
 import numpy as np
 
+from benchmarks.dla_rewrites import page
 from e2e_workflow.common import average_precision
 from e2e_workflow.denoiser import images
 from qdq_translator import TranslateOptions, translate
@@ -34,6 +35,7 @@ from qdq_translator.workflows.translator import Translation
 from qdq_translator.workflows.verification import verify
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "accuracy.md"
 CHANGES, CHANGES_DB = 0.5, 3.0
 SAMPLES = 16
 TOP1, PSNR, MAP = (
@@ -286,10 +288,19 @@ def judged(case: Case, fault: Optional[Fault] = None) -> Optional[Found]:
     return Found(row["overall"], metric, [*row["reasons"], *measured])
 
 
-def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> tuple[int, int, list[str]]:
-    """(planted, noticed, those that change the metric and were not noticed)."""
-    planted = noticed = changing = 0
-    missed = []
+@dataclasses.dataclass(frozen=True)
+class Planted:
+    """changes: the fault changes the metric."""
+
+    network: str
+    fault: str
+    changes: bool
+    found: Found
+
+
+def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> list[Planted]:
+    """Every fault that the networks have a place for."""
+    rows = []
     for case in chosen:
         right = judged(case)
         assert right is not None
@@ -299,14 +310,29 @@ def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> t
             if found is None:
                 continue
             changes = right.metric - found.metric > (CHANGES if case.metric else CHANGES_DB)
-            planted, noticed, changing = planted + 1, noticed + found.noticed, changing + changes
-            if changes and not found.noticed:
-                missed.append(f"{case.name}: {name}")
+            rows.append(Planted(case.name, name, changes, found))
             print(f"{case.name:<24} {name:<24} {found.metric:8.3f} {found.verdict}{' CHANGES' * changes}", flush=True)
             if not found.noticed:
-                print(*(f"    {reason}" for reason in found.reasons), sep="\n", flush=True)
-    print(f"{noticed} of {planted} noticed, {changing - len(missed)} of the {changing} that change the metric")
-    return planted, noticed, missed
+                print(
+                    *(f"    {reason}" for reason in [f"correct: {right.reasons}", *found.reasons]), sep="\n", flush=True
+                )
+    return rows
+
+
+def table(rows: Sequence[Planted]) -> Iterator[str]:
+    """For docs/accuracy.md: a line for each network, and the sum."""
+    yield "| network | planted | noticed | change the metric | noticed of these | not noticed |"
+    yield "| --- | ---: | ---: | ---: | ---: | --- |"
+    for network in (*dict.fromkeys(row.network for row in rows), ""):
+        own = [row for row in rows if network in ("", row.network)]
+        changing = [row for row in own if row.changes]
+        counts = (len(own), sum(r.found.noticed for r in own), len(changing), sum(r.found.noticed for r in changing))
+        missed = ", ".join(row.fault for row in own if not row.found.noticed) if network else ""
+        yield f"| {network or 'all'} | {' | '.join(map(str, counts))} | {missed} |"
+
+
+def clean_table(count: int, alarms: Sequence[str]) -> Iterator[str]:
+    yield f"Correct translations: {count} judged, {len(alarms)} called suspicious or broken: {', '.join(alarms) or 'none'}."
 
 
 def clean(folder: Path, zoo: Path) -> tuple[int, list[str]]:
@@ -330,7 +356,6 @@ def clean(folder: Path, zoo: Path) -> tuple[int, list[str]]:
             if found.noticed:
                 alarms.append(f"{case.name} ({name})")
                 print(f"{alarms[-1]:<40} {found.verdict} {found.reasons[:6]}", flush=True)
-    print(f"{len(alarms)} of {count} correct translations called suspicious or broken")
     return count, alarms
 
 
@@ -340,13 +365,18 @@ def main() -> None:
     parser.add_argument("--clean", action="store_true", help="correct translations alone (needs --zoo)")
     parser.add_argument("--networks", nargs="*", metavar="NAME", help="only these")
     parser.add_argument("--faults", nargs="*", metavar="NAME", help="only these")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if asked.clean:
-            clean(Path(folder), asked.zoo)
+            part, lines = "clean", [*clean_table(*clean(Path(folder), asked.zoo))]
         else:
             chosen = [c for c in cases(Path(folder), asked.zoo) if not asked.networks or c.name in asked.networks]
-            campaign(chosen, asked.faults or tuple(FAULTS))
+            part, lines = "planted", [*table(campaign(chosen, asked.faults or tuple(FAULTS)))]
+    print("\n".join(lines))
+    if asked.write:
+        text = page(PAGE.read_text(encoding="utf-8"), part, "\n".join(lines) + "\n")
+        PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

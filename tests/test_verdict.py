@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.verdict import campaign, cases, judged
+from benchmarks.verdict import campaign, cases, judged, table
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
@@ -144,8 +144,10 @@ def test_planted_faults_are_noticed(tmp_path: Path) -> None:
         "pad",
         "lost branch",
     )
-    planted, noticed, missed = campaign([digits], chosen)
-    assert planted == noticed == len(chosen) and not missed
+    rows = campaign([digits], chosen)
+    assert [row.fault for row in rows] == list(chosen) and all(row.found.noticed for row in rows)
+    changing = sum(row.changes for row in rows)
+    assert list(table(rows))[-1] == f"| all | {len(chosen)} | {len(chosen)} | {changing} | {changing} |  |"
 
 
 def test_ranges_that_do_not_fit_the_data_are_broken(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def run(options: Options) -> int:
     from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.core.progress import progress_bar
     from qdq_translator.simulate.evaluation import evaluation
-    from qdq_translator.workflows.verification import print_results, verify
+    from qdq_translator.workflows.verification import verify
 
     if options.example:
         from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
@@ -161,6 +161,8 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(results, indent=2))
     else:
+        from qdq_translator.workflows.verification_words import print_results
+
         print_results(results, options.verbose)
         print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")
     shown = results["failed"] if options.verbose else results["failed"][:MOST_SENTENCES]

@@ -8,13 +8,12 @@ operator (rule B1), and a layer that the plan has in INT8 must have the scales f
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Collection, Iterator, Mapping, Optional
 
 from qdq_translator.core.rules import MARKERS, RULES, STATED
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import Placement
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.formulas import WITHIN_ONE
 from qdq_translator.scales.inference.phases import all_rules, rules_by_op
@@ -53,15 +52,15 @@ class _Table(ScaleTable):
         return True
 
 
-def underived(network: ImplicitNetwork, graph: Graph, types: TensorTypes) -> Iterator[str]:
-    """Sentences. graph, types: of the stripped network."""
+def underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
+    """Sentences. graph: of the stripped network."""
     origins: Mapping[str, Mapping[str, Any]] = network.config.get("scale_origins", {})
     named = {node.name: node for node in graph.nodes}
     flags = frozenset(flag for row in RULES.values() for flag in row.options)
     passed = tuple(network.option.get("addtl_ops_to_infer_adjacent_scales") or ())
     policy = Policy(flags, passed, network.option.get("inference") or "sound")
     rules, table = rules_by_op(all_rules(policy)), _Table(network.scales)
-    context = Context(graph, types, table, policy)
+    context = Context(graph, TensorTypes(graph), table, policy)
     for tensor, origin in origins.items():
         node, scale, source = named.get(origin.get("node", "")), network.scales.get(tensor), origin.get("source", "")
         rule = origin["rule"]
@@ -92,9 +91,9 @@ def beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
             yield f"Tensor '{tensor}' was calibrated and has the range {amax:.4g}; the output of {node.op_type} cannot exceed 1."
 
 
-def not_as_planned(network: ImplicitNetwork, placement: Placement) -> Iterator[str]:
-    """Sentences about layers that the plan has in INT8 and that cannot compute there for want of a scale."""
+def not_as_planned(network: ImplicitNetwork, higher: Collection[str]) -> Iterator[str]:
+    """Sentences about layers that the plan has in INT8 and that cannot compute there for want of a scale. higher: above INT8."""
     for row in network.plan:
         lacking = [name for name in (*row.inputs, *row.outputs) if name not in network.scales]
-        if row.precision == INT8 and row.name in placement.higher and lacking:
+        if row.precision == INT8 and row.name in higher and lacking:
             yield f"Layer '{row.name}' is planned in INT8, but '{lacking[0]}' has no scale."

@@ -23,17 +23,17 @@ from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX, QuantParams
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.quantizers.parameters import read_parameters
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.derivations import CALIBRATED, CHOSEN, SAME
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
+from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model, noise_of_run
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import Comparison, noise_to_db
-from qdq_translator.simulate.run import ExplicitNetwork, Session, folded
+from qdq_translator.simulate.metrics import SlicedComparison, noise_to_db
+from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded
 
 EQUAL_DB, SAME_DB, SAME_HALF_DB = 80.0, 40.0, 35.0
 """SQNR of two networks that compute the same: in float32, the same with weights of -128 steps that became -127 or on random inputs of
@@ -91,26 +91,35 @@ def _pass_on(graph: Graph, node: Node, clamps: bool) -> None:
 
 
 @dataclass
-class _Twins(Work):
-    """Output -> comparison of the two networks."""
+class Apart(Work):
+    """Output -> comparison of two networks. ends: of the reference. A model with noise gets that of the run."""
 
-    models: tuple[onnx.ModelProto, onnx.ModelProto]
+    reference: onnx.ModelProto
+    ends: CodedEnds
+    other: onnx.ModelProto
     samples: Samples
     provider: str
 
-    def open(self) -> Callable[[int], dict[str, Comparison]]:
-        sessions = [Session(m, "float", one_thread=True, provider=self.provider) for m in self.models]
+    def open(self) -> Callable[[int], dict[str, SlicedComparison]]:
+        reference, other = (
+            Session(m, "compared", one_thread=True, provider=self.provider) for m in (self.reference, self.other)
+        )
+        inputs = [value.name for value in self.other.graph.input]
 
-        def compared(run: int) -> dict[str, Comparison]:
-            given, translated = (session.run(self.samples.feed(run)) for session in sessions)
-            rows = {name: Comparison() for name in translated if translated[name].dtype.kind == "f" and name in given}
-            for name, row in rows.items():
-                row.add(given[name].astype(np.float32), translated[name].reshape(given[name].shape))
+        def compared(run: int) -> dict[str, SlicedComparison]:
+            feed, noise = self.samples.feed(run), noise_of_run(run)
+            given, rows = self.ends.real(reference.run(self.ends.feed(feed))), {}
+            for name, values in other.run({name: feed.get(name, noise) for name in inputs}).items():
+                if name in given:
+                    row = rows[name] = SlicedComparison(self.samples.batch)
+                    row.add(given[name], values.reshape(given[name].shape))
             return rows
 
         return compared
 
-    def merge(self, total: dict[str, Comparison], part: dict[str, Comparison]) -> dict[str, Comparison]:
+    def merge(
+        self, total: dict[str, SlicedComparison], part: dict[str, SlicedComparison]
+    ) -> dict[str, SlicedComparison]:
         for name, row in total.items():
             row.merge(part[name])
         return total
@@ -125,11 +134,12 @@ def other_function(
 ) -> dict[str, float]:
     """Output -> SQNR in dB of the stripped network in float against the model as given, of those below `least` dB. The first
     `BRIEF_RUNS` runs are compared. Raises UserError where one of the two cannot be run."""
-    work = _Twins((float_twin(explicit), stripped), samples, where.provider)
-    rows: dict[str, Comparison] = where.engine.run(work, shards(min(samples.runs, BRIEF_RUNS)))
+    work = Apart(float_twin(explicit), CodedEnds({}, {}), stripped, samples, where.provider)
+    rows: dict[str, SlicedComparison] = where.engine.run(work, shards(min(samples.runs, BRIEF_RUNS)))
     half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in (*explicit.model.graph.initializer,))
     least = SAME_HALF_DB if half else least
-    return {name: row.sqnr_db for name, row in rows.items() if row.sqnr_db < least}
+    floats = {v.name for v in stripped.graph.output if v.type.tensor_type.elem_type in FLOAT_TYPES}
+    return {name: row.sqnr_db for name, row in rows.items() if name in floats and row.sqnr_db < least}
 
 
 def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tuple[float, list[float]]]:

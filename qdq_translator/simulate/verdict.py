@@ -1,10 +1,9 @@
 """`verify`'s verdict on an output in words, against what rounding should cost.
 
 Rounding to a step s is, but for clipping, like adding noise that is uniform between -s/2 and s/2 (Widrow: variance s*s/12). So
-the expected difference of an output is measured: the float network runs twice with such noise, from two seeds, in the place of
-every rounding: once at each tensor that the explicit model's Q/DQ round, once at each that the simulated engine rounds. The steps
-are not the engine's own but those of `reference.proper_scales`; the scales that the model states clip there too, the others do
-not. Rounded weights count as what they are.
+the expected difference of an output is measured between the explicit model and the translated one with such noise in the place of
+every rounding. The steps are not the engine's own but those of `reference.proper_scales`; the scales that the model states clip
+there too, the others do not. Rounded weights count as what they are.
 
 - `equal`: every number is the same.
 - `within expected rounding`: the difference between explicit model and simulated engine, in the whole and in the worst
@@ -28,13 +27,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
-import onnx
-
-from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.core.workers.work import shards
 from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.derivations import beyond_bounds, not_as_planned, underived
@@ -44,7 +40,6 @@ from qdq_translator.simulate.implicit import (
     Simulated,
     SimulationOptions,
     copy_model,
-    noise_of_run,
     simulate,
 )
 from qdq_translator.simulate.inputs import Samples
@@ -53,12 +48,13 @@ from qdq_translator.simulate.reference import (
     EQUAL_DB,
     HARMLESS,
     SAME_DB,
+    Apart,
     Proper,
     other_function,
     proper_scales,
     wrong_scales,
 )
-from qdq_translator.simulate.run import ExplicitNetwork, Session
+from qdq_translator.simulate.run import ExplicitNetwork, folded
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 FALSE_ALARM = 0.00135
@@ -87,58 +83,21 @@ def expected_rounding(
     network: ImplicitNetwork,
     options: SimulationOptions,
     simulated: Simulated,
+    explicit: ExplicitNetwork,
     samples: Samples,
-    names: Counterparts,
     proper: Proper,
     where: Evaluation = HERE,
 ) -> dict[str, SlicedComparison]:
     """Output -> what the two are apart by rounding alone, on the first runs."""
-    unclipped = frozenset(names.stripped.tensors()) - proper.stated.keys()
-    noisy = dataclasses.replace(options, rounding="noise", unclipped=unclipped)
-    as_explicit = Placement(proper.stated, frozenset(), frozenset(), frozenset(), ())
     scales = {**simulated.placement.held, **proper.stated, **proper.others}
     held = {name: scales[name] for name in simulated.placement.held}
-    as_planned = dataclasses.replace(simulated.placement, held=held)
-    models = [
-        simulate(network, dataclasses.replace(noisy, seed=seed), placement=placement).model
-        for seed, placement in enumerate((as_explicit, as_planned))
-    ]
+    noisy = dataclasses.replace(options, rounding="noise", unclipped=frozenset(held) - proper.stated.keys())
+    model = simulate(network, noisy, placement=dataclasses.replace(simulated.placement, held=held)).model
     rows: dict[str, SlicedComparison] = where.engine.run(
-        _Noisy(models, samples, where.provider), shards(min(samples.runs, MEASURED_RUNS))
+        Apart(folded(explicit.model), explicit.ends, model, samples, where.provider),
+        shards(min(samples.runs, MEASURED_RUNS)),
     )
     return rows
-
-
-@dataclasses.dataclass
-class _Noisy(Work):
-    """The two models against each other, output by output."""
-
-    models: list[onnx.ModelProto]
-    samples: Samples
-    provider: str
-
-    def open(self) -> Callable[[int], dict[str, SlicedComparison]]:
-        sessions = [Session(model, "noisy", one_thread=True, provider=self.provider) for model in self.models]
-        inputs = [[value.name for value in model.graph.input] for model in self.models]
-
-        def compared(run: int) -> dict[str, SlicedComparison]:
-            feed, noise = self.samples.feed(run), noise_of_run(run)
-            explicit, implicit = (
-                session.run({name: feed.get(name, noise) for name in names}) for session, names in zip(sessions, inputs)
-            )
-            rows = {name: SlicedComparison(self.samples.batch) for name in explicit}
-            for name, row in rows.items():
-                row.add(explicit[name], implicit[name])
-            return rows
-
-        return compared
-
-    def merge(
-        self, total: dict[str, SlicedComparison], part: dict[str, SlicedComparison]
-    ) -> dict[str, SlicedComparison]:
-        for name, row in total.items():
-            row.merge(part[name])
-        return total
 
 
 def judge(
@@ -211,7 +170,7 @@ def judge_all(
     """found: output -> explicit model against simulated engine. random: the inputs are."""
     names = Counterparts(Graph.from_model(copy_model(network.model)), explicit)
     proper = proper_scales(network, names, list(simulated.placement.held), None if random else samples, where)
-    usual = expected_rounding(network, options, simulated, samples, names, proper, where)
+    usual = expected_rounding(network, options, simulated, explicit, samples, proper, where)
     measured = min(samples.runs, MEASURED_RUNS) * samples.batch
     outputs = {name: judge(row, usual[name], measured, random, len(found)) for name, row in found.items()}
     function, seen = _another_function(network, explicit, samples, random, where)
@@ -243,10 +202,9 @@ def _wrong_records(
         given = f"has the scale {scale:.6g}" if scale else "has no scale"
         wanted = f"{stated[0]:.6g}" + (f" to {stated[-1]:.6g}" if len(stated) > 1 else "")
         yield f"Tensor '{tensor}' {given}; the model states {wanted}."
-    graph = names.stripped
-    yield from underived(network, graph, TensorTypes(graph))
-    yield from beyond_bounds(network, graph)
-    yield from not_as_planned(network, placement)
+    yield from underived(network, names.stripped)
+    yield from beyond_bounds(network, names.stripped)
+    yield from not_as_planned(network, placement.higher)
     for tensor, (share, db) in proper.tight.items():
         yield (
             f"The calibrated range of '{tensor}' clips {100 * share:.3g}% of its values on these inputs (SQNR {db:.1f} dB): calibrate on "

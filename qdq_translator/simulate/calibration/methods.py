@@ -120,8 +120,9 @@ def energy(histogram: Histogram) -> float:
 
 
 def clipped(histogram: Histogram, amax: float) -> float:
-    """The share (0 to 1) of the values whose magnitude is beyond `amax`, to the width of a bin."""
-    if amax >= histogram.amax or not histogram.total:
+    """The share (0 to 1) of the values whose magnitude is beyond `amax`, to the width of a bin. The range of a scale in float32 may be
+    less than the largest value by its last bits: a value that equals it is not clipped."""
+    if amax * (1 + 2.0**-22) >= histogram.amax or not histogram.total:
         return 0.0
     return float(histogram.counts[int(amax / histogram.width) + 1 :].sum()) / histogram.total
 
