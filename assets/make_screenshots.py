@@ -1,9 +1,9 @@
-"""Makes the pictures of the report pages that stand beside this script; needs Chromium with its driver, and selenium.
+"""Makes the pictures of the report pages for docs/page.md and docs/cost.md; needs Chromium with its driver, and selenium.
 
     python assets/make_screenshots.py
 
-The network is ResNet-18 in the style of NVIDIA pytorch-quantization with random weights: what its scales and layers are is
-what the translator finds in it, what `verify` would say of its accuracy means nothing and is left out.
+The networks have random weights: what their scales and layers are is what the translator finds in them, what `verify` would say of
+their accuracy means nothing. The engine beside ResNet-18 is made up, to show how a disagreement looks.
 """
 
 from __future__ import annotations
@@ -83,37 +83,67 @@ def take(
     print(name)
 
 
+def engine_of(report: dict[str, Any]) -> dict[str, Any]:
+    """What a made-up engine did: each Conv runs as planned but for one in FP16, the rest is fused into the Convs."""
+    rows, head = [], ""
+    for row in report["plan"]:
+        head = row["name"] if row["op"] in ("Conv", "Gemm") or not head else head
+        actual = "fp16" if row["name"] == "Conv_30" else row["precision"]
+        layer = {
+            "name": row["name"],
+            "op": row["op"],
+            "planned": row["precision"],
+            "actual": actual,
+            "engine_layer": head,
+        }
+        against = actual != row["precision"]
+        verdict, why = ("disobeyed", "CaskConvolution, reads fp16, writes fp16") if against else ("obeyed", "")
+        time = (row["macs"] or 0) / 4e9 + 0.004 if head == row["name"] else None
+        rows.append({**layer, "verdict": verdict, "against": against, "why": why, "milliseconds": time})
+        rows[-1].update(device="GPU", format="", fused_with=[])
+    total = sum(row["milliseconds"] or 0.0 for row in rows)
+    int8 = {"obeyed": sum(row["planned"] == row["actual"] == "int8" for row in rows), "disobeyed": 1}
+    summary = {"obeys": False, "int8": int8}
+    return {"summary": summary, "milliseconds": total, "layers": rows, "unmatched": [], "missing": []}
+
+
+def choose(colour: str, layer: int = -1) -> str:
+    """Script that sets the colour, and shows a layer."""
+    hash_ = f"location.hash = '#layer-{layer}'; dispatchEvent(new PopStateEvent('popstate'));" if layer >= 0 else ""
+    return f"const s = document.querySelector('#colour'); s.value = '{colour}'; s.dispatchEvent(new Event('change')); {hash_}"
+
+
 def main() -> int:
     dla = {"target": "orin-dla", "platform": "jetpack-6.2"}
+    models = HERE.parent / "tests" / "data" / "models"
     model = resnet18()
     plain = translate(model, TranslateOptions(**dla), "resnet18").report
     unary = translate(model, TranslateOptions(**dla, add_unary_ew_scales_for_dla=True), "resnet18").report
-    deep = translate(residual(800, channels=4), TranslateOptions(**dla), "two_thousand_layers").report
-    for report in (plain, unary):
+    on_gpu = translate(model, TranslateOptions(add_unary_ew_scales_for_dla=True), "resnet18").report
+    vit = translate(
+        models / "vit__ort_u8.onnx", TranslateOptions(**dla, preset="dla", asymmetric="widen"), "vit"
+    ).report
+    unet = translate(models / "unet__mo_dla_fp32.onnx", TranslateOptions(**dla, preset="dla"), "unet").report
+    deep = translate(residual(4000, channels=4), TranslateOptions(**dla), "ten_thousand_layers").report
+    for report in (plain, unary, on_gpu):
         report["source"] = {"file": "resnet18.onnx", "sha256": ""}
+    pages = {"plain": plain, "vit": vit, "unet": unet, "deep": deep}
+    avoidable = next(i for i, row in enumerate(plain["plan"]) if row["precision"] == "fp16")
     with tempfile.TemporaryDirectory() as folder, browser() as window:
-        pages = {name: Path(folder) / f"{name}.html" for name in ("plain", "comparison", "deep")}
-        write_page(plain, pages["plain"])
-        write_page(unary, pages["comparison"], against=plain)
-        write_page(deep, pages["deep"])
-        avoidable = next(i for i, row in enumerate(plain["plan"]) if row["precision"] == "fp16")
-        select = (
-            f"document.querySelector('#layer-{avoidable}').dispatchEvent(new MouseEvent('click', {{bubbles: true}}))"
-        )
-        take(window, pages["plain"], "report.png")
-        take(window, pages["plain"], "report_network.png", section="#network", script=select)
-        take(
-            window,
-            pages["plain"],
-            "report_dark.png",
-            theme="dark",
-            section="#network",
-            script=f"location.hash = '#layer-{avoidable}'; dispatchEvent(new PopStateEvent('popstate'))",
-        )
-        take(window, pages["comparison"], "comparison.png")
-        take(window, pages["deep"], "report_deep.png", section="#network")
-        take(window, pages["plain"], "report_cost.png", section="#layers", script="scrollBy(0, 400)", size=(1400, 1500))
-        take(window, pages["plain"], "report_cost_narrow.png", section="#layers", size=(400, 1500))
+        paths = {name: Path(folder) / f"{name}.html" for name in (*pages, "engine", "comparison")}
+        for name, report in pages.items():
+            write_page(report, paths[name])
+        write_page(on_gpu, paths["engine"], engine=engine_of(on_gpu))
+        write_page(unary, paths["comparison"], against=plain)
+        take(window, paths["plain"], "page_resnet18.png", section="#network", script=choose("precision", avoidable))
+        take(window, paths["unet"], "page_unet.png", section="#network", script=choose("ms"))
+        take(window, paths["vit"], "page_vit_dark.png", theme="dark", section="#network", script=choose("device"))
+        take(window, paths["deep"], "page_deep.png", section="#network")
+        take(window, paths["engine"], "page_engine.png", section="#engine")
+        take(window, paths["comparison"], "page_comparison.png", section="#network", script=choose("changed"))
+        take(window, paths["plain"], "page_narrow.png", section="#network", size=(390, 1000))
+        take(window, paths["plain"], "report_cost.png", section="#layers", script="scrollBy(0, 400)", size=(1400, 1500))
+        take(window, paths["plain"], "report_cost_narrow.png", section="#layers", size=(400, 1500))
     return 0
 
 

@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.cli import main
+from qdq_translator.output.report.charts import share_noise
 from qdq_translator.output.report.html import report_page
+from qdq_translator.output.report.model import Network
 from tests import browser as browsers
 from tests.conftest import SHARED, need_shared
 from tests.test_html import Page
@@ -52,7 +56,7 @@ def test_groups_are_closed_at_first_and_show_their_totals(page: Page, report: di
     stages = sorted({row["name"].split("/")[1] for row in report["plan"]})
     assert page.js("return document.querySelectorAll('#graph [id^=layer-]').length") == 0
     texts = page.js(
-        "return Array.from(document.querySelectorAll('#graph .group')).map(g => g.getAttribute('aria-label'))"
+        "return Array.from(document.querySelectorAll('#graph .group')).map(g => g.getAttribute('aria-description'))"
     )
     assert len(texts) == len(stages) > 1
     for stage, text in zip(stages, texts):
@@ -169,3 +173,118 @@ def test_the_verdict_of_verify_is_on_the_page(report: dict[str, Any]) -> None:
     text = report_page(report, json.loads(json.dumps(verify)))
     assert 'id="verdict">suspicious<' in text and "because of &lt;this&gt;" in text
     assert 'id="verdict"' not in report_page(report)
+
+
+def engine_of(report: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Layer information and profile of an engine that fuses each Conv with what follows it, and runs the second Conv in FP16."""
+    layers: list[dict[str, Any]] = []
+    for row in report["plan"]:
+        if row["op"] != "Conv" and layers:
+            layers[-1]["Name"] += f" + {row['name']}"
+            continue
+        word = "Half" if len(layers) == 1 else "Int8"
+        ends = [{"Name": name, "Format/Datatype": word} for name in ("in", "out")]
+        more = {"Inputs": ends[:1], "Outputs": ends[1:], "Weights": {"Type": word}}
+        layers.append({"Name": row["name"], "LayerType": "CaskConvolution", **more})
+    copy = {"Name": "Reformatting CopyNode for Output Tensor 0", "LayerType": "Reformat", "Inputs": [], "Outputs": []}
+    layers.append(copy)
+    times = [{"name": layer["Name"], "averageMs": 0.01 * (i + 1)} for i, layer in enumerate(layers)]
+    return {"Layers": layers, "Bindings": []}, [{"count": 10}, *times]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A translation for the GPU, and the words that name the engine that was built of it."""
+    folder = tmp_path_factory.mktemp("built")
+    made = translate(scoped(), TranslateOptions(add_unary_ew_scales_for_dla=True), "scoped")
+    made.save(folder)
+    words = []
+    for name, content in zip(("layer_info", "profile"), engine_of(made.report)):
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        words += [f"--{name}", str(folder / f"{name}.json")]
+    return folder, words
+
+
+def test_the_engine_stands_beside_the_plan(
+    browser: Any, tmp_path: Path, built: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, words = built
+    report = json.loads((folder / "scoped_report.json").read_text(encoding="utf-8"))
+    path = tmp_path / "engine.html"
+    assert main(["report", "-t", str(folder), *words, "--html", str(path)]) == 0
+    assert main(["report", "-t", str(folder), *words, "--strict", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out.split("\n", 1)[1])["engine"]
+    convs = [row["name"] for row in report["plan"] if row["op"] == "Conv"]
+    rows = {row["name"]: row for row in told["layers"]}
+    assert convs[1] in told["disagreements"] and rows[convs[1]]["actual"] == "fp16"
+    assert rows[convs[0]]["milliseconds"] == pytest.approx(0.01) and rows[convs[0]]["fused_with"]
+    assert all(rows[name]["milliseconds"] is None for name in rows[convs[0]]["fused_with"])
+    assert [row["what"] for row in told["unmatched"]] == ["reformat"]
+    page = Page(browser, path, path.read_text(encoding="utf-8"))
+    assert page.complaints() == []
+    assert [row[0] for row in page.rows("against-table")] == told["disagreements"]
+    assert "Reformatting CopyNode" in page.text("#unmatched-table")
+    assert page.js("return document.querySelector('#colour').value") == "engine"
+    assert "against the plan" in page.text("#legend")
+    page.click("#against-table a")
+    assert "Engine: FP16" in page.text("#panel") and "0.02 ms (measured)" in page.text("#panel")
+    total = page.js("colour = 'real'; return numberOf(root)")
+    assert total == pytest.approx(told["milliseconds"] - told["unmatched"][0]["milliseconds"])
+
+
+def test_an_engine_on_a_terminal_tells_its_disagreements_first(
+    built: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, words = built
+    assert main(["report", "-t", str(folder), *words]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("The engine does not obey the plan.") < shown.index("next:")
+    assert main(["report", "-t", str(folder), "--strict"]) == 2
+    assert "--layer_info" in capsys.readouterr().err
+
+
+def test_what_ingest_stored_is_the_same_engine(
+    tmp_path: Path, built: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, words = built
+    assert main(["report", "-t", str(folder), *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["engine"]
+    board = tmp_path / "scoped_board.json"
+    for stored, status in (({"engine": told}, 0), ({}, 1)):
+        board.write_text(json.dumps({"schema_version": 1, "kind": "qdq-translator board", **stored}), encoding="utf-8")
+        assert main(["report", "-t", str(folder), "--layer_info", str(board), "--json"]) == status
+        shown = capsys.readouterr()
+        assert json.loads(shown.out)["engine"] == told if stored else "holds no layers of an engine" in shown.err
+    board.write_text('{"kind": "qdq-translator board", "engine": {"layers": [7]}}', encoding="utf-8")
+    assert main(["report", "-t", str(folder), "--layer_info", str(board), "--json"]) == 1
+
+
+def test_the_overlay_is_node_data_of_model_explorer(tmp_path: Path, built: tuple[Path, list[str]]) -> None:
+    """Ids are nodes of the stripped model; where Model Explorer is installed, its own classes write the same."""
+    folder, words = built
+    assert main(["report", "-t", str(folder), *words, "--overlay", str(tmp_path / "o.json")]) == 0
+    nodes = {node.name for node in onnx.load(folder / "scoped_noqdq.onnx").graph.node}
+    found = {name: json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in ("o.json", "o_ms.json")}
+    assert found["o.json"]["results"].keys() == nodes > found["o_ms.json"]["results"].keys()
+    assert found["o_ms.json"]["name"] == "measured ms"
+    builder = pytest.importorskip("model_explorer.node_data_builder")
+    kinds = {"results": builder.NodeDataResult, "gradient": builder.GradientItem}
+    for data in found.values():
+        results = {name: kinds["results"](**row) for name, row in data["results"].items()}
+        gradient = [kinds["gradient"](**row) for row in data.get("gradient", [])]
+        made = builder.GraphNodeData(**{**data, "results": results, "gradient": gradient})
+        written = json.loads(made.to_json_string())
+        assert {key: written[key] for key in data} == data
+
+
+def test_the_noise_share_is_that_of_the_account(report: dict[str, Any]) -> None:
+    """Each entry goes to the layers that make its tensors or hold its weights; nothing is lost between them."""
+    rows = report["plan"]
+    entries = [
+        {"tensors": rows[2]["outputs"] + rows[4]["outputs"], "weights": [], "share": 0.6},
+        {"tensors": [], "weights": [rows[2]["name"]], "share": 0.4},
+    ]
+    network = Network(report)
+    share_noise({"entries": entries}, network)
+    found = {layer.index: layer.noise for layer in network.layers if layer.noise is not None}
+    assert found == {2: pytest.approx(0.7), 4: pytest.approx(0.3)}

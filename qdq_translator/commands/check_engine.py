@@ -1,12 +1,14 @@
 """`qdq-translator check-engine`: did TensorRT build what was planned?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 
 if TYPE_CHECKING:
+    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.engine.inspector import EngineCheck
+    from qdq_translator.engine.layer_info import LayerInfo
     from qdq_translator.engine.messages import BuildLog
 
 
@@ -36,21 +38,17 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from qdq_translator.commands.located import locate
-    from qdq_translator.core.errors import UserError
     from qdq_translator.core.formats.files import MODEL_SUFFIX
-    from qdq_translator.engine import inspector
-    from qdq_translator.engine.layer_info import read_layer_info
-    from qdq_translator.engine.messages import read_log
     from qdq_translator.engine.unfused import explain_unfused, plan_of
     from qdq_translator.ir.graph import Graph
     from qdq_translator.ir.io import load_model
-    from qdq_translator.output.emit.remembered import Remembered
 
-    info = read_layer_info(Path(options.layer_info))
-    log = read_log(Path(options.log)) if options.log else None
     if Path(options.translation).is_file() and not options.translation.endswith(MODEL_SUFFIX):
+        from qdq_translator.engine.inspector import check_engine
+
         graph = Graph.from_model(load_model(options.translation)[0])
-        check = _checked(options, options.translation, inspector.check_engine(plan_of(graph), info, log))
+        info, log = _read(options.layer_info, options.log)
+        check = _checked(options.layer_info, options.translation, check_engine(plan_of(graph), info, log))
         rows = explain_unfused(graph, check)
         unfused = {"unfused_qdq": [dataclasses.asdict(row) for row in rows]}
         _print(options, check, log, unfused)
@@ -59,37 +57,59 @@ def run(options: Options) -> int:
         if rows and not options.json:
             print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
         return 1 if options.strict and (rows or not check.obeys) else 0
-    files = locate(options.translation, options.model)
-    model, _ = load_model(files.model, weights=False)
-    plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
-    plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)
-    layers = files.read_layer_precisions() if files.layer_arg.exists() else {}
-    check = _checked(options, files.model.name, inspector.check_engine(plan, info, log, layers))
-    made = Remembered.of(files)
-    on_dla = any(region.device == "DLA" for region in check.regions) or any(v.device == "DLA" for v in check.verdicts)
-    unknown = any(not region.device for region in check.regions)
-    if on_dla and made.target == "gpu":
-        raise UserError(
-            f"The engine of {options.layer_info} has layers on a DLA, but the model was translated for gpu.",
-            "Translate it with --target orin-dla (or xavier-dla), or give the layer information of the GPU engine.",
-        )
-    if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (log is not None and log.dla)):
-        raise UserError(
-            f"The engine of {options.layer_info} has no layer on a DLA, but the model was translated for {made.target}.",
-            "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
-        )
+    check, _, log = inspect(locate(options.translation, options.model), options.layer_info, options.log)
     _print(options, check, log, {})
     failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
     return 1 if failed else 0
 
 
-def _checked(options: Options, model: str, check: "EngineCheck") -> "EngineCheck":
+def _read(layer_info: str, log: Optional[str]) -> "Tuple[LayerInfo, Optional[BuildLog]]":
+    from pathlib import Path
+
+    from qdq_translator.engine.layer_info import read_layer_info
+    from qdq_translator.engine.messages import read_log
+
+    return read_layer_info(Path(layer_info)), read_log(Path(log)) if log else None
+
+
+def inspect(
+    files: "TranslationFiles", layer_info: str, log_file: Optional[str]
+) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
+    """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or device."""
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.engine import inspector
+    from qdq_translator.ir.io import load_model
+    from qdq_translator.output.emit.remembered import Remembered
+
+    info, log = _read(layer_info, log_file)
+    model, _ = load_model(files.model, weights=False)
+    plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
+    plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)
+    layers = files.read_layer_precisions() if files.layer_arg.exists() else {}
+    check = _checked(layer_info, files.model.name, inspector.check_engine(plan, info, log, layers))
+    made = Remembered.of(files)
+    on_dla = any(region.device == "DLA" for region in check.regions) or any(v.device == "DLA" for v in check.verdicts)
+    unknown = any(not region.device for region in check.regions)
+    if on_dla and made.target == "gpu":
+        raise UserError(
+            f"The engine of {layer_info} has layers on a DLA, but the model was translated for gpu.",
+            "Translate it with --target orin-dla (or xavier-dla), or give the layer information of the GPU engine.",
+        )
+    if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (log is not None and log.dla)):
+        raise UserError(
+            f"The engine of {layer_info} has no layer on a DLA, but the model was translated for {made.target}.",
+            "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
+        )
+    return check, info, log
+
+
+def _checked(layer_info: str, model: str, check: "EngineCheck") -> "EngineCheck":
     """Raises UserError for the layer information of another model."""
     from qdq_translator.core.errors import UserError
 
     if not any(verdict.engine_layer for verdict in check.verdicts):
         raise UserError(
-            f"No layer of {options.layer_info} has a name of {model}.",
+            f"No layer of {layer_info} has a name of {model}.",
             "Give the layer information of an engine that was built from this model.",
         )
     return check
@@ -104,12 +124,12 @@ def _print(options: Options, check: "EngineCheck", log: "Optional[BuildLog]", mo
         found = {"messages": occurrences(log)} if log is not None else {}
         print(json.dumps({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))
         return
-    _draw(check, options.all)
+    draw(check, options.all)
     if log is not None and log.found:
         print_log(log, options.all)
 
 
-def _draw(check: "EngineCheck", everything: bool) -> None:
+def draw(check: "EngineCheck", everything: bool) -> None:
     """Summary and tables, no wider than 80 columns where the terminal's width is not known."""
     from rich.console import Console
     from rich.markup import escape

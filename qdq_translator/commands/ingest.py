@@ -66,21 +66,23 @@ def run(options: Options) -> int:
 def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
     """Planned and real precisions, where the board wrote layer information."""
     from qdq_translator.engine import inspector
+    from qdq_translator.engine.board import read_profile
     from qdq_translator.engine.layer_info import read_layer_info
+    from qdq_translator.engine.truth import engine_truth
     from qdq_translator.ir.io import load_model
 
     if results.layer_info is None:
         return {"lines": ["The board wrote no layer information."]}
     model, _ = load_model(files.model, weights=False)
     plan = inspector.with_edges(inspector.plan_from_report(files.read_report()), model)
-    check = inspector.check_engine(
-        plan, read_layer_info(results.layer_info), results.log, files.read_layer_precisions()
-    )
+    info = read_layer_info(results.layer_info)
+    check = inspector.check_engine(plan, info, results.log, files.read_layer_precisions())
+    engine = engine_truth(check, info, read_profile(str(results.profile)) if results.profile else {})
     against = [
         f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in check.disobediences
     ]
     lines = [f"{len(against)} layers against the plan", *against[:10]]
-    return {"check": check.summary(), "against": [row.name for row in check.disobediences], "lines": lines}
+    return {"check": check.summary(), "against": engine["disagreements"], "engine": engine, "lines": lines}
 
 
 def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:

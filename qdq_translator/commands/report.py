@@ -1,9 +1,14 @@
 """`qdq-translator report`: what a translation holds, and why."""
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from qdq_translator.core.options import model_option, setting, translation_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qdq_translator.core.formats.files import TranslationFiles
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
@@ -29,6 +34,17 @@ class Options:
     tuning: Optional[str] = setting(
         "NAME_tune.json of 'qdq-translator tune', to show on the page of --html", None, metavar="FILE"
     )
+    layer_info: Optional[str] = setting(
+        "what TensorRT built of it (trtexec --exportLayerInfo, or NAME_board.json of ingest): disagreements, first",
+        None,
+        metavar="FILE",
+    )
+    profile: Optional[str] = setting("measured times, for --layer_info (trtexec --exportProfile)", None, metavar="FILE")
+    log: Optional[str] = setting("the build log, for --layer_info", None, metavar="FILE")
+    strict: bool = setting("exit status 1 where the engine of --layer_info disagrees with the plan")
+    overlay: Optional[str] = setting(
+        "node data for Model Explorer, of NAME_noqdq.onnx; FILE_ms.json has the times", None, metavar="FILE.json"
+    )
     fix_list: Optional[str] = setting(
         "operators to quantize and to exclude, as arguments of the quantizer that made the model",
         None,
@@ -53,8 +69,11 @@ def run(options: Options) -> int:
         raise UsageError(
             "--tuning shows on the page of one translation.", "Give it with --html FILE, without --against."
         )
+    if not options.layer_info and (options.profile or options.log or options.strict):
+        raise UsageError("--profile, --log and --strict belong to an engine.", "Give it with --layer_info FILE.")
     files = locate(options.translation, options.model)
     report = files.read_report()
+    engine = _engine(files, options) if options.layer_info else None
     if options.fix_list:
         from qdq_translator.output.report.fix_lists import format_fix_list
 
@@ -72,7 +91,8 @@ def run(options: Options) -> int:
         from qdq_translator.core.formats.schemas import RESULTS, TUNING, read_json
         from qdq_translator.output.report.html import write_page
 
-        shown = (Path(path) for path in (options.verify, options.tuning) if path)
+        given = (options.verify, options.tuning, options.layer_info, options.profile, options.log)
+        shown = (Path(path) for path in given if path)
         refuse_overwriting([Path(options.html)], [*files, *shown])
         results = None
         if options.verify:
@@ -80,11 +100,13 @@ def run(options: Options) -> int:
         tuned = None
         if options.tuning:
             tuned = read_json(Path(options.tuning), TUNING, "Name the NAME_tune.json that 'qdq-translator tune' wrote.")
-        write_page(report, Path(options.html), other, results, names, tuned)
+        write_page(report, Path(options.html), other, results, names, tuned, engine)
+    if options.overlay:
+        _write_overlays(Path(options.overlay), report, engine, [*files])
     if options.json:
-        print(format_report(comparison or report), end="")
-    elif options.html:
-        print(f"Wrote {options.html}")
+        print(format_report(comparison or {**report, **({} if engine is None else {"engine": engine})}), end="")
+    elif options.html or options.overlay:
+        print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
     elif comparison:
         from qdq_translator.output.report.terminal_changes import print_comparison
 
@@ -96,4 +118,48 @@ def run(options: Options) -> int:
 
         print_report(read(Report, report), options.all)
         print_next(files, "", "report", parts=manifest_of(files))
-    return 1 if comparison and comparison["worse"] else 0
+    failed = options.strict and engine is not None and not engine["summary"]["obeys"]
+    return 1 if failed or (comparison and comparison["worse"]) else 0
+
+
+def _write_overlays(
+    path: "Path", report: "Dict[str, Any]", engine: "Optional[Dict[str, Any]]", kept: "List[Path]"
+) -> None:
+    import json
+
+    from qdq_translator.core.disk import refuse_overwriting, write_file
+    from qdq_translator.output.report.overlay import node_data
+
+    for ending, data in node_data(report, engine).items():
+        target = path.with_name(f"{path.stem}{ending}.json")
+        refuse_overwriting([target], kept)
+        write_file(target, (json.dumps(data, indent=1) + "\n").encode())
+
+
+def _engine(files: "TranslationFiles", options: Options) -> "Dict[str, Any]":
+    """The engine beside the plan; on a terminal its disagreements are printed before the report."""
+    from pathlib import Path
+
+    from qdq_translator.commands.check_engine import draw, inspect
+    from qdq_translator.core.disk import read_text
+    from qdq_translator.core.errors import UserError
+    from qdq_translator.core.formats.schemas import BOARD, read_json
+    from qdq_translator.engine.board import read_profile
+    from qdq_translator.engine.truth import engine_truth
+
+    path = Path(str(options.layer_info))
+    quiet = options.html or options.json
+    if '"qdq-translator board"' in read_text(path, "Check the path.")[:200]:
+        stored: Optional[Dict[str, Any]] = read_json(path, BOARD, "Give the file that 'ingest' wrote.").get("engine")
+        if stored is None:
+            raise UserError(
+                f"{path} holds no layers of an engine.", "Collect again where trtexec writes layer information."
+            )
+        for row in stored["layers"] if not quiet else ():
+            if row["against"]:
+                print(f"{row['name']}: planned {row['planned']}, runs in {row['actual'] or row['verdict']}")
+        return stored
+    check, info, _ = inspect(files, str(path), options.log)
+    if not quiet:
+        draw(check, options.all)
+    return engine_truth(check, info, read_profile(options.profile) if options.profile else {})

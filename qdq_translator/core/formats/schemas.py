@@ -131,6 +131,30 @@ TUNING = _record(
 )
 """NAME_tune.json."""
 
+_BUILT = _record(
+    {
+        **_row("name op planned actual verdict engine_layer device why format"),
+        "against": FLAG,
+        "fused_with": _TEXTS,
+        "milliseconds": maybe(NUMBER),
+    }
+)
+BOARD = _record(
+    {"kind": _one_of("qdq-translator board")},
+    {
+        "engine": _record(
+            {
+                "summary": _record({"obeys": FLAG, "int8": _map(COUNT)}),
+                "milliseconds": maybe(NUMBER),
+                "layers": _list(_BUILT),
+                "unmatched": _list(_record({**_row("name layer_type what"), "milliseconds": maybe(NUMBER)})),
+                **_row("missing disagreements", _TEXTS),
+            }
+        )
+    },
+)
+"""NAME_board.json, that `ingest` writes."""
+
 RESULTS = _record(
     {},
     {

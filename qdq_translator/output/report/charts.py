@@ -126,6 +126,21 @@ def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Option
     return Roofline(dots, ridge, columns, rows)
 
 
+def share_noise(account: dict[str, Any], network: Network) -> None:
+    """`account` of `verify --save`, into the network's layers: the layers that make an entry's tensors, or hold its weights, share it."""
+    for entry in account.get("entries") or []:
+        producers = [
+            network.tensors[i].producer for i in map(network.tensor_index.get, entry["tensors"]) if i is not None
+        ]
+        makers = [
+            network.layers[i]
+            for i in (*producers, *map(network.layer_index.get, entry["weights"]))
+            if i is not None and i >= 0
+        ]
+        for layer in makers:
+            layer.noise = (layer.noise or 0.0) + entry["share"] / len(makers)
+
+
 @dataclass(frozen=True)
 class Point:
     """One tensor on the chart of `verify`: pixels, and SQNR in dB (None: equal)."""
@@ -178,7 +193,6 @@ def chart(verify: dict[str, Any], network: Network) -> Optional[Chart]:
 
     points: list[Point] = []
     places: dict[str, Point] = {}
-    added: dict[int, float] = {}
     for number, row in enumerate(rows):
         x = round(left + (right - left) * (number / (len(rows) - 1) if len(rows) > 1 else 0.5), 1)
         made, read = row.get("made"), row.get("read") or {}
@@ -192,12 +206,6 @@ def chart(verify: dict[str, Any], network: Network) -> Optional[Chart]:
         places[row["tensor"]] = point
         if layer >= 0:
             network.layers[layer].db = _decibel(read)
-            before = _decibel({"sqnr_db": row.get("inherited_db"), "identical": True})
-            noises = [10 ** (-max(db, 0.0) / 10) for db in (_decibel(read), before)]
-            added[layer] = added.get(layer, 0.0) + max(noises[0] - noises[1], 0.0)
-    total = sum(added.values())
-    for layer, noise in added.items():
-        network.layers[layer].noise = noise / (total or 1.0)
     jumps = []
     for jump in per_layer.get("jumps") or []:
         at = places.get(jump["tensor"])

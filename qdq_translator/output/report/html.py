@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from pathlib import Path
 from typing import Any, Optional
 
@@ -27,7 +28,7 @@ from qdq_translator.output.report.changes import (
     option_rows,
     times_of,
 )
-from qdq_translator.output.report.charts import chart, roofline, shares
+from qdq_translator.output.report.charts import chart, roofline, share_noise, shares
 from qdq_translator.output.report.dla import dla_rows
 from qdq_translator.output.report.embed import page_data
 from qdq_translator.output.report.figures import clip, decibel, scale, shape, short
@@ -70,6 +71,7 @@ def report_page(
     """The page of one translation as HTML."""
     network = Network(report)
     seen = chart(verify, network) if verify else None
+    share_noise((verify or {}).get("account") or {}, network)
     audit = (verify or {}).get("audit") or {}
     causes = report.get("root_causes") or {}
     scaled = [t for t in network.tensors if t.scale is not None]
@@ -83,6 +85,7 @@ def report_page(
         causes={cause["tensor"]: cause for cause in causes.get("causes") or []},
         groups=causes.get("groups") or [],
         what_if=causes.get("what_if") or [],
+        counts=Counter(layer.kind for layer in network.layers),
         scaled=scaled,
         messages=one_a_rule(read(DiagnosticRow, row) for row in report.get("diagnostics") or []),
         options=option_rows(report),
@@ -122,6 +125,7 @@ def comparison_page(
     before, after = Network(against), Network(report)
     if verify:
         chart(verify, after)
+        share_noise(verify.get("account") or {}, after)
     layers = changed_layers(before, after)
     bars = [
         {"title": new.title, "before": old, "after": new, "first": first_share(old), "second": first_share(new)}
@@ -142,6 +146,7 @@ def comparison_page(
         new=[cause for tensor, cause in new_causes.items() if tensor not in old_causes],
         times=times_of(against, report),
         with_device=any(layer.device for layer in (*before.layers, *after.layers)),
+        engine=engine or {},
         data={
             **page_data(after, report, engine),
             "changedLayers": [_changed(row) for row in layers],

@@ -55,7 +55,7 @@ def _of_row(key: str) -> Any:
 class Layer:
     """One row of the plan, numbered. kind: a key of KINDS. device: one of DEVICES, '' for a GPU as target. cause, inputs,
     outputs: numbers of tensors (-1: none). subgraph: of the DLA, -1 for none. db: SQNR of what it makes, as read. noise: its share (0
-    to 1) of the noise energy that layers add, each relative to its own tensor. changed, was: of a comparison."""
+    to 1) of the noise at the outputs, by the noise account. changed, was: of a comparison."""
 
     index: int
     row: LayerPlan

@@ -71,7 +71,7 @@ function settle(group) {
       const some = kids.slice(i, i + each);
       const layers = some.flatMap((kid) => (isGroup(kid) ? kid.layers : [kid])).sort((a, b) => a - b);
       const ends = [some[0], some[some.length - 1]];
-      const name = ends.every(isGroup) ? ends.map((kid) => kid.name).join(" to ") : `layers ${layers[0]} to ${layers[layers.length - 1]}`;
+      const name = ends.every(isGroup) ? ends.map((kid) => kid.name).join(" to ") : `layers ${layers[0]}\u2013${layers[layers.length - 1]}`;
       group.kids.push({ id: "", name, kids: some, layers, parent: group });
     }
   }
@@ -94,7 +94,7 @@ function regroup(kind) {
   for (;;) {
     const closed = boxesOf(root).filter(isGroup);
     const next = closed.reduce((all, group) => all + group.kids.length, boxesOf(root).length - closed.length);
-    if (!closed.length || boxesOf(root).length >= fewBoxes || next > 3 * fewBoxes) return;
+    if (!closed.length || boxesOf(root).length >= fewBoxes || next > 45) return;
     closed.forEach((group) => open.add(group));
   }
 }
@@ -139,7 +139,7 @@ function totals(group) {
 }
 
 /* ---- layout ---- */
-const sizes = { layer: [176, 46], group: [200, 62], end: [150, 34] };
+const sizes = { layer: [176, 46], group: [216, 62], end: [150, 34] };
 function lines() { /* what shows, by key, and the edges between: from, to, tensors */
   const boxes = new Map();
   const place = new Map(); /* layer -> key of the box that it is in */
@@ -230,7 +230,7 @@ function redraw() {
   for (const id of inner) {
     const { x, y, width, height, frame } = plan.node(id);
     const [left, top] = [x - width / 2, y - height / 2];
-    const title = draw("g", { class: "b close", role: "button", tabindex: -1, "aria-label": `Close the group ${frame.name}`, "data-close": id, transform: `translate(${left} ${top - 4})` },
+    const title = draw("g", { class: "b close", role: "button", tabindex: -1, "aria-description": `Closes the group ${frame.name}`, "data-close": id, transform: `translate(${left} ${top - 4})` },
       draw("rect", { class: "grip", width: Math.min(width, 24 + widthOf(frame.name, mono)), height: 18, rx: 4 }),
       draw("text", { x: 6, y: 13, class: "n" }, `\u2212 ${fitted(frame.name, mono, Math.max(40, width - 24))}`));
     frames.append(draw("rect", { class: "frame", x: left, y: top, width, height, rx: 10 }), title);
@@ -271,7 +271,7 @@ function paint() {
     if (box.kind === "end") {
       const tensor = data.tensors[box.tensor];
       element.setAttribute("class", "b end");
-      element.setAttribute("aria-label", `${box.title} ${tensor.name}`);
+      element.setAttribute("aria-description", tensor.name);
       element.replaceChildren(draw("rect", { width: 150, height: 34 }), draw("text", { class: "o", x: 75, y: 15 }, box.title), draw("text", { class: "n", x: 75, y: 28 }, fitted(tensor.name, mono, 136, true)));
       continue;
     }
@@ -281,18 +281,18 @@ function paint() {
       const layer = data.layers[kid];
       const [css, mark, said] = of ? kinds[of(layer)] : [`h${step(value)}`, value === null ? "" : words(value), words(value)];
       element.setAttribute("class", `b k-${css}`);
-      element.setAttribute("aria-label", `${layer.op} ${layer.name}, ${said || layer.label}`);
+      element.setAttribute("aria-description", `${layer.name}, ${said || layer.label}`);
       element.replaceChildren(draw("rect", { width: 176, height: 46 }), draw("text", { class: "o", x: 12, y: 19 }, fitted(layer.op, bold, 140 - widthOf(mark, monoBold))),
         draw("text", { class: "m", x: 166, y: 19 }, mark), draw("text", { class: "n", x: 12, y: 36 }, fitted(layer.name, mono, 154, true)));
       if (keptLayers.has(kid) || layer.changed) element.append(draw("circle", { class: "ch", cx: 176, cy: 0, r: 7 }));
     } else {
       const said = totals(kid);
       element.setAttribute("class", `b group${of ? "" : ` k-h${step(value)}`}`);
-      element.setAttribute("aria-label", `Group ${kid.name}, closed: ${said.join(", ")}`);
+      element.setAttribute("aria-description", `Group ${kid.name}, closed: ${said.join(", ")}`);
       element.setAttribute("aria-expanded", "false");
       const mark = of ? said[2] || "" : value === null ? "" : words(value);
-      element.replaceChildren(draw("rect", { width: 200, height: 62 }), draw("text", { class: "o", x: 12, y: 20 }, fitted(`+ ${kid.name}`, bold, 172 - widthOf(mark, monoBold))),
-        draw("text", { class: "m", x: 190, y: 20 }, mark), draw("text", { class: "n", x: 12, y: 38 }, fitted(said.slice(0, 2).join(", "), mono, 178)));
+      element.replaceChildren(draw("rect", { width: 216, height: 62 }), draw("text", { class: "o", x: 12, y: 20 }, fitted(`+ ${kid.name}`, bold, 184 - widthOf(mark, monoBold))),
+        draw("text", { class: "m", x: 206, y: 20 }, mark), draw("text", { class: "n", x: 12, y: 38 }, fitted(said.slice(0, 2).join(", "), mono, 192)));
       if (of) element.append(...share(kid));
     }
   }
@@ -305,7 +305,7 @@ function share(group) { /* how many layers of each kind, as a bar */
   return Object.keys(kinds).flatMap((key) => {
     const number = group.layers.filter((i) => of(data.layers[i]) === key).length;
     if (!number) return [];
-    const width = (176 * number) / group.layers.length;
+    const width = (192 * number) / group.layers.length;
     left += width;
     return [draw("rect", { class: `bar k-${kinds[key][0]}`, x: left - width, y: 46, width, height: 9 })];
   });
@@ -592,7 +592,8 @@ function showLayer(index) {
   if (layer.engine) parts.push(...engineWords(layer.engine));
   parts.push(make("p", `${amount(layer.macs)} MACs${layer.share ? ` (${percent(layer.share)})` : ""}, ${amount(layer.weights)} weights`, "dim"));
   if (costWords(layer)) parts.push(make("p", costWords(layer), "dim"));
-  if (layer.db !== null) parts.push(make("p", `Verify: ${layer.db === "equal" ? "equal" : `SQNR ${decibel(layer.db)} dB`}${layer.noise === null ? "" : `, ${percent(layer.noise)} of the noise that layers add`}`));
+  if (layer.db !== null) parts.push(make("p", `Verify: ${layer.db === "equal" ? "equal" : `SQNR ${decibel(layer.db)} dB`}`));
+  if (layer.noise !== null) parts.push(make("p", `${percent(layer.noise)} of the noise at the outputs`));
   if (layer.bits) parts.push(make("p", `${layer.bits.toFixed(1)} bits of resolution lost to a shared range`));
   if (layer.hypotheses.length) parts.push(make("p", `Rests on hypotheses: ${layer.hypotheses.join(", ")}`, "dim"));
   if (canKeep(layer)) parts.push(keepButton(layer));

@@ -137,7 +137,7 @@ const sheets = {
         ["Share", "c-s", "num", (x) => x.share, (x) => (x.share === null ? "" : percent(x.share))],
         ["Weights", "c-w", "raw", (x) => x.weights, (x) => amount(x.weights)],
         has("db") && ["SQNR dB", "c-b", "num", (x) => (x.db === "equal" ? 1e4 : x.db === "none left" ? -1e4 : x.db), (x) => decibel(x.db)],
-        has("noise") && ["Added noise", "c-b", "raw", (x) => x.noise, (x) => percent(x.noise)],
+        has("noise") && ["Noise share", "c-b", "raw", (x) => x.noise, (x) => percent(x.noise)],
         has("engine") && ["Engine", "c-o", "", (x) => (x.engine ? x.engine.actual || x.engine.verdict : "")],
         has("engine") && ["Measured ms", "c-b", "raw", (x) => x.engine && x.engine.milliseconds, (x) => (x.engine && x.engine.milliseconds !== null ? x.engine.milliseconds.toFixed(3) : "")],
         ["Reason", "c-r", "", (x) => x.reason],
