@@ -195,7 +195,7 @@ def damaged(what: str) -> onnx.ModelProto:
     [
         ("cycle", ["cycle", "'n"]),
         ("missing", ["'nowhere'", "'nb'"]),
-        ("output", ["'lost'", "no node"]),
+        ("output", ["'lost'", "not produced by any node"]),
         ("two producers", ["'a'", "twice", "'again'"]),
         ("input made again", ["'x'", "twice"]),
         ("initializer made again", ["'k'", "twice"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 COMMANDS = {
     "translate": ("translate", "Q/DQ ONNX -> float ONNX, cache, config and layer argument"),
     "report": ("report", "coverage and diagnostics of a translation: terminal, JSON, HTML"),
-    "plan": ("plan", "any ONNX: device and precision of each layer on a DLA, and the estimated time"),
+    "plan": ("plan", "any ONNX: device, precision and estimated time of layers"),
     "verify": ("verify", "compare the explicit model with the simulated implicit engine"),
     "tune": ("tune", "the least estimated time within an accuracy budget"),
     "trtexec": ("trtexec", "print the equivalent trtexec command, or write it as a script"),
@@ -13,7 +13,7 @@ COMMANDS = {
     "check-engine": ("check_engine", "compare TensorRT's layer information JSON with the plan"),
     "explicit": ("explicit", "any model -> Q/DQ network for strong typing (TensorRT 11)"),
     "restore": ("restore", "float ONNX + calibration cache -> explicit Q/DQ ONNX"),
-    "split": ("split", "cut a network into its DLA part and the parts before and after it"),
+    "split": ("split", "cut a network into the DLA part and those before and after it"),
     "explain": ("explain", "a build log, a message, a rule, a limit or a platform"),
     "deploy": ("deploy", "write a folder with all files for a board and its consumers"),
     "ingest": ("ingest", "compare the results of a board with the plan"),
