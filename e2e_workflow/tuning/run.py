@@ -29,7 +29,7 @@ from e2e_workflow.glyphs import sensitive
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as translator_command
 from qdq_translator.ir.io import load_model
-from qdq_translator.output.report.tuning import cells
+from qdq_translator.output.report.tuning import table
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
@@ -228,8 +228,8 @@ def trade_off(case: Case, tuned: dict[float, dict[str, Any]]) -> str:
 
 def front(case: Case, found: dict[str, Any]) -> str:
     """The Pareto front, as `tune` prints it."""
-    header = ["ms", "GPU layers", "MACs in INT8", case.unit, "drop", "what was changed"]
-    return results.table(header, [cells(row) for row in found["front"]])
+    header = ["ms", "GPU layers", "MACs in INT8", case.unit, "drop", "changes to the row above"]
+    return results.table(header, table(found["front"]))
 
 
 def denoised(case: Case, found: dict[str, Any]) -> str:
