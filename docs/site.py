@@ -8,6 +8,7 @@ import io
 import os
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))  # of `mkdocs` as a program, for tests/public_api.py
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
