@@ -16,7 +16,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))  # of `mkdocs` as a program, for tests/public_api.py
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -55,6 +54,10 @@ def api_page() -> str:
 
     import qdq_translator
     from qdq_translator.api import given
+
+    sys.path.append(
+        str(ROOT)
+    )  # `mkdocs` as a program does not have it, and takes back what a hook adds while it is loaded
     from tests import public_api
 
     parts = ["# API\n\n[How to use it](python.md)."]
@@ -85,6 +88,10 @@ def _unquoted(signature: str) -> str:
 
 
 def _option_row(field: Any) -> str:
+
+    sys.path.append(
+        str(ROOT)
+    )  # `mkdocs` as a program does not have it, and takes back what a hook adds while it is loaded
     from tests import public_api
 
     cells = (f"`{field.name}`", f"`{public_api.type_of(field)}`", f"`{public_api.default_of(field)}`")
