@@ -9,7 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Dict, Literal, Mapping, Type, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 Schema = Dict[str, Any]
 
@@ -22,27 +36,42 @@ _PLAIN: Dict[Any, Schema] = {str: TEXT, bool: FLAG, int: COUNT, float: NUMBER, A
 Row = TypeVar("Row")
 
 
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+
+
 def plain(value: Any) -> Any:
     """The value as JSON has it: rows as objects, tuples as lists."""
-    if dataclasses.is_dataclass(value):
-        pairs = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {
-            _key(f): _rounded(f, found)
-            for f, found in pairs
-            if not (f.metadata.get("sparse") and found in ("", None, {}))
-        }
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return {key: plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+        return [item if type(item) in _SCALARS else plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: item if type(item) in _SCALARS else plain(item) for key, item in value.items()}
+    fields = _written(type(value))  # type: ignore[arg-type]
+    if fields is None:
+        return value
+    found = {}
+    for name, key, digits, sparse in fields:
+        item = getattr(value, name)
+        if sparse and item in ("", None, {}):
+            continue
+        if type(item) not in _SCALARS:
+            item = plain(item)
+        found[key] = item if digits is None or item is None else round(item, digits)
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def _written(row: Any) -> Optional[List[Tuple[str, str, Optional[int], bool]]]:
+    """Name, key, digits and whether it is sparse, of each field; None for what is no row."""
+    if not dataclasses.is_dataclass(row):
+        return None
+    fields = dataclasses.fields(row)
+    return [(f.name, _key(f), f.metadata.get("digits"), bool(f.metadata.get("sparse"))) for f in fields]
 
 
 def _key(field: dataclasses.Field[Any]) -> str:
     return str(field.metadata.get("key", field.name))
-
-
-def _rounded(field: dataclasses.Field[Any], value: Any) -> Any:
-    digits = field.metadata.get("digits")
-    return plain(value) if digits is None or value is None else round(value, digits)
 
 
 def read(row: Type[Row], content: Mapping[str, Any]) -> Row:
