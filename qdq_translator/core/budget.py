@@ -1,4 +1,4 @@
-"""What the constants of a model may cost before it is refused: a small file must not ask for much work or memory.
+"""Limits on the cost of evaluating a model's constants, so that a small file cannot cause much work or memory.
 
 A cost is a number of bytes that are read or written; calls and multiplications count as many bytes as they take time.
 A model may always spend `_FREE`, and more in proportion to the bytes that its file holds, so that honest weights of any
@@ -28,7 +28,7 @@ _FOLD = (
 
 
 class Budget:
-    """What is left to spend on one model. `stored`: the tensors in its file; `hint`: what a refusal advises."""
+    """The remaining budget of one model. `stored`: the tensors in its file; `hint`: the advice in a refusal."""
 
     def __init__(self, stored: Iterable[Any], hint: str = _FOLD) -> None:
         self.left = _FREE

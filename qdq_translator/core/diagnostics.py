@@ -1,4 +1,4 @@
-"""What a person should know about a translation: one value object for every message."""
+"""Messages about a translation for the user, one value object each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Diagnostic:
         return f"{self.code} {self.message}" + (f" {self.hint}" if self.hint else "")
 
     def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> Diagnostic:
-        """The same with what nodes and tensors are called now; each mapping has an answer for any name.
+        """The same with the current names of nodes and tensors; each mapping has an answer for any name.
 
         The sentence stays: it says what was found when it was found.
         """

@@ -1,7 +1,7 @@
 """Reading and writing files: only regular ones, whole or not at all, sets of them together. Needs nothing but Python.
 
-What is written lies in a scratch folder beside its place first. A scratch folder is locked as long as its run lives; the
-next run into the same folder removes those that nobody holds any more. Where the system has no locks (fcntl), scratch
+Files are first written to a scratch folder next to their destination. A scratch folder is locked as long as its run lives; the
+next run into the same folder removes those without a running owner. Where the system has no locks (fcntl), scratch
 folders count as left over after a day.
 """
 
@@ -101,7 +101,7 @@ def _seen(status: os.stat_result) -> _Seen:
 
 
 class OpenFile(FileIO):
-    """A regular file, open as long as somebody has this; for one thread. Raises OSError for what is no regular file."""
+    """A regular file, open during the lifetime of this object; for one thread. Raises OSError for any other kind of file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_descriptor(path))
@@ -192,7 +192,7 @@ def check_place(path: Path) -> None:
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raises UsageError where a command would write over what it reads, under whatever name."""
+    """Raises UsageError if a command would overwrite one of its inputs, under any name."""
     read = {os.path.realpath(path) for path in inputs}
     for path in outputs:
         if os.path.realpath(path) in read:
@@ -203,7 +203,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def appear_together(folder: Path) -> Iterator[Path]:
-    """Gives a scratch folder inside `folder`; what stands in it at the end replaces its namesakes in `folder`.
+    """Gives a scratch folder inside `folder`; at the end its files replace files of the same names in `folder`.
 
     On any error nothing of it appears and what was there stays. Inside another such scratch folder, what is written appears
     with the rest. Raises UserError where the folder cannot be written.
@@ -235,7 +235,7 @@ def appear_together(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Keeps other runs from what goes into `path`, whose folder must exist. Raises UserError where one of them is at it now."""
+    """Locks `path`, whose folder must exist, against other runs. Raises UserError if another run has the lock."""
     held = path.parent / f"{_SCRATCH}{path.name}"
     with contextlib.ExitStack() as alive:
         try:
@@ -266,7 +266,7 @@ def _on_disk(scratch: Path) -> list[Path]:
 
 
 def _place(written: Sequence[Path], kept: Path, folder: Path) -> None:
-    """Moves those files to `folder`; on an error those that were moved are put back. kept: place for what stood there."""
+    """Moves those files to `folder`; on an error moved files are put back. kept: folder for the replaced files."""
     for path in written:
         if (folder / path.name).is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{folder / path.name} is a folder")
@@ -304,7 +304,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _is_dead(scratch: Path) -> bool:
-    """True for a scratch folder whose run is gone: nobody holds its lock."""
+    """True for a scratch folder whose run has ended: its lock is free."""
     if fcntl is not None:
         with contextlib.suppress(OSError):
             descriptor = os.open(scratch, os.O_RDONLY)

@@ -1,6 +1,6 @@
-"""What the program says when it cannot go on.
+"""Errors that end the program with a message.
 
-Every error names what is wrong, where (node and tensor), and how to mend it, in one or two sentences.
+Every error names what is wrong, where (node and tensor), and the remedy, in one or two sentences.
 The command line prints it on stderr without a traceback and leaves with `exit_status`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """The model, a file or a threshold is at fault; the message says how to mend it."""
+    """The model, a file or a threshold is at fault; the message contains the remedy."""
 
     exit_status = 1
 
@@ -37,7 +37,7 @@ class MissingDependency(UserError):
 
 
 def unexpected(error: Exception) -> str:
-    """What is said of an error that nobody foresaw."""
+    """The message for an unexpected error."""
     if isinstance(error, (OSError, MemoryError)):
         return str(error) or type(error).__name__
     return f"unexpected {type(error).__name__}: {error}. This is a fault of the program; --verbose shows where."

@@ -1,4 +1,4 @@
-"""What the facts leave open: for each named hypothesis the end that plan and simulation use, and the other one.
+"""Open questions of the facts: for each hypothesis the alternative that plan and simulation use, and the other one.
 
 `verify` shows both ends of those that change its results. A layer names the ones that it rests on (`LayerPlan.hypotheses`).
 """

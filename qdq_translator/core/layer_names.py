@@ -1,4 +1,4 @@
-"""What a layer may be called: names that trtexec's `--layerPrecisions` hands to TensorRT unchanged (fact 3.6, 3.7)."""
+"""Valid layer names: those that trtexec's `--layerPrecisions` passes to TensorRT unchanged (fact 3.6, 3.7)."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def check_needs_dla(flag: str, value: Any) -> None:
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Whether `value` may stand where the annotation `wanted` is; a whole number may where a float is wanted."""
+    """Whether `value` has the type `wanted`; an integer is accepted for a float."""
     inner: Sequence[Any] = getattr(wanted, "__args__", ())
     origin = getattr(wanted, "__origin__", None)
     if origin is Literal:
@@ -402,8 +402,8 @@ class ExplicitOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TranslateCommand(TranslateOptions):
-    """Remove QuantizeLinear and DequantizeLinear from ONNX models and write what TensorRT's implicit INT8 takes:
-    a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
+    """Remove QuantizeLinear and DequantizeLinear from ONNX models and write the inputs of TensorRT's implicit
+    INT8: a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
 
     metric: Optional[str] = setting(
         "a metric of your own (as verify has it), of the model and of its simulated engine on --calibrate",
@@ -487,12 +487,12 @@ def effective(options: TranslateOptions) -> "dict[str, Any]":
 
 
 def options_of(values: Mapping[str, Any], names: Sequence[str]) -> TranslateOptions:
-    """Those of `names` that the plain values in a precision config or a report hold; the others are as nobody set them."""
+    """Those of `names` that the plain values in a precision config or a report hold; the others have their defaults."""
     return TranslateOptions(**{name: values[name] for name in names if values.get(name) is not None})
 
 
 def preset_values(options: TranslateOptions) -> "Dict[str, Any]":
-    """What the preset sets here: options that `options` has, but for those that were left out."""
+    """The values that the preset sets among the fields of `options`, without excluded ones."""
     preset = PRESETS.get(options.preset or "", {})
     if preset and options.calibrate:
         preset = {**preset, "asymmetric": "data"}
@@ -500,7 +500,7 @@ def preset_values(options: TranslateOptions) -> "Dict[str, Any]":
 
 
 def preset_flags(options: TranslateOptions) -> List[str]:
-    """The flags that the preset stands for here, with the values that hold."""
+    """The flags of the preset with their effective values."""
     return flags_of({name: getattr(options, name) for name in preset_values(options)})
 
 

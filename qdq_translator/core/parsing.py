@@ -108,7 +108,7 @@ def _sentence(message: str) -> str:
 
 
 def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
-    """What the user may have meant, of argparse's message about an option or a value that it does not know."""
+    """The likely intended option or value, from argparse's message about an unknown one."""
     unknown = re.match(r"unrecognized arguments: (\S+)", message)
     if unknown:
         return did_you_mean(unknown[1].split("=")[0], parser._option_string_actions)

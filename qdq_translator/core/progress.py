@@ -17,7 +17,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 @contextlib.contextmanager
 def progress_bar(stream: TextIO, lines: bool = False) -> Iterator[Progress]:
-    """A bar with the time left on a terminal; elsewhere nothing, or with `lines` a line for everything new that goes on."""
+    """A bar with the time left on a terminal; elsewhere nothing, or with `lines` a line for each new step."""
     if not stream.isatty():
         yield _Lines(stream).tell if lines else silent
         return
@@ -30,7 +30,7 @@ def progress_bar(stream: TextIO, lines: bool = False) -> Iterator[Progress]:
 
 
 class _Lines:
-    """The time left is what the rest takes at the pace so far."""
+    """The remaining time is estimated from the pace so far."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._begun, self._told = stream, time.monotonic(), ""

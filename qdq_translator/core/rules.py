@@ -1,7 +1,7 @@
-"""The rules, one row each: what every room that names a rule reads instead of keeping words or flags of its own.
+"""The registry of rules, one row each, which all folders read for texts and flags of a rule.
 
 Inference, root causes, shared ranges, `explicit -c`, the terminal, the page, docs/rules.md and the tests all read
-this table. What a rule *does* stands in its module; the limits of the DLA have a table of their own (`targets`).
+this table. The implementation of a rule is in its module; the limits of the DLA have their own table (`targets`).
 `python -m qdq_translator.core.rules PAGE` writes the tables of docs/rules.md anew.
 """
 
@@ -18,10 +18,10 @@ from typing import Any, Optional
 class Rule:
     """One rule.
 
-    words: beside a scale or a message, a phrase without a full stop. what, then: the two columns of its table in
-    docs/rules.md (Markdown; `then` may be ''). options: fields of `TranslateOptions` each of which switches it on, () where
-    it always holds. stated: a scale of this origin is the model's own word, not inferred. same_value: the rule hands a
-    scale on unchanged, so that both tensors stay on one scale when ranges are shared. marker: the scale is not a range
+    words: a phrase without a full stop, shown with a scale or a message. what, then: the two columns of its table in
+    docs/rules.md (Markdown; `then` may be ''). options: fields of `TranslateOptions` each of which enables it, () if it
+    always applies. stated: a scale of this origin comes from the model, not from inference. same_value: the rule passes
+    a scale on unchanged, so that both tensors stay on one scale when ranges are shared. marker: the scale is not a range
     (the DLA never applies it). page: where it is described, under docs/.
     """
 
@@ -407,12 +407,12 @@ MARKERS = frozenset(row.id for row in _ROWS if row.marker)
 
 
 def words(rule: str) -> str:
-    """What a reader sees beside a rule's number; '' for one that this program does not know (an older file's)."""
+    """The phrase of a rule; '' for an unknown one (from another version's file)."""
     return RULES[rule].words if rule in RULES else ""
 
 
 def inference_options(markers: bool) -> dict[str, Any]:
-    """What has to be set in `TranslateOptions` for all rules of scale inference; `markers`: also those that give a marker."""
+    """The fields of `TranslateOptions` that enable all rules of scale inference; `markers`: also those that give a marker."""
     fields = (field for row in _ROWS if markers or not row.marker for field in row.options)
     return dict.fromkeys(sorted(set(fields)), True)
 

@@ -34,10 +34,10 @@ _DLA_FORMATS = {
 
 @dataclasses.dataclass(frozen=True)
 class BuildJob:
-    """What is built. `cache` and `layers` (layer name -> precision) belong to an implicit INT8 build only.
+    """The input of a build. `cache` and `layers` (layer name -> precision) belong to an implicit INT8 build only.
 
-    `precision`: int8 (with FP16 beside it), or fp16, fp32: the baseline of the same network.
-    `explicit`: `model` has Q/DQ nodes, which say everything.
+    `precision`: int8 (with FP16), or fp16, fp32: the baseline of the same network.
+    `explicit`: `model` has Q/DQ nodes, which determine precisions.
     """
 
     model: Path

@@ -1,4 +1,4 @@
-"""What TensorRT calls back while it builds: a logger, the calibrator that serves our cache, a progress bar.
+"""Callbacks of a TensorRT build: a logger, the calibrator that serves our cache, a progress bar.
 
 The classes are made per version, because they must derive from the classes of the TensorRT that is loaded.
 """

@@ -1,4 +1,4 @@
-"""What TensorRT built, held against the plan: each planned layer against layer information and build log (fact 3.8, 3.14, 4.3 to 5.13,
+"""The built engine compared with the plan: each planned layer against layer information and build log (fact 3.8, 3.14, 4.3 to 5.13,
 6.3c). A DLA loadable or a Myelin region is one layer `{ForeignNode[first...last]}` whose inside is not reported.
 """
 
@@ -279,7 +279,7 @@ def _own_name(name: str, known: Mapping[str, int]) -> str:
 
 
 def _rank(layer: EngineLayer) -> int:
-    """How much a layer says about the node that several carry: weights, then arithmetic, then data movement."""
+    """Rank of a layer among several of one node: weights, then arithmetic, then data movement."""
     if layer.weights in FLOATING:
         return 3
     return 0 if layer.is_helper else 2 if layer.precision else 1

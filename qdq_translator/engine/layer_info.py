@@ -70,7 +70,7 @@ class EngineLayer:
 
     @property
     def region(self) -> str:
-        """What stands between the brackets of `{ForeignNode[...]}`; '' for other layers."""
+        """The text between the brackets of `{ForeignNode[...]}`; '' for other layers."""
         found = _FOREIGN.match(self.name)
         return found[1] if found else ""
 
@@ -81,10 +81,10 @@ class EngineLayer:
 
     @property
     def precision(self) -> str:
-        """What the layer computes in: type of its weights, else what its floating-point inputs have in common.
+        """Precision of the layer: type of its weights, else the common type of its floating-point inputs.
 
-        A convolution with INT8 weights reads INT8, whatever it writes; an input of a higher precision beside an INT8
-        one (the other side of a fused Add) does not change that. '' where TensorRT does not tell.
+        A convolution with INT8 weights reads INT8, whatever it writes; a second input of higher precision (of a
+        fused Add) does not change that. '' if unknown.
         """
         if self.weights in FLOATING:
             return self.weights
@@ -110,9 +110,9 @@ def read_layer_info(path: Path) -> LayerInfo:
 
 
 def parse_layer_info(text: str, origin: str = "The layer information") -> LayerInfo:
-    """Layer information JSON of TensorRT 8.x, 10.x and 11.x; control characters may stand in it unescaped.
+    """Layer information JSON of TensorRT 8.x, 10.x and 11.x; unescaped control characters are accepted.
 
-    Raises UserError on other JSON, and on the form that holds only names.
+    Raises UserError on other JSON, and on files with names only.
     """
     content = parse_json(text, LAYER_INFO, origin, "Give the file that trtexec --exportLayerInfo=FILE wrote.")
     rows = content.get("Layers") if isinstance(content, dict) else content
@@ -175,7 +175,7 @@ def _split_top(text: str, separator: str) -> list[str]:
 
 
 def fused_names(text: str, known: Mapping[str, Any]) -> list[str]:
-    """'w + Conv_1 + PWN(Sigmoid_2, Mul_3)' -> its parts. A part that is a `known` name is kept whole, whatever it holds."""
+    """'w + Conv_1 + PWN(Sigmoid_2, Mul_3)' -> its parts. A part that is a `known` name is not split."""
     if text in known:
         return [text]
     wrapped = re.fullmatch(r"\w*PWN\((.*)\)", text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""What this machine has for TensorRT and the DLA, read from files and package metadata; nothing is imported or run.
+"""TensorRT and DLA components of this machine, read from files and package metadata; nothing is imported or run.
 
 Sources: `/etc/nv_tegra_release` and the JetPack release pages (L4T numbers), the fallback conditions of the TensorRT documentation
 (dla-runtime-configuration), and public threads named in the rows.
@@ -51,7 +51,7 @@ def examine(root: Path = Path("/"), path: str = "", versions: Optional[dict[str,
 
 
 def platform_of(root: Path = Path("/")) -> str:
-    """The name that --platform takes, from the L4T release; '' on any other machine."""
+    """The value for --platform, from the L4T release; '' on any other machine."""
     release = _l4t(root)
     if release is None or release[0] == 38:
         return ""

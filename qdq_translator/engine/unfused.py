@@ -113,7 +113,7 @@ def _pair(graph: Graph, node: Node) -> tuple[Optional[Node], Optional[Node]]:
 
 
 def _operands(node: Node) -> Iterable[str]:
-    """What a layer computes with: not the bias of a product."""
+    """The operands of a layer, without the bias of a product."""
     return [name for name in (node.inputs[:2] if node.is_op(*WEIGHTED) else node.inputs) if name]
 
 

@@ -105,7 +105,7 @@ class Api:
 
     @property
     def cache_number(self) -> str:
-        """What a calibration cache of this version says in its header (fact 1.2)."""
+        """The version number in the header of a calibration cache (fact 1.2)."""
         return cache_version(self.version)
 
     @property
@@ -142,7 +142,7 @@ class Api:
         return self._member("DataType", TYPES_10.get(key, key.upper()), f"type {key}")
 
     def format_mask(self, keys: Iterable[str]) -> int:
-        """trtexec's names of formats ('chw', 'dla_hwc4') -> what `ITensor.allowed_formats` takes."""
+        """trtexec's names of formats ('chw', 'dla_hwc4') -> the value for `ITensor.allowed_formats`."""
         mask = 0
         for key in keys:
             name = "LINEAR" if key == "chw" else key.upper()

@@ -81,7 +81,7 @@ Special = Callable[[Node, List[Optional[np.ndarray]]], Optional[np.ndarray]]
 class Constants:
     """The constant part of a graph. `is_constant` is settled once; values are computed on demand and kept while small.
 
-    What all of them cost together is limited (budget.py).
+    Their total cost is limited (budget.py).
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -164,7 +164,7 @@ class Constants:
         return stored
 
     def _reads(self, name: str) -> list[str]:
-        """What must be known before the tensor can be evaluated, each once."""
+        """The tensors needed to evaluate this one, each once."""
         node = self._graph.producer.get(name)
         if node is None or name in self._small or node.is_op("Constant"):
             return []
@@ -196,7 +196,7 @@ class Constants:
         return result
 
     def spent(self, node: Node, inputs: list[Optional[np.ndarray]], special: Optional[Special]) -> Optional[np.ndarray]:
-        """What `special` makes of one node, and the node, are paid for. Raises ModelError where that costs too much."""
+        """Charges the node and the result of `special` to the budget. Raises ModelError if it is exceeded."""
         self.pay(node, sum(v.nbytes for v in inputs if v is not None))
         result = None if special is None else special(node, inputs)
         if result is not None:

@@ -1,6 +1,6 @@
 """The one in-memory form of a network: an ONNX graph, indexed once, edited in constant time.
 
-Nodes stand in a doubly linked list in topological order; `producer` and `consumers` are kept true by every edit.
+Nodes are in a doubly linked list in topological order; `producer` and `consumers` are updated by every edit.
 Initializers are ONNX `TensorProto`s, or `Weight`s where they are large or were made here.
 """
 
@@ -270,7 +270,7 @@ class Graph:
             node = following
 
     def of(self, *op_types: str) -> list[Node]:
-        """Nodes of these operators of ONNX itself, in graph order; they stay listed, whatever becomes of them meanwhile.
+        """Nodes of these operators of ONNX itself, in graph order; the list does not change with later edits.
 
         Most passes ask for a few operators that the network does not have, so who is what is kept until the next edit."""
         if self._of[0] != self.version:
@@ -335,7 +335,7 @@ class Graph:
             self._consumers.get(name, {}).pop(id(node), None)
 
     def _announce(self, node: Node) -> None:
-        """Says who makes the outputs. Raises ModelError where somebody else does."""
+        """Registers the producer of the outputs. Raises ModelError if there is another one."""
         for name in node.outputs:
             if name and (name in self.producer or name in self.inputs or name in self.initializers):
                 raise ModelError(f"Tensor '{name}' is produced twice, once by {node.label}.", "Export the model again.")
@@ -378,7 +378,7 @@ class Graph:
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
     def set_input(self, node: Node, index: int, name: str) -> None:
-        """Connects input `index` (which may lie behind the last one) to another tensor; '' omits it."""
+        """Connects input `index` (which may be beyond the last one) to another tensor; '' omits it."""
         self.version += 1
         while len(node.inputs) <= index:
             node.inputs.append("")
@@ -569,7 +569,7 @@ def _read_instead(node: Node, old: str, new: str) -> None:
 
 
 def constant_value(node: Node) -> Optional[np.ndarray]:
-    """What a `Constant` node makes; None for strings and sparse tensors."""
+    """The value of a `Constant` node; None for strings and sparse tensors."""
     for key in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         if key in node.attributes:
             value = onnx.helper.get_attribute_value(node.attributes[key])

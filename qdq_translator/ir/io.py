@@ -36,8 +36,8 @@ _OPEN = 4
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model came from: file name, SHA-256 of the .onnx file ('' where there is none), whether its weights lay in other
-    files."""
+    """Where a model came from: file name, SHA-256 of the .onnx file ('' where there is none), whether its weights were in
+    fother files."""
 
     file: str
     sha256: str
@@ -45,9 +45,9 @@ class Source:
 
 
 def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.ModelProto, Source]:
-    """Reads an ONNX file; without `weights` those that lie in other files stay there.
+    """Reads an ONNX file; without `weights` external ones are not loaded.
 
-    Raises ModelError for what is no ONNX model and for external data outside the model's folder.
+    Raises ModelError for other files and for external data outside the model's folder.
     """
     path = Path(path)
     data = _read(path)
@@ -68,7 +68,7 @@ class Opened(NamedTuple):
 
 
 def open_model(path: Union[str, Path]) -> Opened:
-    """The same without a copy of the weights. What lies in other files is read when somebody asks for it, and must be there until then."""
+    """The same without a copy of the weights. External data are read on first access, and the files must exist until then."""
     path = Path(path)
     data = _read(path)
     rest, values = cut_weights(data)
@@ -128,7 +128,7 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
 def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Weight]]:
     """The model with empty tensors in the place of large initializers, and those by name. `model` must not be used afterwards.
 
-    A protobuf message is freed as a whole: apart, a weight that is replaced goes at once, and not with its file.
+    A protobuf message is freed as a whole: separated, a replaced weight is freed at once.
     """
     weights: dict[str, Weight] = {}
     for tensor in model.graph.initializer:
@@ -190,7 +190,7 @@ def _external(model: onnx.ModelProto) -> list[TensorProto]:
 
 
 class _DataFiles:
-    """The files beside a model, in `folder`, that hold its external data."""
+    """The files in `folder` that contain a model's external data."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -205,7 +205,7 @@ class _DataFiles:
             _take_in(tensor, part.read())
 
     def open(self, tensor: TensorProto) -> Optional[Weight]:
-        """A large tensor whose data are read each time that somebody asks. Others are loaded. Raises ModelError."""
+        """A large tensor whose data are read on each access. Small ones are loaded. Raises ModelError."""
         dtype, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
         if dtype is None or min(dims, default=0) < 0 or math.prod(dims) * dtype.itemsize < LARGE:
             self.load(tensor)
@@ -224,7 +224,7 @@ class _DataFiles:
         return Weight(tensor.name, tensor.data_type, dims, values)
 
     def _part(self, tensor: TensorProto) -> tuple[FilePart, Callable[[], ContextManager[None]]]:
-        """Where the data of a tensor lie, and what makes a ModelError of what goes wrong there. Raises ModelError."""
+        """The location of a tensor's data; errors there become ModelError. Raises ModelError."""
         who = f"tensor '{tensor.name}'"
         try:
             info = external_data_helper.ExternalDataInfo(tensor)
@@ -262,7 +262,7 @@ class _DataFiles:
 
 
 def _take_in(tensor: TensorProto, data: bytes) -> None:
-    """These are the tensor's data, which lie in no other file any more."""
+    """Stores these data in the tensor instead of an external file."""
     tensor.raw_data = data
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]

@@ -1,4 +1,4 @@
-"""Facts about ONNX operators that more than one room needs: parameters whatever the opset, weights, and named sets.
+"""Facts about ONNX operators that several folders need: parameters in any opset, weights, and named sets.
 
 A parameter is an attribute in older opsets and a constant input in newer ones. A reader gets the node and a look-up from
 tensor to constant values (`graph.array`, `constants.value`), and answers None where the parameter is not constant.
@@ -113,7 +113,7 @@ def pads(node: Node, constant: LookUp) -> Optional[List[int]]:
 
 
 def pad_value(node: Node, constant: LookUp) -> Optional[float]:
-    """What a constant Pad writes; None where it is computed."""
+    """The fill value of a constant Pad; None if it is computed."""
     return number(node, "value", 2, 0.0, constant)
 
 
@@ -268,7 +268,7 @@ def block_size(node: Node) -> int:
 
 
 def reshaped(node: Node, sizes: Sequence[Size], wanted: Iterable[int]) -> List[Union[Size, int]]:
-    """What `wanted` of a Reshape means for a tensor of `sizes`; -1 stays. Raises IndexError where they do not fit."""
+    """The target sizes of a Reshape to `wanted` for a tensor of `sizes`; -1 stays. Raises IndexError if they do not fit."""
     if node.get("allowzero", 0):
         return list(wanted)
     return [sizes[i] if d == 0 else d for i, d in enumerate(wanted)]
@@ -305,7 +305,7 @@ class Window:
 
 
 def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Window]:
-    """weight: the shape of a convolution's weight, for one that does not say its kernel; None where nothing says it, or
+    """weight: the shape of a convolution's weight, for one without `kernel_shape`; None if it is unknown, or
     a size or stride below 1."""
     kernel = node.get("kernel_shape")
     if kernel is None:

@@ -19,7 +19,7 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)
 
 @dataclass(frozen=True, eq=False)
 class QuantParams:
-    """What a QuantizeLinear or DequantizeLinear does: `real = (code - zero_point) * scale`.
+    """Parameters of a QuantizeLinear or DequantizeLinear: `real = (quantized - zero_point) * scale`.
 
     scale: float32, shape () or (C,) along `axis`; zero_point: int64, same shape; dtype: 'int8', 'uint8' or 'int32';
     real: the type of the real values, which the scale is stored in.
@@ -69,13 +69,13 @@ class QuantParams:
         )
 
     def real_range(self) -> tuple[float, float]:
-        """Smallest and largest real value that any code stands for."""
+        """Smallest and largest real value that can be represented."""
         low, high = self.code_range
         scale, zero = self.scale.astype(np.float64), self.zero_point
         return float(np.min((low - zero) * scale)), float(np.max((high - zero) * scale))
 
     def symmetric_scale(self) -> np.float32:
-        """Smallest scale with which int8 codes [-128, 127] cover every channel's range; exact for zero point 0."""
+        """Smallest scale with which int8 values [-128, 127] cover every channel's range; exact for zero point 0."""
         if self.dtype == "int8" and self.centred:
             return np.float32(self.scale.max() if self.scale.ndim else self.scale)
         low, high = self.real_range()
@@ -137,9 +137,9 @@ def quantize(
     high: Optional[int] = None,
     fits: bool = False,
 ) -> np.ndarray:
-    """Real -> codes as ONNX QuantizeLinear: divide in float32, round half to even, add zero point, saturate.
+    """Real -> quantized values as ONNX QuantizeLinear: divide in float32, round half to even, add zero point, saturate.
 
-    `low`/`high` tighten the saturation. `fits`: what `holds` says, where somebody has asked: what cannot saturate is not
+    `low`/`high` tighten the saturation. `fits`: the result of `holds` if known: values that cannot saturate are not
     clipped. Result: the params' dtype, the shape of `real`.
     """
     code_low, code_high = params.code_range
@@ -176,10 +176,10 @@ def dequantize(codes: np.ndarray, params: QuantParams, dtype: np.dtype) -> np.nd
 
 
 def tensorrt_weight_codes(weight: np.ndarray, channel_axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and scales that TensorRT's implicit mode computes from float weights: per output channel
-    `scale = max|w| / 127`, round, range [-127, 127] (fact 5.1, 5.2). All-zero channels get scale 0 and codes 0.
+    """Quantized values and scales that TensorRT's implicit mode computes from float weights: per output channel
+    `scale = max|w| / 127`, round, range [-127, 127] (fact 5.1, 5.2). All-zero channels get scale 0 and values 0.
 
-    `channel_axes`: the axes that tell output channels apart. Returns codes (int8, shape of weight) and scales
+    `channel_axes`: the axes that tell output channels apart. Returns quantized values (int8, shape of weight) and scales
     (float32, shape of weight with 1 on every other axis).
     """
     others = tuple(a for a in range(weight.ndim) if a not in channel_axes)

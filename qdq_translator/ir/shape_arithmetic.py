@@ -47,8 +47,8 @@ def shown_domain(node: Node) -> str:
 
 
 def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:
-    """Fills unknown sizes of node outputs into `values`, tensor name -> what is known of it. `declared`: what the file says,
-    for sizes that do not follow from the inputs."""
+    """Fills unknown sizes of node outputs into `values`, tensor name -> known sizes. `declared`: shapes in the file, for
+    fsizes that do not follow from the inputs."""
     if all(_is_static(values.get(name)) for node in graph.nodes for name in node.outputs if name):
         return
     _Completion(graph, values, declared).run()
@@ -92,7 +92,7 @@ class _Completion:
                 self._adopt(name)
 
     def _adopt(self, name: str) -> None:
-        """What the file says of a tensor holds where inference knows nothing, or not that size."""
+        """Uses the file's shape of a tensor for sizes that inference does not know."""
         declared, value = self.declared.get(name), self.values.get(name)
         if declared is None or not declared.type.HasField("tensor_type"):
             return

@@ -1,7 +1,7 @@
 """Element types and shapes of every tensor, by ONNX's own shape inference from the graph's inputs.
 
-What the file itself says of a tensor (value_info, shapes of graph outputs) counts only where inference knows less: a file
-whose claims contradict its network would decide rewrites otherwise.
+The file's own declarations (value_info, shapes of graph outputs) are used only if inference knows less, because they may
+contradict the network.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Form:
 
 
 class TensorTypes:
-    """What is known of every tensor. Unknown element types count as float unless their operator makes integers."""
+    """Types and shapes of all tensors. Unknown element types count as float unless their operator makes integers."""
 
     def __init__(
         self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None, believe: bool = True
@@ -80,8 +80,8 @@ class TensorTypes:
         return known.keys() >= self._graph.producer.keys()
 
     def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
-        """Tensors of which the file says another rank or other sizes than follow from the inputs: what it says, and what
-        follows."""
+        """Tensors whose rank or sizes in the file contradict inference: the declared and the inferred
+        fshape."""
         found = {}
         for name, value in self._declared.items():
             declared, shape = _form(value).shape, self.shape(name)

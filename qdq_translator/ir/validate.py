@@ -1,7 +1,7 @@
-"""What must be true of a model before anything is read off it: the parts of ONNX's checker that hold for every exporter.
+"""Validation of a model before it is used: the parts of ONNX's checker that hold for every exporter.
 
 Operators that ONNX does not know (plugins) pass; known ones must have the inputs and the attribute types of their
-schema, and every tensor must hold what its type and shape say.
+schema, and every tensor must have the data of its type and shape.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AS_IN_ONNX = {("com.microsoft", "QuantizeLinear"), ("com.microsoft", "Dequantiz
 
 
 def validate(graph: Graph) -> None:
-    """Raises ModelError naming the first node or tensor that is not what ONNX says it is."""
+    """Raises ModelError with the first node or tensor that violates the ONNX specification."""
     if not 0 < graph.opset() < _MOST_OPSET:
         raise ModelError(f"The model declares opset {graph.opset()}.", _MEND)
     if not graph.outputs:

@@ -1,4 +1,4 @@
-"""Initializers whose values lie outside ONNX's messages: in an array, in a file, or made each time somebody asks.
+"""Initializers whose values are not part of ONNX messages: in an array, in a file, or computed on each access.
 
 A message holds a copy of all its bytes until it is freed as a whole. A `Weight` is a name, a type and a shape, and its values
 are read, used and let go one tensor at a time.
@@ -104,7 +104,7 @@ class Weight:
         return math.prod(self.dims) * self.dtype.itemsize
 
     def changed(self, name: str, change: Change, by_rows: bool) -> Weight:
-        """What `change` makes of some rows, in the same type and shape; made on demand if these values are. by_rows: it can
+        """The result of `change` for some rows, of the same type and shape; computed on demand if these values are. by_rows: it can
         do so with some rows, else it gets `ALL` of them."""
         if not callable(self.values):
             return Weight(name, self.data_type, self.dims, change(self.values, ALL))
@@ -115,7 +115,7 @@ class Weight:
         )
 
     def made_later(self, name: str, data_type: int, change: Change) -> Weight:
-        """What `change` makes of some rows, in the same shape, on demand."""
+        """The result of `change` for some rows, of the same shape, computed on demand."""
         return Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
 
     def header(self) -> TensorProto:
@@ -144,7 +144,7 @@ def weight_of(name: str, values: np.ndarray) -> Initializer:
 
 
 def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change) -> Initializer:
-    """What `change` makes of some rows, of that type and in the same shape: at once if they are small, else on demand."""
+    """The result of `change` for some rows, of that type and the same shape: computed at once if small, else on demand."""
     data_type = _TYPES.get(dtype)
     if data_type is None or math.prod(source.dims) < MADE_LATER:
         return weight_of(name, change(source.array(), ALL))

@@ -1,7 +1,7 @@
-"""An ONNX file as protobuf's bytes: its large initializers are found and left where they are, the rest becomes a message.
+"""An ONNX file as protobuf's bytes: large initializers stay in the file, the rest becomes a message.
 
-Parsing a file copies every byte of it, and what is parsed is freed as a whole. A weight needs neither: its raw data lie in the
-file as they are. So one walk over the graph's fields cuts them out, and protobuf parses what is left, which decides
+Parsing a file copies every byte of it, and what is parsed is freed as a whole. A weight needs neither: the file contains its
+fraw data. So one walk over the graph's fields cuts them out, and protobuf parses what is left, which decides
 whether the file is a model: bytes that the walk does not understand are all left to it.
 """
 
@@ -97,7 +97,7 @@ def _field(number: int, content: List[memoryview]) -> List[memoryview]:
 
 
 def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, Span]]:
-    """Of the message in data[start:end], field by field: its number, where its tag begins, where its content lies."""
+    """The fields of the message in data[start:end]: number, start of the tag, range of the content."""
     at = start
     while at < end:
         tag, content = (data[at], at + 1) if data[at] < 128 else _read_varint(data, at, end)

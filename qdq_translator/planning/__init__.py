@@ -1,4 +1,4 @@
-"""What runs where and why: scales, precision and device of each layer, the cause of each fallback, and what an option would change.
+"""The plan: scale, precision and device of each layer, the cause of each fallback, and what an option would change.
 
 Imports core to passes. Gives `Translation` and the parts that the report is made of.
 """

@@ -40,7 +40,7 @@ class Decision:
 
 
 def batch_note(sizes: Mapping[str, Sequence[int]]) -> str:
-    """What is assumed of a batch that the model leaves open. sizes: of each input that has one."""
+    """The assumption about a dynamic batch. sizes: of each input that has one."""
     name, shape = next(iter(sizes.items()))
     return (
         f"The batch of {', '.join(sizes)} is open: plan, limits and estimate are for a batch of 1 (--shapes "
@@ -50,7 +50,7 @@ def batch_note(sizes: Mapping[str, Sequence[int]]) -> str:
 
 
 def context_of(network: Network, scales: ScaleTable, settings: Settings) -> Context:
-    """What scale rules work with."""
+    """The context of the scale rules."""
     return Context(
         network.graph, network.types, scales, settings.policy, tuple(network.derived), dict(network.withheld)
     )

@@ -1,4 +1,4 @@
-"""What missing scales cost in time on a DLA: root causes with the milliseconds that they would gain, the largest first."""
+"""The time on a DLA that missing scales cost: root causes with their gain in milliseconds, largest first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPla
 
 
 class _Waiting:
-    """Layers of the DLA that run in FP16 for want of a scale and nothing else: what the first node of each waits for, because
+    """Layers of the DLA that run in FP16 only because of a missing scale: what the first node of each waits for, because
     what is fused behind a convolution in INT8 may be in either precision."""
 
     def __init__(self, dla: DlaPlan, costs: CostPlan) -> None:

@@ -14,10 +14,10 @@ from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, NOWHERE, 
 
 
 def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict]) -> list[LayerPlan]:
-    """The plan by scales (`make_plan`) with what the DLA makes of it. verdicts: one for each node.
+    """The plan by scales (`make_plan`) with the DLA's verdicts, one for each node.
 
-    A limit that keeps a layer above INT8 gives its precision and its reason. What runs on the GPU beside a DLA is not
-    avoidable, unless a scale would change that.
+    A limit that keeps a layer above INT8 gives its precision and its reason. A layer on the GPU of a DLA network is
+    not avoidable, unless a scale would change that.
     """
     rows = [_settled(row, verdict) for row, verdict in zip(plan, verdicts)]
     between = _between(graph, rows)

@@ -85,6 +85,6 @@ class Translated:
 
     @cached_property
     def cache(self) -> CalibrationCache:
-        """What TensorRT reads: the tensors of the model, then those that only its own network has (rule S10)."""
+        """Scales that TensorRT reads: tensors of the model, then those of its own network (rule S10)."""
         entries = {**self.tensor_scales, **self.automatic}
         return make_cache(self.hardware.cache_number, entries, entries, self.options.cache_algorithm)

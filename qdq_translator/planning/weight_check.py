@@ -1,7 +1,7 @@
-"""Rule W1: does TensorRT's own weight quantization reproduce the codes that the model was trained with?
+"""Rule W1: does TensorRT's weight quantization reproduce the trained quantized values?
 
 The final float weights (after folding) go through TensorRT's rule, per output channel `max|w| / 127` and rounding
-(fact 5.1 to 5.3), and the codes are compared one by one.
+(fact 5.1 to 5.3), and the quantized values are compared.
 """
 
 from __future__ import annotations

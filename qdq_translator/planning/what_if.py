@@ -1,4 +1,4 @@
-"""What further options would do on a DLA: each tried on the model itself, then all together, ranked by what they gain."""
+"""The effect of further options on a DLA: each evaluated on the model, then all together, ranked by gain."""
 
 from __future__ import annotations
 

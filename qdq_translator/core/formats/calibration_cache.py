@@ -56,7 +56,7 @@ def is_usable(scale: float) -> bool:
 class CalibrationCache:
     """`scales`: tensor name -> scale, in file order (float32 values held in Python floats).
 
-    `unreadable` keeps what a reader could make no sense of: (line number, line).
+    `unreadable` contains the lines that could not be parsed: (line number, line).
     """
 
     version: str

@@ -28,7 +28,7 @@ _LONGEST = 200
 
 
 def plain_name(wanted: str) -> str:
-    """What files may be called after a text that a model holds: no folder, no control character, no dot in front."""
+    """A file name made from a text in a model: no folder, no control character, no leading dot."""
     name = re.sub(r"[^\w.+@ -]", "_", wanted).lstrip(".").strip()
     return name.encode("utf-8", "ignore")[:_LONGEST].decode("utf-8", "ignore") or "model"
 
@@ -90,9 +90,9 @@ class TranslationFiles:
     def locate(cls, path: Union[str, Path], model: str = "", only_one: bool = False) -> TranslationFiles:
         """The translation that `path` names: a `NAME_noqdq.onnx`, or a folder.
 
-        model: a path or name whose translation is meant where the folder holds several; without it the newest is.
-        only_one: the one translation of a folder is taken whatever its model was called.
-        Raises UserError where there is none.
+        model: a path or name whose translation is meant if the folder contains several; by default the newest.
+        only_one: a single translation in a folder is used for any model name.
+        Raises UserError if there is none.
         """
         path = Path(path)
         if path.is_dir():
@@ -130,7 +130,7 @@ class TranslationFiles:
 
 
 def stated_beside(cache: Path) -> frozenset[str]:
-    """The tensors that the translated model quantized itself, by the config beside a cache of ours; none without one."""
+    """The tensors that the translated model quantized itself, by the config next to a cache of this program; none without one."""
     name, found, _ = cache.name.rpartition("_precision_config_calib.cache")
     files = TranslationFiles(cache.parent, name) if found and name else None
     if files is None or not files.config.is_file():

@@ -1,4 +1,4 @@
-"""NumPy's .npy and .npz, whoever wrote them: sizes and types are looked at before anything is unpacked or mapped."""
+"""NumPy's .npy and .npz files from untrusted sources: sizes and types are checked before anything is unpacked or mapped."""
 
 from __future__ import annotations
 

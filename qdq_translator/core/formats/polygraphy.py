@@ -1,6 +1,6 @@
-"""What `polygraphy run` saves: inputs (`--save-inputs`) and outputs (`--save-outputs`), as JSON with arrays in base64.
+"""Files of `polygraphy run`: inputs (`--save-inputs`) and outputs (`--save-outputs`), as JSON with arrays in base64.
 
-Held against files that Polygraphy 0.53.6 wrote (tests/data/polygraphy); Polygraphy itself is not needed.
+Tested with files of Polygraphy 0.53.6 (tests/data/polygraphy); Polygraphy itself is not needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HINT = "Name a file that 'polygraphy run' wrote with --save-inputs or --save-ou
 
 
 def is_results(content: Any) -> bool:
-    """Outputs of `polygraphy run`, by what their JSON says of itself."""
+    """True for outputs of `polygraphy run`, by the type in their JSON."""
     return isinstance(content, dict) and content.get("polygraphy_class") == "RunResults"
 
 

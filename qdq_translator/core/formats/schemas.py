@@ -1,7 +1,7 @@
-"""What each JSON file that we read must look like (JSON Schema, draft 7), and reading one: every fault is a sentence.
+"""Schemas of the JSON files that are read (JSON Schema, draft 7), and their reader, which describes each fault in a sentence.
 
-`docs/report_schema.md` says what the keys mean. Keys that are not named here are let through: later versions may add some.
-What is `required` is what our readers take for granted.
+`docs/report_schema.md` explains the keys. Unknown keys are accepted, because later versions may add some. Keys are
+`required` if the readers depend on them.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ def only(schema: Schema, *keys: str) -> Schema:
 
 
 def read_json(path: Path, schema: Schema, hint: str) -> Any:
-    """The content of a JSON file. Raises UserError, with `hint`, where it cannot be read or a field is not what `schema`
-    says."""
+    """The content of a JSON file. Raises UserError with `hint` if it cannot be read or violates
+    `schema`."""
     return parse_json(read_text(path, hint), schema, str(path), hint)
 
 

@@ -1,4 +1,4 @@
-"""The files of one translation are a set: its id stands in the model, the precision config and the report.
+"""The files of one translation are a set: its id is in the model, the precision config and the report.
 
 A run that is killed while it places its files leaves a mixture of two sets: the model, which is placed first, and the
 report, which is placed last, are of different ones. The cache and the layer argument have no room for an id; the report

@@ -1,4 +1,4 @@
-"""`--scheduler ADDRESS`: the workers of a Dask cluster. They read the data where they lie, so paths must mean the same there."""
+"""`--scheduler ADDRESS`: the workers of a Dask cluster. They read the data themselves, so paths must be valid on each worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAUSE = 1.0
 
 
 class Cluster(Engine):
-    """A Dask cluster. Raises UserError within ten seconds where nobody is there, and for workers of another version."""
+    """A Dask cluster. Raises UserError within ten seconds if there is no scheduler, and for workers of another version."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -128,7 +128,7 @@ _LOST = ("FutureCancelledError", "FuturesCancelledError", "KilledWorker")
 
 
 def version() -> tuple[str, ...]:
-    """What must be equal everywhere for equal numbers."""
+    """The versions that must be equal on all workers for equal results."""
     return (__version__, _runtime(), metadata.version("numpy"), ".".join(map(str, sys.version_info[:2])))
 
 

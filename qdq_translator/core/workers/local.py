@@ -82,7 +82,7 @@ class Processes(Engine):
 
 
 def _watch(folder: str) -> None:
-    """A worker leaves when its parent is gone, whatever ended that, and takes its files along. Ctrl-C is the parent's."""
+    """Ends a worker when its parent has ended, and removes its files. Ctrl-C is the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -1,4 +1,4 @@
-"""What an engine does: a piece of work, its shards, and the sum of their parts in a fixed order."""
+"""Work of an engine of evaluations: a task, its shards, and the sum of their parts in a fixed order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Work(ABC):
 
     @abstractmethod
     def open(self) -> Callable[[int], Any]:
-        """What gives the part of one run; called by several threads at a time. Raises UserError."""
+        """The function that computes the part of one run; several threads call it. Raises UserError."""
 
     @abstractmethod
     def merge(self, total: Any, part: Any) -> Any:
@@ -74,7 +74,7 @@ class Engine(ABC):
         """The folded part of each shard, in order. Raises UserError, the first in the order of the shards."""
 
     def remembered(self, key: str, compute: Callable[[], Any]) -> Any:
-        """What `compute` returns; an engine that remembers may have it from before. key: of all that the result rests on."""
+        """The result of `compute`, possibly from a cache. key: of everything that the result depends on."""
         return compute()
 
     def run(

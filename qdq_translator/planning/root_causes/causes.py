@@ -22,7 +22,7 @@ class RootCauses(FoundCauses):
 
     @property
     def found(self) -> FoundCauses:
-        """What a report holds of them."""
+        """Their form in the report."""
         return FoundCauses(self.causes, self.groups, self.what_if)
 
 

@@ -18,7 +18,7 @@ _MORE_OPERATORS = "addtl_ops_to_infer_adjacent_scales"
 
 
 class Flag(NamedTuple):
-    """An option that would have to be given. operator: what it has to name, for the option that takes operators."""
+    """An option to add. operator: its argument, for the option that takes operators."""
 
     option: str
     operator: str = ""
@@ -82,7 +82,7 @@ def try_rules(context: Context, policy: Policy) -> tuple[dict[str, TensorScale],
 
 
 def _flag(rule: str, node: Node, policy: Policy) -> Optional[Flag]:
-    """What has to be added to the command line for `rule` at `node`; None if nothing."""
+    """The option to add for `rule` at `node`; None if none."""
     if rule == "S3" and node.op_type not in (*pass_through.OPS, "Clip"):
         return None if node.op_type in policy.passed else Flag(_MORE_OPERATORS, node.op_type)
     switches = RULES[rule].options

@@ -33,7 +33,7 @@ def who(layers: list[LayerPlan]) -> str:
 
 
 def evidence(tensor: str, context: Context) -> str:
-    """What around the tensor is quantized: ' (its reader Add '/m/Add' has a scale on its output)'."""
+    """Quantized neighbours of the tensor: ' (its reader Add '/m/Add' has a scale on its output)'."""
     for reader in context.graph.consumers(tensor):
         others = [n for n in reader.inputs if n != tensor and n in context.scales]
         if others:
