@@ -38,12 +38,12 @@ class Outcome:
     planted: list[str]
     right: float
     bad: float
-    mended: float
+    repaired: float
     found: Sensitivity
 
     @property
     def is_recovered(self) -> bool:
-        return self.mended >= self.right - WITHIN_DB
+        return self.repaired >= self.right - WITHIN_DB
 
     @property
     def named(self) -> int:
@@ -80,14 +80,14 @@ def outcomes(case: Case, counts: tuple[int, ...] = COUNTS) -> Iterator[Outcome]:
 
 def main() -> None:
     recovered = total = 0
-    print("| network | planted | SQNR right | bad | mended | named | layers above INT8 | recovered |")
+    print("| network | planted | SQNR right | bad | repaired | named | layers above INT8 | recovered |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |")
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(Path(folder)):
             for row in outcomes(case):
                 total, recovered = total + 1, recovered + row.is_recovered
                 print(
-                    f"| {case.name} | {len(row.planted)} | {row.right:.1f} | {row.bad:.1f} | {row.mended:.1f} | {row.named} | "
+                    f"| {case.name} | {len(row.planted)} | {row.right:.1f} | {row.bad:.1f} | {row.repaired:.1f} | {row.named} | "
                     f"{len(row.found.layers)} | {'yes' if row.is_recovered else 'no'} |",
                     flush=True,
                 )

@@ -243,7 +243,7 @@ def _said(made: Translation) -> Iterator[str]:
         yield f"left {node} ({facts(why)})"
     yield from (f"node {name} was {was}" for name, was in made.users_nodes.items())
     for row in made.weights:
-        yield f"weight {_plain({k: v for k, v in plain(row.row()).items() if k != 'note'})} ({facts(row.note)})"
+        yield f"weight {_plain({k: v for k, v in plain(row).items() if k != 'note'})} ({facts(row.note)})"
     for d in made.diagnostics:
         data = f" {_plain(_news(d))}" if _news(d) else ""
         said = "" if d.rule == "D0" else f"{facts(d.message)} | {'hint ' + facts(d.hint) if d.hint else ''}"

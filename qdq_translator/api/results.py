@@ -99,7 +99,7 @@ class Tuning(Result):
         drop = f"drop {best['measured']['drop']:.4g}"
         return [
             f"Tuning: best point {kept} the budget, {drop}, {milliseconds(time)}",
-            *report_lines(read(rows.Report, self.translation.report)),
+            *report_lines(self.translation.rows),
         ]
 
 

@@ -73,13 +73,11 @@ def run(options: Options) -> int:
     elif options.html:
         print(f"Wrote {options.html}")
     else:
-        from qdq_translator.core.formats.report_rows import Report
-        from qdq_translator.core.formats.rows import read
         from qdq_translator.output.report.terminal import print_report
 
-        print_report(read(Report, report), options.all)
+        print_report(made.rows, options.all)
         _print_next(options)
-    failed = too_long(made.costs.row() if made.costs else None, options.fail_over_ms)
+    failed = too_long(made.rows.cost, options.fail_over_ms)
     if failed:
         print(f"{options.input_onnx_model}: {failed}", file=sys.stderr)
     return 1 if failed else 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from qdq_translator.core.errors import UsageError, UserError, unexpected
-from qdq_translator.core.formats.report_rows import CutParts, Metric, Report, Summary
+from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.options import TranslateCommand, check_needs_dla
 
@@ -182,8 +182,7 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
             translation = translate(model, options, progress=progress, where=where)
             files = translation.save(options.output_dir)
             split, whole = _cut(translation, files, options.cut_tail)
-            report = read(Report, translation.report)
-            summary = replace(summarize(model, translation, report, files, options, split), not_cut=whole)
+            summary = replace(summarize(model, translation, translation.rows, files, options, split), not_cut=whole)
         if options.metric:
             metric, sentences = _measured(model, files, options)
             summary = replace(summary, metric=metric, failed="; ".join(filter(None, [summary.failed, *sentences])))

@@ -13,11 +13,8 @@ from qdq_translator.targets.cost.estimate import CostPlan
 from qdq_translator.targets.cost.layers import surface
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, FOLDED, GPU
 from qdq_translator.targets.dla.verdicts import DlaPlan
+from qdq_translator.targets.macs import share, total
 from qdq_translator.targets.precision import LayerPlan
-
-
-def _part(part: Optional[float], whole: Optional[float]) -> Optional[float]:
-    return part / whole if part is not None and whole else None
 
 
 def headline(
@@ -27,21 +24,15 @@ def headline(
     shares = []
     for verdict in (DLA_INT8, DLA_FP16, GPU):
         chosen = [i for i, layer in enumerate(dla.layers) if layer.verdict == verdict]
-        macs = add_macs(plan[i] for i in chosen)
-        shares.append(Share(len(chosen), macs, None if verdict == GPU else costs.of(chosen)))
-    total, time = _total([share.macs for share in shares]), _total([share.milliseconds for share in shares[:2]])
-    parts = (
-        dataclasses.replace(
-            share, macs_share=_part(share.macs, total), milliseconds_share=_part(share.milliseconds, time)
+        shares.append(
+            Share(len(chosen), add_macs(plan[i] for i in chosen), None if verdict == GPU else costs.of(chosen))
         )
-        for share in shares
+    macs, time = total(part.macs for part in shares), total(part.milliseconds for part in shares[:2])
+    parts = (
+        dataclasses.replace(part, macs_share=share(part.macs, macs), milliseconds_share=share(part.milliseconds, time))
+        for part in shares
     )
     return Shares(*parts), Transitions(*_transitions(graph, types, plan, dla, costs))
-
-
-def _total(parts: Sequence[Optional[float]]) -> Optional[float]:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
 
 
 def _transitions(
@@ -68,5 +59,4 @@ def _transitions(
 
 
 def _sum(sizes: dict[str, Optional[int]]) -> Transition:
-    known = [size for size in sizes.values() if size is not None]
-    return Transition(len(sizes), sum(known) if len(known) == len(sizes) else None)
+    return Transition(len(sizes), total(sizes.values()))

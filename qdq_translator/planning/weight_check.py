@@ -7,12 +7,11 @@ The final float weights (after folding) go through TensorRT's rule, per output c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from qdq_translator.core.formats.report_rows import WeightRow
+from qdq_translator.core.formats.report_rows import WeightCheck
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import DENSE, WEIGHT_INPUTS, OutputChannels, has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks, tensorrt_weight_codes
@@ -22,45 +21,6 @@ from qdq_translator.scales.network import TrainedWeight
 
 _AT_ONCE = 2**20
 """Codes that are compared in one step: enough for NumPy, little for memory."""
-
-
-@dataclass(frozen=True)
-class WeightCheck:
-    """One quantized weight of one layer.
-
-    reproduced: codes that come out as trained (a channel whose sign was folded in counts with its sign), of `codes`.
-    mixed_channels: output channels whose codes have several scales, because the weight was quantized along another
-    axis: no scale of TensorRT's can reproduce them. full_channels: the others whose trained codes reach +-127, where
-    TensorRT must reproduce every code; full_reproduced: share reproduced in them (None without such channels).
-    largest_code_error: in TensorRT's codes; largest_error: real error relative to the channel's max|w|.
-    one_scale: TensorRT has one scale for the weight, which then counts as one channel.
-    note: why codes could not be compared, '' where they were.
-    """
-
-    weight: str
-    node: str
-    codes: int
-    reproduced: int
-    channels: int
-    full_channels: int
-    full_reproduced: Optional[float]
-    largest_code_error: int
-    largest_error: float
-    mixed_channels: int = 0
-    saturated: int = 0
-    note: str = ""
-    one_scale: bool = False
-
-    @property
-    def exact(self) -> bool:
-        return not self.note and self.reproduced == self.codes
-
-    @property
-    def share(self) -> float:
-        return self.reproduced / self.codes if self.codes else 1.0
-
-    def row(self) -> WeightRow:
-        return WeightRow(**vars(self), exact=self.exact, share=self.share)
 
 
 def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:
@@ -101,10 +61,11 @@ class _Case(NamedTuple):
         return values.reshape(1, -1) if self.channels is None else self.channels.rows(values)
 
     def result(self, tally: _Tally, note: str = "") -> WeightCheck:
+        codes = math.prod(self.dims)
         return WeightCheck(
             self.name,
             self.node,
-            math.prod(self.dims),
+            codes,
             tally.reproduced,
             1 if self.channels is None else self.channels.count(self.dims),
             tally.full,
@@ -115,6 +76,8 @@ class _Case(NamedTuple):
             self.trained.saturated,
             note,
             self.channels is None,
+            exact=not note and tally.reproduced == codes,
+            share=tally.reproduced / codes,
         )
 
 

@@ -39,7 +39,6 @@ from qdq_translator.simulate.segments import PLAIN, Change, Segments
 from qdq_translator.simulate.user_metric import UserMetric
 
 PASSES = 8
-SHOWN_REMAINDER = 0.1
 LEAST_RUNS = 2
 _MOST_NOISE = 1e6
 """What counts for an output that is not finite, or not zero where it should be."""
@@ -193,22 +192,6 @@ class Account:
             "passes": self.passes,
             "entries": rows,
         }
-
-
-def print_account(console: Any, found: dict[str, Any]) -> None:
-    """For a terminal: the sum, checked against the whole. found: what `Account.as_dict` gave."""
-    from qdq_translator.core.words import counted
-
-    entries, off = found["entries"], found["remainder"]
-    if found["sqnr_db"] is None or found["sum_db"] is None:
-        return
-    text = (
-        f"Noise account: {counted(len(entries), 'rounding')}, each alone, add up to {found['sum_db']:.1f} dB at the outputs; all together "
-        f"measured: {found['sqnr_db']:.1f} dB"
-    )
-    if abs(off) > SHOWN_REMAINDER:
-        text += f". Roundings interact: {100 * abs(off):.0f}% of it {'is missing from' if off > 0 else 'is too much in'} the sum"
-    console.print(f"{text}.")
 
 
 # -------------------------------------------------------------------- measuring

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
+from typing import Iterable, Optional, TypeVar
 
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import WEIGHTED, summed_size
 from qdq_translator.ir.types import TensorTypes
 
 RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+Number = TypeVar("Number", int, float)
+
+
+def total(parts: Iterable[Optional[Number]]) -> Optional[Number]:
+    """The sum; None if a part is unknown."""
+    every = list(parts)
+    known = [part for part in every if part is not None]
+    return sum(known) if len(known) == len(every) else None
+
+
+def share(part: Optional[float], whole: Optional[float]) -> Optional[float]:
+    """part / whole; None if either is unknown or the whole is nothing."""
+    return part / whole if part is not None and whole else None
 
 
 def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:

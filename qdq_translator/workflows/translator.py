@@ -15,8 +15,8 @@ import onnx
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
-from qdq_translator.core.formats.report_rows import Report
-from qdq_translator.core.formats.rows import plain, read
+from qdq_translator.core.formats.report_rows import Report, WeightCheck
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
@@ -34,7 +34,7 @@ from qdq_translator.passes.rewrites import report_left
 from qdq_translator.planning.decision import Decision, context_of, decide
 from qdq_translator.planning.root_causes import explain, find_root_causes
 from qdq_translator.planning.translation import Translated
-from qdq_translator.planning.weight_check import WeightCheck, check_weights
+from qdq_translator.planning.weight_check import check_weights
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable, TensorScale
 from qdq_translator.targets.auto_names import Automatic, automatic_scales, report_without
@@ -51,9 +51,14 @@ class Translation(Shown, Translated):
     """What `translate` gives: the value, and its way into a report and into files. Nothing is written before `save`."""
 
     @cached_property
+    def rows(self) -> Report:
+        """The report as it was made, before a tail was cut off."""
+        return make_report(self)
+
+    @cached_property
     def report(self) -> dict[str, Any]:
         """What `NAME_report.json` holds (docs/report_schema.md)."""
-        return plain(make_report(self))
+        return plain(self.rows)
 
     @property
     def layers(self) -> list[LayerPlan]:
@@ -70,7 +75,7 @@ class Translation(Shown, Translated):
 
     def lines(self) -> list[str]:
         """Model, coverage, estimated time and the largest causes."""
-        return ["Translation", *report_lines(read(Report, self.report))]
+        return ["Translation", *report_lines(self.rows)]
 
     def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
         """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""
@@ -476,5 +481,5 @@ def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> Non
             "the channel's range.",
             node=row.node,
             tensor=row.weight,
-            data=plain(row.row()),
+            data=plain(row),
         )

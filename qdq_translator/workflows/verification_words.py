@@ -11,11 +11,12 @@ from rich.markup import escape
 from qdq_translator.core.hypotheses import FUSION
 from qdq_translator.core.words import counted
 from qdq_translator.output.report.tables import table_of
-from qdq_translator.simulate.account import print_account
 from qdq_translator.simulate.calibration.audit import print_audit
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, ROUNDING, SUSPICIOUS
 
 SHOWN_JUMPS = 8
+SHOWN_REMAINDER = 0.1
+"""Share of the noise at the outputs that the sum of an account may miss without a word."""
 
 
 def _db(value: Optional[float], identical: bool) -> str:
@@ -67,7 +68,7 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
     if "per_layer" in results:
         _print_layers(console, results["per_layer"], verbose)
     if "account" in results:
-        print_account(console, results["account"])
+        _print_account(console, results["account"])
     if "sensitivity" in results:
         _print_sensitivity(console, results["sensitivity"])
     if "audit" in results:
@@ -166,6 +167,20 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
             _db(row["read"]["sqnr_db"], row["read"]["identical"]),
         )
     console.print(table)
+
+
+def _print_account(console: Any, found: dict[str, Any]) -> None:
+    """The sum, checked against the whole. found: the result of `Account.as_dict`."""
+    entries, off = found["entries"], found["remainder"]
+    if found["sqnr_db"] is None or found["sum_db"] is None:
+        return
+    text = (
+        f"Noise account: {counted(len(entries), 'rounding')}, each alone, add up to {found['sum_db']:.1f} dB at the outputs; all together "
+        f"measured: {found['sqnr_db']:.1f} dB"
+    )
+    if abs(off) > SHOWN_REMAINDER:
+        text += f". Roundings interact: {100 * abs(off):.0f}% of it {'is missing from' if off > 0 else 'is too much in'} the sum"
+    console.print(f"{text}.")
 
 
 def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:

@@ -36,44 +36,33 @@ class CacheVersion:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """How many run in INT8, and above it by design, by a limit of the DLA, and avoidably; None if unknown."""
+class WeightParts:
+    """Elements of weights in INT8, and above it by design, by a limit of the DLA, and avoidably."""
+
+    total: int
+    int8: int
+    by_design: int
+    limit: int
+    avoidable: int
+
+
+@dataclass(frozen=True)
+class LayerParts(WeightParts):
+    """The same in layers. without_float_data: layers that do not count: shapes, integers, constants."""
+
+    without_float_data: int
+
+
+@dataclass(frozen=True)
+class MacParts:
+    """The same in MACs, None if unknown. unknown_layers: layers whose MACs are unknown."""
 
     total: Optional[int]
     int8: Optional[int]
     by_design: Optional[int]
     limit: Optional[int]
     avoidable: Optional[int]
-
-
-@dataclass(frozen=True)
-class LayerParts:
-    """The same in layers. without_float_data: layers that do not count: shapes, integers, constants."""
-
-    total: int
-    int8: int
-    by_design: int
-    limit: int
-    avoidable: int
-    without_float_data: int
-
-
-@dataclass(frozen=True)
-class MacParts(Parts):
-    """The same in MACs. unknown_layers: layers whose MACs are unknown."""
-
     unknown_layers: int
-
-
-@dataclass(frozen=True)
-class WeightParts:
-    """The same in elements of weights."""
-
-    total: int
-    int8: int
-    by_design: int
-    limit: int
-    avoidable: int
 
 
 @dataclass(frozen=True)
@@ -416,8 +405,17 @@ class TensorScale:
 
 
 @dataclass(frozen=True)
-class WeightRow:
-    """See `planning.weight_check.WeightCheck`."""
+class WeightCheck:
+    """One quantized weight of one layer.
+
+    reproduced: codes that come out as trained (a channel whose sign was folded in counts with its sign), of `codes`.
+    mixed_channels: output channels whose codes have several scales, because the weight was quantized along another
+    axis: no scale of TensorRT's can reproduce them. full_channels: the others whose trained codes reach +-127, where
+    TensorRT must reproduce every code; full_reproduced: share reproduced in them (None without such channels).
+    largest_code_error: in TensorRT's codes; largest_error: real error relative to the channel's max|w|.
+    one_scale: TensorRT has one scale for the weight, which then counts as one channel.
+    note: why codes could not be compared, '' if they were. exact, share: of the codes that come out as trained.
+    """
 
     weight: str
     node: str
@@ -540,7 +538,7 @@ class Report:
     scales: Tuple[TensorScale, ...]
     automatic_scales: Dict[str, float]
     conflicts: Tuple[DiagnosticRow, ...]
-    weights: Tuple[WeightRow, ...]
+    weights: Tuple[WeightCheck, ...]
     diagnostics: Tuple[DiagnosticRow, ...]
     integrity: Optional[Integrity] = field(default=None, metadata={"later": True, "sparse": True})
 

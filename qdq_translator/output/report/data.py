@@ -30,6 +30,7 @@ from qdq_translator.core.options import effective
 from qdq_translator.core.rules import STATED
 from qdq_translator.planning.root_causes import add_macs
 from qdq_translator.planning.translation import Translated
+from qdq_translator.targets.macs import share
 from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION
 
 
@@ -60,7 +61,7 @@ def make_report(translation: Translated) -> Report:
         scales=_scales(translation),
         automatic_scales=translation.automatic,
         conflicts=tuple(found for found in diagnostics if found.rule == "C1"),
-        weights=tuple(weight.row() for weight in translation.weights),
+        weights=tuple(translation.weights),
         diagnostics=diagnostics,
     )
 
@@ -114,11 +115,6 @@ def coverage(plan: list[LayerPlan]) -> Coverage:
         MacParts(**macs, unknown_layers=unknown),
         WeightParts(**{key: sum(layer.weights for layer in layers) for key, layers in parts.items()}),
     )
-
-
-def share(part: Optional[int], whole: Optional[int]) -> Optional[float]:
-    """part / whole, None where either is unknown or the whole is nothing."""
-    return part / whole if part is not None and whole else None
 
 
 def _plan(translation: Translated) -> tuple[LayerPlan, ...]:

@@ -7,6 +7,7 @@ import functools
 from typing import Iterable, Optional
 
 from qdq_translator.core.formats.report_rows import FoundCauses, RootCause
+from qdq_translator.targets.macs import total
 from qdq_translator.targets.precision import LayerPlan
 
 
@@ -27,10 +28,5 @@ class RootCauses(FoundCauses):
 
 
 def add_macs(layers: Iterable[LayerPlan]) -> Optional[int]:
-    """The sum, None as soon as one is unknown."""
-    total = 0
-    for layer in layers:
-        if layer.macs is None:
-            return None
-        total += layer.macs
-    return total
+    """The sum; None if one is unknown."""
+    return total(layer.macs for layer in layers)
