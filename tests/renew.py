@@ -1,6 +1,6 @@
 """Writes again everything that is generated from the code, in one go: `python -m tests.renew`. Read `git diff` afterwards.
 
-Tables of the rules in docs/rules.md, operators and rewrites in docs/dla_rules.md, the golden file of messages, the record of the public API and its types, the records of small
+Tables of the rules in docs/rules.md, operators and rewrites in docs/dla_rules.md, keys of the report in docs/report_schema.md, the golden file of messages, the record of the public API and its types, the records of small
 models and those of networks by chance. Tables with measurements have commands of their own (docs/performance.md, docs/tables).
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks import dla_rewrites
+from benchmarks import dla_rewrites, report_schema
 from qdq_translator.core import rules
 from tests import public_api, records, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = ROOT / "docs" / "report_schema.md"
 
 
 def pages() -> dict[Path, str]:
@@ -26,6 +27,7 @@ def pages() -> dict[Path, str]:
         table: rules.with_tables(table.read_text(encoding="utf-8")),
         dla_rewrites.RULES_PAGE: page,
         sentences.GOLDEN: sentences.golden(),
+        SCHEMA: dla_rewrites.page(SCHEMA.read_text(encoding="utf-8"), "rows", report_schema.tables()),
         public_api.RECORD: public_api.record(),
         public_api.KEYWORDS: public_api.keywords(),
     }

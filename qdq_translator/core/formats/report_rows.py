@@ -21,7 +21,7 @@ _LATER = {"later": True}
 
 @dataclass(frozen=True)
 class Source:
-    """The model that was translated; empty texts for a model in memory."""
+    """The model that was translated. file, sha256: empty for a model in memory."""
 
     file: str
     sha256: str
@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True)
 class CacheVersion:
-    """number: of the cache's header. origin: 'option', 'platform', 'installed' or 'default'."""
+    """Of the calibration cache. number: in its header. origin: 'option', 'platform', 'installed' or 'default'."""
 
     number: str
     origin: str
@@ -37,7 +37,7 @@ class CacheVersion:
 
 @dataclass(frozen=True)
 class WeightParts:
-    """Elements of weights in INT8, and above it by design, by a limit of the DLA, and avoidably."""
+    """Elements of weights: in INT8, and above it by design, by a limit of the DLA, or avoidably. total: the sum of the other four."""
 
     total: int
     int8: int
@@ -48,14 +48,16 @@ class WeightParts:
 
 @dataclass(frozen=True)
 class LayerParts(WeightParts):
-    """The same in layers. without_float_data: layers that do not count: shapes, integers, constants."""
+    """The same in layers. without_float_data: layers on shapes, integers or constants only, which are not in `total`."""
 
     without_float_data: int
 
 
 @dataclass(frozen=True)
 class MacParts:
-    """The same in MACs, None if unknown. unknown_layers: layers whose MACs are unknown."""
+    """The same in MACs: of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN, with batch 1 if the batch
+    is dynamic. total, int8, by_design, limit, avoidable: None if the MACs of one layer are unknown, which
+    `--shapes` fixes. unknown_layers: how many such layers there are."""
 
     total: Optional[int]
     int8: Optional[int]
@@ -67,6 +69,11 @@ class MacParts:
 
 @dataclass(frozen=True)
 class Coverage:
+    """Share of INT8. A layer above INT8 is in one of three classes. By design: it makes a graph output, or leads
+    only through data movement and final activations to graph outputs; TensorRT gives the last multiplying layer
+    before a float output a float output, and a graph output never gets an inferred scale (rule S2). Limit: all its
+    tensors have scales, but a limit of the DLA keeps it in FP16 or moves it to the GPU. Avoidable: all others."""
+
     layers: LayerParts
     macs: MacParts
     weights: WeightParts
@@ -74,7 +81,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which rule gave a scale, at which node, from which tensor."""
+    """Origin of a scale. rule: that gave it. node: where it applied. source: the tensor whose scale it used. note: remark of the rule."""
 
     rule: str
     node: str = field(default="", metadata=_SPARSE)
@@ -84,7 +91,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class End:
-    """A graph input or output. scale: quantization step, None without one; hex: as the cache has it."""
+    """A graph input or output as the application has it. name: tensor. shape: list of sizes; a dynamic size is its
+    name or None; None if nothing is known. is_float: whether the tensor has a float type. scale: quantization step
+    (real = quantized value * scale), or None. hex: the scale as in the cache: float32, big-endian. origin: None
+    without a scale."""
 
     name: str
     shape: Optional[Tuple[Union[int, str, None], ...]]
@@ -101,9 +111,10 @@ class End:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One node. milliseconds, bytes: as planned; None if unknown, or if no figure is published. int8_milliseconds,
-    fp16_milliseconds: of the same layer in either precision. bound: 'compute', 'memory', 'overhead', or '' for a layer that takes
-    no time of its own. fused_into: the node whose layer it is part of, '' for its own. share: of all milliseconds on the DLA."""
+    """Estimated time of one layer on the DLA. milliseconds, bytes: as planned; None if unknown or if no figure is
+    published. bound: 'compute', 'memory', 'overhead', or '' for a layer without its own time. int8_milliseconds,
+    fp16_milliseconds: of the layer in either precision. fused_into: the layer that contains it, or ''. share: 0 to
+    1 of all milliseconds on the DLA."""
 
     milliseconds: Optional[float]
     bytes: Optional[int]
@@ -116,16 +127,16 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One node of the stripped model: the record of a layer that plan, estimate, simulation, report and `check-engine` read.
-
-    device: 'dla', 'gpu', or 'none' for what TensorRT computes when it builds. precision: what the layer runs in: 'int8';
-    'fp16' for what runs higher; 'none' for layers without float data (shape arithmetic, integers). hypotheses: ids of
-    `core.hypotheses` on which device, precision or rounding of this layer rest.
-    inputs/outputs: its float activations. missing: those of them without a scale. listed: stands in `fp16_nodes`.
-    by_design: higher precision that is by design (producers of graph outputs, fact 5.6).
-    cause: the tensor whose scale would give those that are missing; cure: what to do. macs: None if unknown;
-    macs_share, weights_share: of the whole network, None if unknown. cost: None for a layer without an estimate.
-    """
+    """One node of the stripped model: the record that plan, estimate, simulation, report and `check-engine` read.
+    name, op: node and ONNX operator. device: 'none' if TensorRT evaluates the layer at build time. precision:
+    'int8'; 'fp16' for anything higher; 'none' without float data. hypotheses: assumptions about device, precision
+    and rounding that no public source settles (accuracy.md). reason: sentence: the limit that moves it to the GPU
+    or to FP16, or the tensor without a scale, the rule that would give it and why it did not. inputs, outputs: its
+    float activations. missing: those without a scale. listed: in `fp16_nodes` and in the layer argument, because it
+    reads a tensor without scale. by_design: see `coverage`. macs: None if unknown. weights: elements. cause:
+    avoidable layer: the tensor whose scale would give the first missing one; else ''. cure: avoidable layer: the
+    suggested action; else ''. macs_share, weights_share: 0 to 1 of the network's; None if unknown or if the network
+    has none. cost: None off the DLA."""
 
     name: str
     op: str
@@ -169,14 +180,14 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class RootCause:
-    """One tensor without scale from which others would follow.
-
-    users: the tensor of the user's model that stands for it. producer, op: the node that makes it ('' and 'graph input' for an
-    input). rule: the rule that would give it a scale ('' if none would); options: the flags for that, or '--calibrate DATA', ()
-    if neither would. follows: missing tensors that its scale would bring along. layers: avoidable layers that it alone brings to
-    INT8; shared: avoidable layers that need another root too. macs: of `layers`, None if unknown. milliseconds: estimated gain
-    on a DLA, None without one.
-    """
+    """One tensor without scale from which others would follow. tensor: the cause. users: its counterpart in the
+    given model: itself, except for tensors made by rewrites. producer, op: the node that makes it; '' and 'graph
+    input' for an input. sentence: the layers in FP16 because of it. why: the rule that would give the scale and why
+    it did not. cure: the suggested action. rule: that gives it with `options`, or ''. options: flags that give the
+    scale and all that follows; `--calibrate DATA` if only data can; empty if the tensor must be quantized. follows:
+    missing tensors that would follow from its scale. layers: avoidable layers that this scale alone brings to INT8.
+    shared: avoidable layers that need further causes too, or that also make a graph output without scale. macs: of
+    `layers`; None if unknown. milliseconds: estimated gain on the DLA, or None."""
 
     tensor: str
     users: str = field(metadata={"key": "in_your_model", "later": True})
@@ -196,10 +207,9 @@ class RootCause:
 
 @dataclass(frozen=True)
 class CauseGroup:
-    """Causes made by the same operator and cured in the same way (by rules, by data or by quantizing).
-
-    layers: number of avoidable layers that the whole group brings to INT8. macs: theirs. total_macs: with all groups before it.
-    """
+    """Causes with the same operator and the same kind of cure (rules, data or quantization). layers: avoidable
+    layers that the whole group brings to INT8. macs: theirs. total_macs: with all groups before it. milliseconds:
+    estimated gain, or None."""
 
     op: str
     options: Tuple[str, ...]
@@ -212,8 +222,11 @@ class CauseGroup:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The plan with further options: layers and MACs (None: unknown) in INT8, tensors with a scale. With a DLA as target
-    what runs there, layers on the GPU, the estimated time, and the most bits of resolution that a tensor loses."""
+    """The plan with further options, each alone if there are several, then all together. scales: tensors with a
+    scale. For a DLA target each is evaluated on the model, including `--dla_rewrites` and `--unify_scales max`,
+    with the figures of the DLA, best first. int8_layers, int8_macs: in INT8; None if unknown. gpu_layers,
+    milliseconds: None for a GPU as target. bits_lost: the largest loss of resolution of a tensor; None for a GPU as
+    target."""
 
     options: Tuple[str, ...]
     int8_layers: int
@@ -226,7 +239,9 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class FoundCauses:
-    """causes: by MACs gained, then in graph order. groups: likewise. what_if: options worth trying."""
+    """Causes of higher precision. causes: a small set of tensors from which all missing scales of avoidable layers
+    follow by the enabled rules; the smallest set if each rule needs one known tensor; sorted by `milliseconds` if
+    estimated, else by `macs`, largest first. groups: the same, joined. what_if: options worth trying."""
 
     causes: List[RootCause]
     groups: List[CauseGroup]
@@ -235,7 +250,10 @@ class FoundCauses:
 
 @dataclass(frozen=True)
 class Finding:
-    """A limit that a layer exceeds. effect: 'gpu' or 'dla-fp16'."""
+    """A violated limit of the DLA. limit: its row in `qdq_translator/targets/dla/limits.py`. text: the limit.
+    found: in the model. effect: 'gpu' or 'dla-fp16'. source: public source of the limit; sources state limits, not
+    consequences: that a layer outside an INT8 limit runs in FP16, and outside any other limit on the GPU, is
+    inferred. status: 'documented' if the source states the limit, 'inferred' if it follows from other evidence."""
 
     limit: str
     text: str
@@ -247,8 +265,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where a layer runs. unknown: limits that need unknown shapes. subgraph: number of its DLA subgraph, -1 for none.
-    wants_scale: on the GPU only because a scale is missing."""
+    """Placement of one layer. findings: limits that it violates. unknown: limits that need unknown shapes.
+    subgraph: number of its DLA subgraph, -1 for none. wants_scale: on the GPU only because a scale is missing."""
 
     name: str
     op: str
@@ -261,7 +279,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Counts:
-    """Layers of each verdict."""
+    """Layers per verdict. gpu: a build error without GPU fallback. folded: shape arithmetic and constants."""
 
     dla_int8: int = field(metadata={"key": "dla-int8"})
     dla_fp16: int = field(metadata={"key": "dla-fp16"})
@@ -271,7 +289,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class Share:
-    """Of one verdict. macs, milliseconds, and their shares of the network: None if unknown; no milliseconds on the GPU."""
+    """Layers of one verdict. macs, macs_share: None if unknown. milliseconds, milliseconds_share: of the layers on
+    the DLA; None on the GPU."""
 
     layers: int
     macs: Optional[int]
@@ -289,7 +308,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Transition:
-    """Tensors that pass from one side to another, and their bytes as their producer writes them (None: unknown)."""
+    """Tensors that pass from one side to another. bytes: as their producer writes them; None if unknown."""
 
     tensors: int
     bytes: Optional[int]
@@ -305,7 +324,9 @@ class Transitions:
 
 @dataclass(frozen=True)
 class Dla:
-    """max_loadables: subgraphs that a core holds at once. layers: one for each row of the plan."""
+    """Placement on a DLA: predicted from documented and inferred limits, not measured on a DLA. generation: 'orin'
+    or 'xavier'. subgraphs: predicted DLA subgraphs, one loadable each. max_loadables: that a core holds at once.
+    notes: sentences. layers: one for each row of the plan."""
 
     generation: str
     counts: Counts
@@ -319,7 +340,13 @@ class Dla:
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated time of one DLA core. model: name, source, clock_ghz and parameters; None without a figure."""
+    """An estimate from published figures (cost.md) for one DLA core. milliseconds: all layers on the DLA; None if a
+    shape is unknown or no figure is published. fp16_milliseconds: the same with all layers in FP16.
+    between_milliseconds: transitions between DLA and GPU: 0.58 per further DLA region, half of that for GPU layers
+    before the first or after the last region; includes the GPU layers. total_milliseconds: `milliseconds` and
+    `between_milliseconds`. what: description of the estimate. note: the power mode or clock, or why there is no
+    figure. unknown_layers: layers without an estimate. model: `name`, `source`, `clock_ghz` and the parameters;
+    None without a figure."""
 
     milliseconds: Optional[float]
     fp16_milliseconds: Optional[float]
@@ -339,7 +366,9 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Applied:
-    """One application of a rule that rewrites. tensors: tensor that is gone -> tensors that hold its values."""
+    """One application of a rewrite rule. rule: see dla_rewrites.md. before, after: removed and added nodes.
+    tensors: removed tensor -> the tensors that contain its values. new_tensors: not in the original; their scales
+    are in `scales`, with the rule as origin."""
 
     rule: str
     before: Tuple[NodeRow, ...]
@@ -350,7 +379,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Left:
-    """A layer that still runs on the GPU. limit: of the DLA; why: no rule applied ('' if there is no reason)."""
+    """A layer that remains on the GPU. limit: of the DLA. why: no rule applied, or ''."""
 
     node: str
     op: str
@@ -360,7 +389,9 @@ class Left:
 
 @dataclass(frozen=True)
 class Rewrites:
-    """nodes: node that is gone or changed -> nodes that do its work. tensors: likewise."""
+    """Result of `--dla_rewrites`; empty without the option. applied: one row per application, in order. nodes: node
+    that was removed or has another operator now -> its replacements. tensors: removed tensor -> the tensors that
+    contain its values or parts of them. left: layers that remain on the GPU."""
 
     applied: Tuple[Applied, ...]
     nodes: Dict[str, List[str]]
@@ -370,7 +401,7 @@ class Rewrites:
 
 @dataclass(frozen=True)
 class SharedTensor:
-    """scale: its own, before. bits_lost: log2 of the ratio of the step sizes."""
+    """scale: its own, before. bits_lost: log2 of the ratio of the scales."""
 
     tensor: str
     scale: float
@@ -379,8 +410,9 @@ class SharedTensor:
 
 @dataclass(frozen=True)
 class SharedRange:
-    """Tensors that the DLA requires to share one scale, which the tensor `source` needs. raised: all have it. refused: it
-    would cost more than `--max_bits_lost`."""
+    """Tensors that the DLA requires to share a scale and whose scales differ. scale, source: the largest scale and
+    its tensor. raised: whether `--unify_scales max` applied it to all. refused: whether that would exceed
+    `--max_bits_lost`, so that `nodes` stay in FP16. nodes: the layers that require it."""
 
     scale: float
     source: str = field(metadata={"key": "from"})
@@ -392,7 +424,8 @@ class SharedRange:
 
 @dataclass(frozen=True)
 class TensorScale:
-    """explicit: the model's own quantizer gave it. The rest as in `Origin`."""
+    """A tensor with a scale: inputs first, then node outputs. scale: quantization step. hex: as in the cache.
+    explicit: from a quantizer of the model. rule, node, source, note: as in `inputs[].origin`."""
 
     tensor: str
     scale: float
@@ -406,16 +439,15 @@ class TensorScale:
 
 @dataclass(frozen=True)
 class WeightCheck:
-    """One quantized weight of one layer.
-
-    reproduced: codes that come out as trained (a channel whose sign was folded in counts with its sign), of `codes`.
-    mixed_channels: output channels whose codes have several scales, because the weight was quantized along another
-    axis: no scale of TensorRT's can reproduce them. full_channels: the others whose trained codes reach +-127, where
-    TensorRT must reproduce every code; full_reproduced: share reproduced in them (None without such channels).
-    largest_code_error: in TensorRT's codes; largest_error: real error relative to the channel's max|w|.
-    one_scale: TensorRT has one scale for the weight, which then counts as one channel.
-    note: why codes could not be compared, '' if they were. exact, share: of the codes that come out as trained.
-    """
+    """One quantized weight of one layer. weight, node: initializer and the layer that uses it. codes: number of
+    trained INT8 values. reproduced: those that TensorRT's own quantization of the written weights reproduces (a
+    channel whose sign was folded in counts with its sign). channels: output channels. mixed_channels: those with
+    several scales (quantized along another axis), which no scale of TensorRT's can reproduce. full_channels: the
+    others that use +-127, where TensorRT must reproduce every value. full_reproduced: share reproduced in those;
+    None without any. largest_code_error: in quantization steps. largest_error: relative to the channel's largest
+    weight. saturated: values of -128 that became -127. note: why the values could not be compared, or ''.
+    one_scale: TensorRT has one scale for the whole weight (a MatMul of other than two matrices), counted as one
+    channel. exact: whether `share` is 1. share: `reproduced` / `codes`."""
 
     weight: str
     node: str
@@ -436,7 +468,7 @@ class WeightCheck:
 
 @dataclass(frozen=True)
 class DiagnosticRow:
-    """See `core.diagnostics.Diagnostic`. code: severity letter and rule."""
+    """See `core.diagnostics.Diagnostic`. code: severity letter and rule. node, tensor, hint, data: if applicable."""
 
     code: str
     severity: Literal["info", "warning"]
@@ -483,7 +515,8 @@ class Proof:
 
 @dataclass(frozen=True)
 class CutParts:
-    """What `--cut_tail` cut the network into; proof: of the parts against the whole."""
+    """Result of `--cut_tail`. folder: next to the report. parts: in order of execution, as in `NAME_split.json`.
+    tail: layers of the tail. proof: of the parts against the whole. tail_macs_share: 0 to 1, None if unknown."""
 
     folder: str
     parts: Tuple[Part, ...]
@@ -503,7 +536,8 @@ class Digests:
 
 @dataclass(frozen=True)
 class Integrity:
-    """Digests of the files when they were written. set: id of the set."""
+    """Digests of the files when they were written; only in the file, not in `translation.report`. set: id of the
+    translation, also in the precision config. model: of the stripped model."""
 
     set: str
     cache: str
@@ -514,7 +548,15 @@ class Integrity:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole. assumption: of a plan what it assumes; '' for a translation. dla, cost: None for a GPU as target."""
+    """`NAME_report.json`. schema_version: 3. generator: program and version. model: NAME. assumption: ''; for
+    `plan`: 'every tensor has a scale'. options: every option of the translation by flag name. coverage: share of
+    INT8. inputs, outputs: tensors of the application. root_causes: causes of higher precision. plan: one row per
+    layer. nodes_in_your_model: layer without an equal node in the given model (rewritten, normal form, renamed) ->
+    the node that it implements. dla: placement on the DLA; None for a GPU as target. cost: estimated time on the
+    DLA; likewise. parts: None if nothing was cut. dla_rewrites: of the DLA. shared_ranges: tensors that must share
+    a scale and do not. scales: one row per tensor with a scale. automatic_scales: tensor that exists only in
+    TensorRT's network -> scale (rule S10). conflicts: diagnostics of rule C1. weights: one row per quantized
+    weight. diagnostics: of all rules. integrity: digests of the written files."""
 
     schema_version: Literal[3]
     generator: str
