@@ -1,6 +1,6 @@
 """Every network of the zoo through `explicit`: what TensorRT-RTX 1.7 (GPU, no DLA) and ONNX Runtime make of it.
 
-`python -m benchmarks.explicit` builds the FP16, FP32 and DLA forms of each network, and prints the two tables of docs/tensorrt11.md;
+`python -m benchmarks.explicit` builds the FP16, FP32 and DLA forms of each network, and prints the two tables of docs/tables/tensorrt11.md;
 `--only PATTERN` takes some networks, `--no_build` loads them in ONNX Runtime only. The form for a DLA is what TensorRT-RTX builds
 for a GPU; it does not show that a DLA runs it. Data of `--calibrate` are random.
 """

@@ -1,7 +1,7 @@
 """ModelOpt's own placement for a DLA (`target_dla`, as in the zoo) against that of `explicit`: pairs, layers that TensorRT-RTX's parser
 makes, and SQNR of the outputs against the network without quantizers, on one random input. Same scales, FP32 form.
 
-`python -m benchmarks.explicit_placement` prints the table of docs/tensorrt11.md. The networks have random weights.
+`python -m benchmarks.explicit_placement` prints the table of docs/tables/tensorrt11.md. The networks have random weights.
 """
 
 from __future__ import annotations
