@@ -13,6 +13,7 @@ import io
 import os
 import re
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE = re.compile(
@@ -57,11 +58,11 @@ def helps() -> str:
     from qdq_translator.cli import main
     from qdq_translator.commands import COMMANDS
 
-    os.environ["COLUMNS"] = "100"
     out = io.StringIO()
-    for name in COMMANDS:
-        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            main([name, "--help"])
+    with mock.patch.dict(os.environ, COLUMNS="100"):
+        for name in COMMANDS:
+            with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+                main([name, "--help"])
     return out.getvalue()
 
 
