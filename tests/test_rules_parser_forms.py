@@ -18,8 +18,9 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.targets.parser import FORMS
 from tests import rtx
 from tests.conftest import SHARED, need_shared
+from tests.explicit_reference import bypassed
 from tests.parser_recordings import PLATFORMS
-from tests.small_models import initializer, model, ops, pair, same_function
+from tests.small_models import initializer, model, ops, pair, run, same_function, translated
 
 S: dict[str, Any] = {"s": np.float32(0.05), "z": np.int8(0)}
 IMAGE = "float[1,4,6,8] x"
@@ -303,6 +304,31 @@ def test_f11_windows_behind_the_input(opset: int) -> None:
             inferred = onnx.shape_inference.infer_shapes(t.model).graph.output[0].type.tensor_type.shape
             assert [d.dim_value for d in inferred.dim][2:] == [windows - 1] * 2
     assert rewritten > 10
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pads"), [(1, 3, [0] * 4), (2, 4, [1] * 4), (3, 2, [1, 0, 2, 0])])
+@pytest.mark.skipif(
+    sys.version_info < (3, 10),
+    reason="SKIPPED FOR LACK OF OPERATORS: the last onnxruntime of this Python cannot run the model",
+)
+def test_f11_windows_behind_an_input_of_any_size(kernel: int, stride: int, pads: list[int]) -> None:
+    """Height and width are open: the padding gives ONNX's number of windows for each size."""
+    pool = f"MaxPool<kernel_shape=[{kernel},3],strides=[{stride},2],pads={pads},ceil_mode=1>"
+    explicit = model(f"g (float[1,2,h,w] x) => (float[1,2,n,k] y) {{ {pair('x', 'i')} y = {pool}(i) }}", opset=13, **S)
+    t = translated(explicit, platform="jetpack-6.2")
+    (found,) = t.diagnostics.of_rule("F11")
+    assert found.data["nodes"] == [node_of(t, "MaxPool").name] and attribute(node_of(t, "MaxPool"), "ceil_mode") is None
+    for size in range(4, 14):
+        x = np.random.default_rng(size).uniform(-1, 1, (1, 2, size, size + 1)).astype(np.float32)
+        (want,), (got,) = run(bypassed(explicit), {"x": x}, ["y"]), run(t.model, {"x": x}, ["y"])
+        assert np.array_equal(want, got), size
+
+
+def test_f11_no_size_gives_a_window_behind_the_input() -> None:
+    pool = "MaxPool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1],ceil_mode=1>"
+    explicit = model(f"g (float[1,2,h,w] x) => (float[1,2,n,k] y) {{ {pair('x', 'i')} y = {pool}(i) }}", opset=13, **S)
+    t = translated(explicit, platform="jetpack-6.2")
+    assert not t.diagnostics.of_rule("F11") and attribute(node_of(t, "MaxPool"), "ceil_mode") == 1
 
 
 @pytest.mark.skipif(

@@ -200,10 +200,10 @@ _ROWS = (
     Rule(
         "F12",
         "steps of new tensors",
-        "A Clip whose bounds lie outside the range of its input is removed. The rounding of tensors that rewrites for the DLA made may "
-        "cost a result 12 dB against the rounding of what the rewrite reads and of the result itself, computed from ranges alone. A "
-        "tensor that costs more gets no scale and is FP16; a rewrite that loses more in FP16 too, or can leave its range, is "
-        "left out with that reason.",
+        "A Clip whose bounds lie outside the range of its input (with `--calibrate` outside twice the range of the data) is removed. The "
+        "rounding of tensors that rewrites for the DLA made may cost a result 12 dB against the rounding of what the rewrite reads and "
+        "of the result itself, computed from ranges alone. A tensor that costs more gets no scale and is FP16; a rewrite that loses more "
+        "in FP16 too, or can leave its range, is left out with that reason.",
     ),
     # ---------------------------------------------------------------- scale inference
     Rule(

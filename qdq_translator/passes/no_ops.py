@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Callable, Union
+from typing import Callable, Mapping, Optional, Union
 
+from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import (
     VIEWS,
@@ -32,12 +33,15 @@ RULE = "F7"
 _Condition = Callable[[Network, Node], bool]
 
 
-def remove_no_ops(network: Network) -> None:
-    """Takes every such node out and says once what went: operators, nodes, and what holds the values of each tensor."""
+def remove_no_ops(network: Network, reach: Optional[Mapping[str, float]] = None) -> None:
+    """Takes every such node out and says once what went: operators, nodes, and what holds the values of each tensor. reach: tensor that
+    a Clip reads -> a magnitude that it does not exceed."""
     nodes: list[Node] = []
     tensors: dict[str, list[str]] = {}
+    reach = reach or {}
     for node in network.graph.nodes:
-        if changes_nothing(network, node):
+        idle = node.is_op("Clip") and _never_cuts(network, node, reach.get(node.inputs[0], math.inf))
+        if idle or changes_nothing(network, node):
             gone = take_out(network, node)
             if isinstance(gone, str):
                 network.leave(node, gone)
@@ -53,6 +57,14 @@ def remove_no_ops(network: Network) -> None:
             RULE,
             f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without effect {'were' if len(nodes) > 1 else 'was'} removed: {counted}.",
             data={"operators": dict(counts), "nodes": {n.name: [] for n in nodes}, "tensors": kept},
+        )
+    idle_clips = [node.name for node in nodes if node.is_op("Clip") and node.inputs[0] in reach]
+    if idle_clips:
+        network.diagnostics.info(
+            "F12",
+            f"Clip '{idle_clips[0]}'{others(idle_clips)} is removed: the calibration data reach at most half of its bounds.",
+            node=idle_clips[0],
+            data={"nodes": idle_clips},
         )
 
 
@@ -146,11 +158,11 @@ def _same_order(network: Network, node: Node) -> bool:
     return order is not None and order == sorted(order)
 
 
-def _never_cuts(network: Network, node: Node) -> bool:
+def _never_cuts(network: Network, node: Node, reach: float = math.inf) -> bool:
     """Rule F12: a Clip whose bounds no value reaches that its input's own scale holds."""
     low, high = clip_bounds(node, network.graph.array)
     own = network.scales.value(node.inputs[0])
-    reach = math.inf if own is None else INT8_MAX * own
+    reach = reach if own is None else INT8_MAX * own
     return low is not None and high is not None and low <= -reach and high >= reach > 0
 
 

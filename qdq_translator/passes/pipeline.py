@@ -204,7 +204,7 @@ def _windows(network: Network, settings: Settings) -> None:
 
 
 def _remove_no_ops(network: Network, settings: Settings) -> None:
-    remove_no_ops(network)
+    remove_no_ops(network, settings.reach)
 
 
 def _onnxoptimizer(network: Network, settings: Settings) -> None:

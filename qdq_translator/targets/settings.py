@@ -68,7 +68,8 @@ class Settings:
     if every tensor had a scale; the model may be float. sidecar: a file of scales (rule Q14). prove:
     hold each rewrite against ONNX Runtime. keep_model: no pass edits the network. refuted: rule that rewrites -> node (or EVERYWHERE)
     to which it may not be applied -> why: what `prove` or rule R1 found.
-    given: scales of a calibration cache, which the model, a float one, gets first."""
+    given: scales of a calibration cache, which the model, a float one, gets first. reach: tensor that a Clip reads -> a magnitude that
+    it does not exceed, by the calibration data (rule F12)."""
 
     hardware: Hardware
     input_shapes: dict[str, list[int]]
@@ -87,6 +88,7 @@ class Settings:
     keep_model: bool
     refuted: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     given: Optional[Mapping[str, float]] = None
+    reach: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def resolve(

@@ -45,6 +45,7 @@ from qdq_translator.targets.settings import EVERYWHERE, Settings, resolve, with_
 if TYPE_CHECKING:
     from qdq_translator.simulate.calibration.data_scales import DataScales
     from qdq_translator.simulate.evaluation import Evaluation
+    from qdq_translator.simulate.inputs import Samples
 
 
 class Translation(Shown, Translated):
@@ -105,7 +106,7 @@ def translate(
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
     settings = resolve(options, diagnostics, assume_scales, explicit, given)
-    network, source, own_name = _earned(model, settings, diagnostics)
+    network, source, own_name = _earned(model, settings, diagnostics, where)
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
         scales.assume(name for name in graph.tensors() if types.is_float(name))
@@ -238,12 +239,19 @@ _NOT_PROVED = "its rewrite could not be proved to be the same function"
 
 
 def _earned(
-    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
+    model: Union[str, Path, onnx.ModelProto],
+    settings: Settings,
+    diagnostics: Diagnostics,
+    where: Optional[Evaluation] = None,
 ) -> tuple[Network, Source, str]:
-    """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the estimate (rule R1)."""
+    """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the estimate (rule R1).
+    A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule F12)."""
     read = _proved if settings.prove else _read
     said = Diagnostics()
     network, source, name = read(model, settings, said)
+    if settings.calibration and any(op == "Clip" for one in network.applied for _, op in one.before):
+        settings, said = dataclasses.replace(settings, reach=_reach(model, settings, where)), Diagnostics()
+        network, *_ = read(model, settings, said)
     if settings.hardware.generation and settings.rewrites in ("on", "approximate"):
         from qdq_translator.planning import earned
 
@@ -310,9 +318,8 @@ def _proved(
 def _prove_whole(
     model: Union[str, Path, onnx.ModelProto], network: Network, settings: Settings, diagnostics: Diagnostics
 ) -> None:
-    """The model less its quantizers against the network that is written, on random inputs. Raises UserError if they differ;
-    a note if ONNX Runtime cannot run one of them."""
-    from qdq_translator.simulate.prove import random_inputs
+    """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises UserError if
+    they differ; a note if ONNX Runtime cannot run one of them."""
     from qdq_translator.simulate.reference import other_function
     from qdq_translator.simulate.run import ExplicitNetwork
 
@@ -324,7 +331,7 @@ def _prove_whole(
     stripped = network.graph.to_model()
     scales = {tensor: scale.value for tensor, scale in network.scales.items()}
     try:
-        samples = random_inputs(stripped, network.graph, settings.input_shapes, scales)
+        samples, _ = _proof_inputs(stripped, network.graph, settings, scales)
         differing = other_function(ExplicitNetwork.of(given), stripped, samples)
     except UserError as error:
         diagnostics.info("D0", f"--prove: the network as a whole could not be compared: {error}")
@@ -342,18 +349,13 @@ def _prove_precision(
     """SQNR and INT8 values of the planned precision, without the rewrites and with them, on the calibration data or random inputs.
     more: further arguments of `translate`."""
     from qdq_translator.planning.steps import MOST
-    from qdq_translator.simulate.calibration.data_scales import load_data
-    from qdq_translator.simulate.prove import planned_precision, random_inputs
+    from qdq_translator.simulate.prove import planned_precision
 
     off: dict[str, Any] = {"dla_rewrites": False, "prove": False, "dla_output": "same", "preset": None, "without": []}
     options = dataclasses.replace(made.options, **off)
     try:
         plain = translate(model, options, try_more=False, **more)
-        if settings.calibration is not None:
-            samples, which = load_data(made.graph, settings.calibration, settings.input_shapes), "calibration data"
-        else:
-            samples = random_inputs(made.model, made.graph, settings.input_shapes, made.tensor_scales)
-            which = "random inputs"
+        samples, which = _proof_inputs(made.model, made.graph, settings, made.tensor_scales)
         feeds = (samples.feed(run) for run in range(min(samples.runs, PROVED_RUNS)))
         found = planned_precision(plain, made, feeds)
     except UserError as error:
@@ -369,6 +371,18 @@ def _prove_precision(
     worse = found.after < min(found.before - MOST, ONE_ROUNDING)
     tell = made.diagnostics.warning if worse else made.diagnostics.info
     tell("D0", text, tensor=found.first, data=data)
+
+
+def _proof_inputs(
+    model: onnx.ModelProto, graph: Graph, settings: Settings, scales: Mapping[str, float]
+) -> tuple[Samples, str]:
+    """And what they are called. model: that of the graph."""
+    from qdq_translator.simulate.calibration.data_scales import load_data
+    from qdq_translator.simulate.prove import random_inputs
+
+    if settings.calibration is not None:
+        return load_data(graph, settings.calibration, settings.input_shapes), "calibration data"
+    return random_inputs(model, graph, settings.input_shapes, scales), "random inputs"
 
 
 ONE_ROUNDING = 25.0
@@ -435,6 +449,19 @@ def _data_scales(
 
     samples = load_data(graph, wanted, settings.input_shapes)
     return DataScales(samples, wanted, diagnostics, progress, where or HERE)
+
+
+def _reach(
+    model: Union[str, Path, onnx.ModelProto], settings: Settings, where: Optional[Evaluation]
+) -> dict[str, float]:
+    """Rule F12 on the calibration data."""
+    from qdq_translator.simulate.calibration.data_scales import clip_reach, load_data
+    from qdq_translator.simulate.evaluation import HERE
+
+    assert settings.calibration is not None
+    network = _read(model, dataclasses.replace(settings, rewrites="off"), Diagnostics())[0]
+    samples = load_data(network.graph, settings.calibration, settings.input_shapes)
+    return clip_reach(network, samples, where or HERE)
 
 
 def _equalize(

@@ -121,3 +121,22 @@ def test_prove_compares_on_the_calibration_data(tmp_path: Path) -> None:
     made = translator.translate(explicit, options)
     told = next(d for d in made.diagnostics if "in the planned precision" in d.message)
     assert "on calibration data" in told.message and told.data["after"] > 25
+
+
+@pytest.mark.parametrize(("bound", "removed"), [(3000.0, True), (9.0, True), (6.0, False), (2.0, False)])
+def test_a_clip_that_the_calibration_data_do_not_reach(bound: float, removed: bool, tmp_path: Path) -> None:
+    """The data reach 4 of a float model: at a bound of more than 8 no layer is left, else the Clip is rewritten (rule D7)."""
+    values = np.random.default_rng(0).uniform(-4, 4, (8, 4, 8, 8)).astype(np.float32)
+    values[0, 0, 0, 0] = 4
+    np.save(tmp_path / "x.npy", values)
+    body = "n = Neg (x)\nm = Clip (n, low, high)\ny = Conv (m, w)"
+    arrays = {"low": np.float32(-bound), "high": np.float32(bound), "w": weights(0, 4, 4, 1, 1)}
+    float_model = graph(X, Y, body, **arrays)
+    options = TranslateOptions(**ORIN, dla_rewrites=True, prove=True, calibrate=str(tmp_path / "x.npy"))
+    made = translator.translate(float_model, options)
+    found = [note.data["nodes"] for note in made.diagnostics.of_rule("F12")]
+    assert found == ([["Clip_m"]] if removed else [])
+    assert any(node.is_op("Clip") for node in made.graph.nodes) != removed
+    rewritten = [name for one in made.rewrites.applied for name, op in one.before if op == "Clip"]
+    assert rewritten == ([] if removed else ["Clip_m"])
+    assert decibels(made, {"x": values[:1]}) > 35

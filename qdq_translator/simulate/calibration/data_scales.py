@@ -24,6 +24,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
+from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.planning.placement import graph_tensors
@@ -31,6 +32,7 @@ from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.inference.phases import CLIP, HANDED_ON
 from qdq_translator.scales.inference.unify import differing_ranges
+from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
 from qdq_translator.simulate.calibration.audit import Audit, audit_scales
 from qdq_translator.simulate.calibration.histogram import Histogram
@@ -56,6 +58,8 @@ ZERO_SCALE = 2.0**-14
 """Of a tensor that is 0 throughout: the smallest normal float16, so that it stays a number wherever it is stored."""
 FEW_SAMPLES = 8
 TRAINED_COST_DB = 6.0
+CLIP_MARGIN = 2.0
+"""A Clip is removed whose bounds are this many times as far from 0 as any of the data."""
 
 
 def load_data(graph: Graph, wanted: Calibration, shapes: dict[str, list[int]]) -> Samples:
@@ -65,6 +69,21 @@ def load_data(graph: Graph, wanted: Calibration, shapes: dict[str, list[int]]) -
     specs = input_specs(inputs, shapes)
     images = ImageOptions(wanted.mean, wanted.std, wanted.layout)
     return load_samples(place(wanted.data), specs, wanted.samples, images)
+
+
+def clip_reach(network: Network, samples: Samples, where: Evaluation = HERE) -> dict[str, float]:
+    """Rule F12: tensor that a Clip reads -> `CLIP_MARGIN` times its largest magnitude on the data. Of tensors without scale, and Clips with
+    bounds on both sides of 0. Raises UserError as `observe` does."""
+    read = []
+    for node in network.graph.of("Clip"):
+        low, high = operators.clip_bounds(node, network.graph.array)
+        if low is not None and high is not None and low < 0 < high and node.inputs[0] not in network.scales:
+            read.append(node.inputs[0])
+    stated = {name: scale.value for name, scale in network.scales.items()}
+    histograms = observe(
+        network.graph, network.types, stated, read, samples, ignore_nonfinite=True, where=where
+    ).histograms
+    return {name: CLIP_MARGIN * histogram.amax for name, histogram in histograms.items() if histogram.amax}
 
 
 class DataScales:
