@@ -21,7 +21,7 @@ from typing import Any
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.targets.cost.fit import fit
+from qdq_translator.engine.board import fit
 from qdq_translator.targets.cost.model import CostModel, Parameters, Surface, Work, published
 
 DATA = Path(__file__).with_name("data")

@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks import cost as benchmark
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.engine.board import fit
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.estimate import estimate_costs
-from qdq_translator.targets.cost.fit import fit
 from qdq_translator.targets.cost.layers import fused_layers
 from qdq_translator.targets.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
 from tests.small_models import model

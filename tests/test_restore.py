@@ -21,7 +21,7 @@ from qdq_translator.core.errors import ModelError, UnsupportedQuantizer, UserErr
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.rules import STATED
 from qdq_translator.ir.graph import Graph
-from qdq_translator.passes.given_scales import is_unary_marker
+from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.qdq.pairs import weight_scales
 from qdq_translator.qdq.restore import (
     GIVEN,

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from qdq_translator.core.options import TranslateOptions
-from qdq_translator.core.rules import RULES, SAME_VALUE, STATED, inference_options, with_tables
+from qdq_translator.core.rules import RULES, SAME_VALUE, STATED, inference_options
 from qdq_translator.passes import dla
+from tests.tables import rules_page
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [p for p in (ROOT / "qdq_translator").rglob("*.py") if "targets" not in p.parts]
@@ -28,9 +29,9 @@ ELSEWHERE = {
 
 
 def test_tables_of_the_documentation_are_up_to_date() -> None:
-    """`python -m qdq_translator.core.rules docs/rules.md` makes them."""
+    """`python -m tests.renew` makes them."""
     page = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-    assert with_tables(page) == page
+    assert rules_page(page) == page
     described = [row.id for row in RULES.values() if row.page == "rules.md"]
     assert [rule for rule in described if f"\n| {rule} | " not in page] == []
 

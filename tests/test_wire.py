@@ -13,9 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import Builder, chain
 from qdq_translator import translate
-from qdq_translator.core import disk
 from qdq_translator.core.errors import ModelError, UnsupportedQuantizer
-from qdq_translator.ir import io, qparams, weights
+from qdq_translator.ir import qparams, weights
 from qdq_translator.ir.io import load_model, open_model
 from qdq_translator.ir.weights import ALL, Weight, to_message
 from qdq_translator.ir.wire import LARGE, cut_weights
@@ -226,34 +225,13 @@ def usual(external: Path, tmp_path: Path) -> dict[str, bytes]:
     return files(external, tmp_path / "usual")
 
 
-def test_a_file_of_external_data_is_opened_once(
-    external: Path, usual: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many rows are read, of whatever weights."""
-    monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
-    times, descriptor = [], disk._descriptor
-
-    def counted(path: Path) -> int:
-        times.append(path.name)
-        return descriptor(path)
-
-    monkeypatch.setattr(disk, "_descriptor", counted)
-    opened = open_model(external)
-    times.clear()
-    large = [weight for weight in opened.weights.values() if callable(weight.values)]
-    assert sum(1 for weight in large for _ in weight.parts()) > 60
-    assert times == ["wide.data"]
-    assert files(external, tmp_path / "again") == usual
-
-
 def test_a_file_for_each_tensor(external: Path, usual: dict[str, bytes], tmp_path: Path) -> None:
-    """More files than stay open."""
     apart = tmp_path / "apart" / external.name
     apart.parent.mkdir()
     onnx.save_model(
         onnx.load(external), apart, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=64
     )
-    assert len(list(apart.parent.iterdir())) > 2 * io._OPEN
+    assert len(list(apart.parent.iterdir())) > 8
     made = files(apart, tmp_path / "made")
     assert made["wide_noqdq.onnx.data"] == usual["wide_noqdq.onnx.data"]
 

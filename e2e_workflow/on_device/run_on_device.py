@@ -29,8 +29,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import TARGETS, parse_shapes
 from qdq_translator.engine import versions
-from qdq_translator.engine.builder import BuildJob, BuildResult, build
-from qdq_translator.engine.callbacks import make_logger
+from qdq_translator.engine.builder import BuildJob, BuildResult, build, make_logger
 from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.output.emit.trtexec import BuildRequest
 

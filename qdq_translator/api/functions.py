@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Type, Union
 
@@ -16,7 +17,6 @@ from qdq_translator.api.given import (
     NamedMetric,
     Place,
     data_path,
-    deprecated,
     model_path,
     network_of,
     options_of,
@@ -32,7 +32,7 @@ from qdq_translator.commands.located import locate
 from qdq_translator.core.options import TranslateCommand, TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.simulate.evaluation import evaluation
-from qdq_translator.workflows import translator, verification
+from qdq_translator.workflows import deployment, translator, verification
 from qdq_translator.workflows.explicit import Explicit
 from qdq_translator.workflows.translator import Translation
 
@@ -89,7 +89,8 @@ def translate(
     ValueError) for a wrong option.
     """
     if assume_scales:
-        deprecated("translate(assume_scales=True)", "plan()")
+        text = "translate(assume_scales=True) is deprecated since 0.3: use plan()."
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
     asked = _asked("translate", changes, {}, options)
     return _said(translator.translate(network_of(model), asked, name, progress or silent, assume_scales))
 
@@ -201,7 +202,7 @@ def deploy(
         own = _samples("data", data, model, None, Path(scratch))
         own.update(model=model_path(model, Path(scratch)), board=board)
         asked = _asked("deploy", options, own)
-        made = deploy_command.deployed(asked, lambda text: told(text, 0, 0))
+        made = deployment.deploy(asked, lambda text: told(text, 0, 0))
     return Bundle(deploy_command.summary_of(made), made.folder, dict(made.report))
 
 

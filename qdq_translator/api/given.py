@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import os
-import warnings
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
@@ -40,11 +39,6 @@ def options_of(kind: Type[_Options], values: Mapping[str, Any], known: Sequence[
     made: _Options = kind(**values) if base is None else dataclasses.replace(base, **values)
     check_values(made)
     return made
-
-
-def deprecated(old: str, new: str) -> None:
-    """Warns the caller of a public function that `old` will be removed with the next minor version."""
-    warnings.warn(f"{old} is deprecated since 0.3: use {new}.", DeprecationWarning, stacklevel=3)
 
 
 def network_of(model: Model) -> Union[str, onnx.ModelProto]:

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, List, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import locate, print_next
+from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
+from qdq_translator.core.errors import MissingDependency, UsageError, UserError
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
 from qdq_translator.core.options import setting
+from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.emit.trtexec import (
+    engine_paths,
+    explicit_arguments,
+    prepare,
+    trtexec_arguments,
+    trtexec_command,
+)
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
@@ -40,10 +51,7 @@ class Options(EngineOptions):
 
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
-    from qdq_translator.core.errors import MissingDependency, UsageError, UserError
-    from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
     from qdq_translator.engine import versions
-    from qdq_translator.output.emit.trtexec import engine_paths
 
     if options.translation.endswith(EXPLICIT_SUFFIX):
         options.explicit = True
@@ -63,8 +71,6 @@ def run(options: Options) -> int:
             raise MissingDependency(missing.what, f"{missing.hint} For a trtexec command: {error}") from error
         raise
 
-    from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
-    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.engine.builder import build
 
     outputs = [Path(path) for path in (engine, info, options.log, options.timing_cache) if path]
@@ -72,7 +78,7 @@ def run(options: Options) -> int:
     for path in outputs:
         check_place(path)
     _warn_of_version(options, api)
-    result = build(job, api, options.verbose, progress=_is_terminal() and not options.verbose)
+    result = build(job, api, options.verbose, progress=sys.stderr.isatty() and not options.verbose)
     write_file(engine, result.engine)
     if result.layer_info is not None and info is not None:
         write_file(info, result.layer_info.encode())
@@ -89,7 +95,6 @@ def run(options: Options) -> int:
 
 
 def _job(options: Options) -> "BuildJob":
-    from qdq_translator.core.errors import UsageError, UserError
     from qdq_translator.engine.builder import BuildJob
 
     if options.dla_standalone and options.layer_info:
@@ -113,8 +118,6 @@ def _job(options: Options) -> "BuildJob":
 
 def _warn_of_version(options: Options, api: "Api") -> None:
     """A note where another TensorRT is installed than that of the platform that the model was translated for."""
-    from qdq_translator.output.emit.remembered import Remembered
-
     made = Remembered() if options.explicit else Remembered.of(locate(options.translation, options.model))
     platform = made.platform_for(options.platform)
     if platform is not None and platform.tensorrt[:2] != api.version[:2]:
@@ -130,8 +133,6 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
 
     Raises UserError where trtexec's grammar cannot express it.
     """
-    from qdq_translator.output.emit.trtexec import explicit_arguments, prepare, trtexec_arguments, trtexec_command
-
     if job.explicit:
         version = (11, 4, 1) if job.typed else (10, 0, 0)
         request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
@@ -171,9 +172,3 @@ def _print_summary(options: Options, job: "BuildJob", result: "BuildResult") -> 
     warnings = [message for letter, message in result.messages if letter == "W"]
     if warnings:
         print(f"Warnings of TensorRT: {len(warnings)}, the first: {warnings[0].strip()}")
-
-
-def _is_terminal() -> bool:
-    import sys
-
-    return sys.stderr.isatty()

@@ -1,15 +1,23 @@
 """`qdq-translator check-engine`: did TensorRT build what was planned?"""
 
+import dataclasses
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
+from qdq_translator.commands.explain import occurrences, print_log
+from qdq_translator.commands.located import locate
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
+from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
+from qdq_translator.engine.messages import BuildLog, read_log
+from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.report.tables import pairs, table_of, title
 
 if TYPE_CHECKING:
-    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.engine.inspector import EngineCheck
-    from qdq_translator.engine.layer_info import LayerInfo
-    from qdq_translator.engine.messages import BuildLog
 
 
 @dataclass
@@ -34,11 +42,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints table or JSON; status 1 only where --strict or --fail_on_gpu_fallback ask for it."""
-    import dataclasses
-    from pathlib import Path
-
-    from qdq_translator.commands.located import locate
-    from qdq_translator.core.formats.files import MODEL_SUFFIX
     from qdq_translator.engine.unfused import explain_unfused, plan_of
     from qdq_translator.ir.graph import Graph
     from qdq_translator.ir.io import load_model
@@ -64,11 +67,6 @@ def run(options: Options) -> int:
 
 
 def _read(layer_info: str, log: Optional[str]) -> "Tuple[LayerInfo, Optional[BuildLog]]":
-    from pathlib import Path
-
-    from qdq_translator.engine.layer_info import read_layer_info
-    from qdq_translator.engine.messages import read_log
-
     return read_layer_info(Path(layer_info)), read_log(Path(log)) if log else None
 
 
@@ -76,10 +74,8 @@ def inspect(
     files: "TranslationFiles", layer_info: str, log_file: Optional[str]
 ) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
     """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or device."""
-    from qdq_translator.core.errors import UserError
     from qdq_translator.engine import inspector
     from qdq_translator.ir.io import load_model
-    from qdq_translator.output.emit.remembered import Remembered
 
     info, log = _read(layer_info, log_file)
     model, _ = load_model(files.model, weights=False)
@@ -105,8 +101,6 @@ def inspect(
 
 def _checked(layer_info: str, model: str, check: "EngineCheck") -> "EngineCheck":
     """Raises UserError for the layer information of another model."""
-    from qdq_translator.core.errors import UserError
-
     if not any(verdict.engine_layer for verdict in check.verdicts):
         raise UserError(
             f"No layer of {layer_info} has a name of {model}.",
@@ -116,10 +110,6 @@ def _checked(layer_info: str, model: str, check: "EngineCheck") -> "EngineCheck"
 
 
 def _print(options: Options, check: "EngineCheck", log: "Optional[BuildLog]", more: Dict[str, Any]) -> None:
-    import json
-
-    from qdq_translator.commands.explain import occurrences, print_log
-
     if options.json:
         found = {"messages": occurrences(log)} if log is not None else {}
         print(json.dumps({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))
@@ -133,8 +123,6 @@ def draw(check: "EngineCheck", everything: bool) -> None:
     """Summary and tables, no wider than 80 columns where the terminal's width is not known."""
     from rich.console import Console
     from rich.markup import escape
-
-    from qdq_translator.output.report.tables import pairs, table_of, title
 
     console = Console(highlight=False)
     if not console.is_terminal:

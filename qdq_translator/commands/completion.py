@@ -1,9 +1,14 @@
 """`qdq-translator completion`: shell completion, by argcomplete."""
 
+import importlib
+import os
 import sys
 from dataclasses import dataclass
 
+from qdq_translator._version import __version__
+from qdq_translator.commands import COMMANDS
 from qdq_translator.core.options import REQUIRED, setting
+from qdq_translator.core.parsing import make_parser
 
 PROGRAMS = ("qdq-translator", "qdq_translator.py")
 
@@ -27,14 +32,8 @@ def run(options: Options) -> int:
 def complete(line: str) -> None:
     """Answers the shell that set _ARGCOMPLETE, and leaves the process. line: the command line so far."""
     import argparse
-    import importlib
-    import os
 
     import argcomplete
-
-    from qdq_translator._version import __version__
-    from qdq_translator.commands import COMMANDS
-    from qdq_translator.core.parsing import make_parser
 
     words = line.split()
     if words and os.path.basename(words[0]) == "qdq_translator.py":

@@ -1,8 +1,13 @@
 """`qdq-translator doctor`: check this machine for TensorRT and the DLA."""
 
+import dataclasses
+import json
+import os
 from dataclasses import dataclass
+from textwrap import fill
 
 from qdq_translator.core.options import setting
+from qdq_translator.engine.machine import PROBLEM, examine
 
 
 @dataclass
@@ -15,13 +20,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints one line a finding; status 1 where one is a problem."""
-    import dataclasses
-    import json
-    import os
-    from textwrap import fill
-
-    from qdq_translator.engine.machine import PROBLEM, examine
-
     findings = examine(path=os.environ.get("PATH", ""))
     if options.json:
         print(json.dumps([dataclasses.asdict(row) for row in findings], indent=2))

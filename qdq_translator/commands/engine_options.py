@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import TARGETS, model_option, parse_shapes, setting, translation_option
+from qdq_translator.core.words import others
+from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.emit.trtexec import BuildRequest, parse_pools
+from qdq_translator.targets.platforms import find_platform
 
 if TYPE_CHECKING:
-    from qdq_translator.core.formats.files import TranslationFiles
-    from qdq_translator.output.emit.trtexec import BuildRequest
     from qdq_translator.output.emit.trtexec.request import Version
 
 
@@ -68,9 +72,6 @@ class EngineOptions:
         files: the translation, whose target, platform and shapes hold where none are given; target: that of an explicit network.
         A DLA gets its SRAM (NVIDIA's own builds do). Raises UsageError for what contradicts the translation.
         """
-        from qdq_translator.output.emit.remembered import Remembered
-        from qdq_translator.output.emit.trtexec import BuildRequest, parse_pools
-
         made = Remembered() if files is None else Remembered.of(files)
         target, notes = made.target_for(self.target) if target is None else (self.target or target, [])
         shapes = parse_shapes(self.opt_shapes)
@@ -93,8 +94,6 @@ class EngineOptions:
     def explicit_request(self) -> "Tuple[BuildRequest, Version]":
         """What was asked for of a network with Q/DQ, and the TensorRT version: of one that `explicit` wrote its report gives target,
         platform, and what a DLA's parser must do. Raises UserError for another target."""
-        from qdq_translator.core.errors import UserError
-        from qdq_translator.targets.platforms import find_platform
         from qdq_translator.workflows.explicit import read_report
 
         model = Path(self.translation)
@@ -115,9 +114,6 @@ class EngineOptions:
 
 def _fallbacks(files: "TranslationFiles") -> List[str]:
     """A word about layers that the plan sends to the GPU."""
-    from qdq_translator.core.errors import UserError
-    from qdq_translator.core.words import others
-
     try:
         rows = [row for row in files.read_report()["dla"]["layers"] if row["verdict"] == "gpu"]
     except (UserError, KeyError, TypeError):

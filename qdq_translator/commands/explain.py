@@ -1,14 +1,20 @@
 """`qdq-translator explain`: a rule, a limit of the DLA, a platform, a message or a whole log, in words."""
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from textwrap import fill
+from typing import Any, Dict, List, Optional, Tuple, Union
 
+from qdq_translator.commands.located import locate
+from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.options import model_option, setting
-
-if TYPE_CHECKING:
-    from qdq_translator.engine.messages import BuildLog, Message
+from qdq_translator.core.parsing import did_you_mean
+from qdq_translator.core.rules import RULES, docs_page
+from qdq_translator.engine.layer_info import EngineLayer, fused_names
+from qdq_translator.engine.messages import BuildLog, Message, messages, read_log, recognize
+from qdq_translator.targets.platforms import PLATFORMS
 
 _SHOWN = 6
 
@@ -32,9 +38,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints one paragraph a name; status 1 where one is not known."""
-    from qdq_translator.core.errors import UsageError
-    from qdq_translator.engine.messages import messages, read_log
-
     if not options.names:
         for key, (title, _) in explained().items():
             print(f"{key:<12} {title}")
@@ -59,11 +62,6 @@ def run(options: Options) -> int:
 
 
 def _explain_name(name: str) -> int:
-    from textwrap import fill
-
-    from qdq_translator.core.errors import UserError
-    from qdq_translator.core.rules import RULES, docs_page
-
     try:
         found = _lookup(name)
     except UserError as error:
@@ -82,10 +80,6 @@ def _explain_name(name: str) -> int:
 
 def _lookup(name: str) -> "Union[Message, List[Tuple[str, List[str]]]]":
     """The message, or (title, paragraphs) of each rule, limit or platform of that name. Raises UserError for none."""
-    from qdq_translator.core.errors import UserError
-    from qdq_translator.core.parsing import did_you_mean
-    from qdq_translator.engine.messages import messages, recognize
-
     texts, key = explained(), _key(name)
     found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
     if found:
@@ -100,7 +94,6 @@ def _lookup(name: str) -> "Union[Message, List[Tuple[str, List[str]]]]":
 
 def _print_message(message: "Message", title: str = "", lines: "List[str]" = []) -> None:  # noqa: B006 (read only)
     """title: instead of what happened alone. lines: what stands between it and the cause."""
-    from textwrap import fill
 
     def entry(name: str, text: str) -> str:
         return fill(f"{name + ':':<9}{text}", 78, initial_indent="  ", subsequent_indent=" " * 11)
@@ -147,8 +140,6 @@ def print_log(
 
 def _planned(name: str, plan: "Dict[str, Dict[str, Any]]") -> str:
     """What the plan had predicted for the layer or tensor, '' without a plan."""
-    from qdq_translator.engine.layer_info import EngineLayer, fused_names
-
     if not plan:
         return ""
     inside = EngineLayer(name, "", (), ()).region
@@ -163,8 +154,6 @@ def _planned(name: str, plan: "Dict[str, Dict[str, Any]]") -> str:
 
 def _plan(options: Options) -> "Dict[str, Dict[str, Any]]":
     """Layer, or tensor that it writes -> row of the report's plan."""
-    from qdq_translator.commands.located import locate
-
     if options.translation is None:
         return {}
     report = locate(options.translation, options.model).read_report("plan")
@@ -182,8 +171,6 @@ def occurrences(log: "BuildLog") -> "List[Dict[str, Any]]":
 
 
 def _print_json(log: "BuildLog", plan: "Dict[str, Dict[str, Any]]") -> None:
-    import json
-
     rows = occurrences(log)
     if plan:
         rows = [{**row, "planned": {name: _planned(name, plan)[2:] for name in row["names"]}} for row in rows]
@@ -200,8 +187,6 @@ def _key(name: str) -> str:
 def explanation(name: str) -> "Tuple[str, List[str]]":
     """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises UserError for
     another name."""
-    from qdq_translator.engine.messages import read_log
-
     if Path(name).is_file():
         log = read_log(Path(name))
         found = [" ".join([f"{row.count} x", *_paragraphs(row.message)]) for row in log.found.values()]
@@ -220,9 +205,7 @@ def _paragraphs(message: "Message") -> "List[str]":
 
 def explained() -> "dict[str, tuple[str, list[str]]]":
     """Name -> (title, paragraphs): rules, limits as 'DLA P3', platforms."""
-    from qdq_translator.core.rules import RULES
     from qdq_translator.targets.dla.limits import LIMITS
-    from qdq_translator.targets.platforms import PLATFORMS
 
     def paragraphs(*parts: str) -> "list[str]":
         return [part for part in parts if part]

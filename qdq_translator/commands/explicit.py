@@ -1,16 +1,22 @@
 """`qdq-translator explicit`: a Q/DQ network for strong typing, with pairs where implicit quantization would have fused."""
 
 import dataclasses
+import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
+from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.core.disk import read_text, refuse_overwriting
+from qdq_translator.core.errors import UsageError
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
 from qdq_translator.core.options import ExplicitOptions, TranslateOptions, setting
 from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.words import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from qdq_translator.workflows.explicit import Explicit
 
 
@@ -31,14 +37,6 @@ class Options(ExplicitOptions, TranslateOptions):
 
 def run(options: Options) -> int:
     """Writes network and report. Exit status 0; UserError for what cannot be written."""
-    import json
-    from pathlib import Path
-
-    from qdq_translator.commands.located import EXAMPLE_MODEL
-    from qdq_translator.core.disk import refuse_overwriting
-    from qdq_translator.core.errors import UsageError
-    from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
-
     source = str(EXAMPLE_MODEL) if options.example else options.input_model
     if not source:
         raise UsageError("No model was given.", "Give one with -i, or --example for the one that ships.")
@@ -56,11 +54,6 @@ def run(options: Options) -> int:
 
 def made(options: Options, progress: Progress = silent, model: Optional[Any] = None) -> "Explicit":
     """The explicit network of `options.input_model`, or of the ModelProto `model`; nothing is written. Raises UserError."""
-    from pathlib import Path
-
-    from qdq_translator.core.disk import read_text
-    from qdq_translator.core.errors import UsageError
-    from qdq_translator.core.formats.calibration_cache import CalibrationCache
     from qdq_translator.workflows.explicit import explicit
 
     if options.cache and options.calibrate:
@@ -73,8 +66,6 @@ def made(options: Options, progress: Progress = silent, model: Optional[Any] = N
 
 def _print(path: "Path", report: "Dict[str, Any]", verbose: bool) -> None:
     """What was written, then what stays float and why."""
-    from qdq_translator.core.words import counted
-
     layers, floats = report["layers"], report["stays_float"]
     print(
         f"{path}: {report['form']}, opset {report['opset']['to']}, for {report['target']} ({report['platform']}): "

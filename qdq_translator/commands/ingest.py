@@ -1,13 +1,22 @@
 """`qdq-translator ingest`: compare the results of a board with the plan."""
 
+import dataclasses
+import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List
 
+from qdq_translator.commands.explain import occurrences, print_log
+from qdq_translator.commands.located import locate
+from qdq_translator.core.disk import write_file
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.hypotheses import HYPOTHESES
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
+from qdq_translator.engine.layer_info import read_layer_info
 
 if TYPE_CHECKING:
-    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.workflows.board_results import BoardResults
 
 
@@ -25,13 +34,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints the findings and writes NAME_board.json, and NAME_cost_model.json from a DLA's profile; status 1 where the build failed."""
-    import json
     import tempfile
-    from pathlib import Path
 
-    from qdq_translator.commands.explain import occurrences, print_log
-    from qdq_translator.commands.located import locate
-    from qdq_translator.core.disk import write_file
     from qdq_translator.workflows.board_results import read_results
 
     files = locate(options.translation, options.model)
@@ -67,8 +71,7 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     """Planned and real precisions, where the board wrote layer information."""
     from qdq_translator.engine import inspector
     from qdq_translator.engine.board import read_profile
-    from qdq_translator.engine.layer_info import read_layer_info
-    from qdq_translator.engine.truth import engine_truth
+    from qdq_translator.engine.inspector import engine_truth
     from qdq_translator.ir.io import load_model
 
     if results.layer_info is None:
@@ -87,10 +90,6 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
 
 def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
     """The slowest layers; for a DLA the fitted cost model, written beside the translation."""
-    import json
-
-    from qdq_translator.core.disk import write_file
-    from qdq_translator.core.errors import UserError
     from qdq_translator.engine.board import fit_board, read_profile
 
     if results.profile is None:
@@ -116,9 +115,6 @@ def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]
 
 
 def _hypotheses(files: "TranslationFiles", results: "BoardResults") -> "List[Dict[str, Any]]":
-    import dataclasses
-
-    from qdq_translator.core.hypotheses import HYPOTHESES
     from qdq_translator.workflows.board_results import settle, stored_feed
 
     inputs = stored_feed(files)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import SPLIT_SUFFIX, TranslationFiles
 from qdq_translator.core.formats.report_rows import CutParts
 from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.schemas import SPLIT, read_json
+from qdq_translator.core.formats.sets import refuse_mixture
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
@@ -21,8 +23,6 @@ def locate(path: str, model: str) -> TranslationFiles:
 
     Raises UserError where its files do not belong together.
     """
-    from qdq_translator.core.formats.sets import refuse_mixture  # needs hashlib; `translate --help` does not
-
     files = TranslationFiles.locate(path, model)
     if not model and Path(path).is_dir():
         number = len(TranslationFiles.names_in(files.folder))
@@ -58,9 +58,10 @@ def next_commands(
         falls_back = any(row["verdict"] == "gpu" for row in (report.get("dla") or {"layers": ()})["layers"])
     shapes = _static_shapes(report.get("inputs", []))
     explicit = model or find_explicit(files, "")
+    which = "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {shlex.quote(explicit)}"  # with inputs of its own
     steps = {
         "report": f"qdq-translator report{where}",
-        "verify": f"qdq-translator verify {_model_flag(explicit)}{where}" if explicit else "",
+        "verify": f"qdq-translator verify {which}{where}" if explicit else "",
         "trtexec": f"qdq-translator trtexec{where}{' --allow_gpu_fallback' if falls_back else ''}"
         + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
     }
@@ -73,9 +74,6 @@ def next_commands(
 
 def manifest_of(files: TranslationFiles) -> Optional[CutParts]:
     """The manifest of the parts that a translation was cut into, or is one of; None for neither. Raises UserError."""
-    from qdq_translator.core.formats.files import SPLIT_SUFFIX
-    from qdq_translator.core.formats.schemas import SPLIT, read_json
-
     whole = files.name[: -len("_dla")] if files.name.endswith("_dla") else files.name
     for folder, name in ((files.parts, files.name), (files.folder, whole)):
         path = folder / f"{name}{SPLIT_SUFFIX}"
@@ -110,11 +108,6 @@ def explicit_model(files: TranslationFiles, model: str) -> str:
     if not found:
         raise UserError(f"The explicit model of '{files.name}' was not found.", "Give its file with -i.")
     return found
-
-
-def _model_flag(explicit: str) -> str:
-    """The example comes with inputs of its own."""
-    return "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {shlex.quote(explicit)}"
 
 
 def _find(name: str, folder: Path) -> str:

@@ -1,9 +1,16 @@
 """`qdq-translator plan`: what any ONNX would run where on a DLA, before anybody quantizes it."""
 
+import json
+import shlex
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, List, Optional, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, List, Optional
 
-from qdq_translator.core.options import same_option, setting
+from qdq_translator.core.disk import refuse_overwriting, write_file
+from qdq_translator.core.errors import UsageError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.options import AS_PLANNED, TranslateOptions, same_option, setting
 
 if TYPE_CHECKING:
     from qdq_translator.workflows.translator import Translation
@@ -49,10 +56,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Exit status 0, or 1 where --fail_over_ms is not kept."""
-    import sys
-    from pathlib import Path
-
-    from qdq_translator.core.errors import UsageError
     from qdq_translator.output.emit.write import too_long
     from qdq_translator.output.report.data import format_report
 
@@ -63,7 +66,6 @@ def run(options: Options) -> int:
     made = planned(options)
     report = made.report
     if options.html:
-        from qdq_translator.core.disk import refuse_overwriting
         from qdq_translator.output.report.html import write_page
 
         refuse_overwriting([Path(options.html)], [Path(options.input_onnx_model)])
@@ -85,29 +87,16 @@ def run(options: Options) -> int:
 
 def planned(options: Options, model: Optional[Any] = None) -> "Translation":
     """The plan of `options.input_onnx_model`, or of the ModelProto `model`, as if every tensor had a scale."""
-    from qdq_translator.core.options import TranslateOptions
     from qdq_translator.workflows.translator import translate
 
-    asked = TranslateOptions(
-        target=cast(Any, options.target),
-        platform=options.platform,
-        shapes=options.shapes,
-        power_mode=options.power_mode,
-        dla_clock=options.dla_clock,
-        cost_model=options.cost_model,
-        keep_fp16=options.keep_fp16,
-        dla_rewrites=not options.no_rewrites,
-        asymmetric="widen",
-        per_channel_activations="max",
-        no_auto_names=True,
-    )
+    names = ("target", "platform", "shapes", "power_mode", "dla_clock", "cost_model", "keep_fp16")
+    same = {name: getattr(options, name) for name in names}
+    asked = TranslateOptions(dla_rewrites=not options.no_rewrites, **same, **AS_PLANNED)
     return translate(model or str(options.input_onnx_model), asked, assume_scales=True)
 
 
 def _print_next(options: Options) -> None:
     """The translation that was planned, where the model has quantizers (a float one needs data, which we do not know)."""
-    import shlex
-
     from qdq_translator.ir.io import load_model
     from qdq_translator.ir.operators import QUANTIZERS
 
@@ -123,12 +112,6 @@ def _print_next(options: Options) -> None:
 
 def _fit(options: Options) -> int:
     """Writes the fitted cost model. Exit status 0."""
-    import json
-    from pathlib import Path
-
-    from qdq_translator.core.disk import refuse_overwriting, write_file
-    from qdq_translator.core.errors import UsageError
-    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.engine.board import fit_board
 
     if not options.save:

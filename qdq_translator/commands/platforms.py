@@ -1,8 +1,11 @@
 """`qdq-translator platforms`: what `--platform` knows."""
 
+import json
 from dataclasses import dataclass
 
 from qdq_translator.core.options import setting
+from qdq_translator.output.report.tables import table_of
+from qdq_translator.targets.platforms import PLATFORMS
 
 
 @dataclass
@@ -14,10 +17,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints the table."""
-    import json
-
-    from qdq_translator.targets.platforms import PLATFORMS
-
     rows = [
         {
             "platform": p.name,
@@ -33,8 +32,6 @@ def run(options: Options) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     from rich.console import Console
-
-    from qdq_translator.output.report.tables import table_of
 
     table = table_of("platform", "TensorRT", "cache", "DLA", "note, source")
     for column in table.columns[:-1]:

@@ -1,14 +1,19 @@
 """`qdq-translator report`: what a translation holds, and why."""
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from pathlib import Path
+from typing import Any, Dict, List, Optional
 
+from qdq_translator.commands.check_engine import draw, inspect
+from qdq_translator.commands.located import locate, manifest_of, print_next
+from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.report_rows import Report
+from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.schemas import BOARD, RESULTS, TUNING, read_json
 from qdq_translator.core.options import model_option, setting, translation_option
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from qdq_translator.core.formats.files import TranslationFiles
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
@@ -55,10 +60,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Draws from NAME_report.json alone. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
-    from pathlib import Path
-
-    from qdq_translator.commands.located import locate, manifest_of, print_next
-    from qdq_translator.core.errors import UsageError
     from qdq_translator.output.report.data import format_report
 
     if options.verify and not options.html:
@@ -87,8 +88,6 @@ def run(options: Options) -> int:
         other = locate(options.against, "").read_report()
         comparison = compare(other, report, names)
     if options.html:
-        from qdq_translator.core.disk import refuse_overwriting
-        from qdq_translator.core.formats.schemas import RESULTS, TUNING, read_json
         from qdq_translator.output.report.html import write_page
 
         given = (options.verify, options.tuning, options.layer_info, options.profile, options.log)
@@ -112,8 +111,6 @@ def run(options: Options) -> int:
 
         print_comparison(comparison, options.all)
     else:
-        from qdq_translator.core.formats.report_rows import Report
-        from qdq_translator.core.formats.rows import read
         from qdq_translator.output.report.terminal import print_report
 
         print_report(read(Report, report), options.all)
@@ -125,9 +122,6 @@ def run(options: Options) -> int:
 def _write_overlays(
     path: "Path", report: "Dict[str, Any]", engine: "Optional[Dict[str, Any]]", kept: "List[Path]"
 ) -> None:
-    import json
-
-    from qdq_translator.core.disk import refuse_overwriting, write_file
     from qdq_translator.output.report.overlay import node_data
 
     for ending, data in node_data(report, engine).items():
@@ -138,14 +132,8 @@ def _write_overlays(
 
 def _engine(files: "TranslationFiles", options: Options) -> "Dict[str, Any]":
     """The engine beside the plan; on a terminal its disagreements are printed before the report."""
-    from pathlib import Path
-
-    from qdq_translator.commands.check_engine import draw, inspect
-    from qdq_translator.core.disk import read_text
-    from qdq_translator.core.errors import UserError
-    from qdq_translator.core.formats.schemas import BOARD, read_json
     from qdq_translator.engine.board import read_profile
-    from qdq_translator.engine.truth import engine_truth
+    from qdq_translator.engine.inspector import engine_truth
 
     path = Path(str(options.layer_info))
     quiet = options.html or options.json

@@ -1,9 +1,17 @@
 """`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
 
+import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from qdq_translator.commands import explicit
+from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.files import read_layer_argument, stated_beside
 from qdq_translator.core.options import REQUIRED, setting
+from qdq_translator.core.rules import inference_options
 
 
 @dataclass
@@ -26,13 +34,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Writes the model; what of the cache could not be used is said on stderr."""
-    import json
-    import sys
-    from pathlib import Path
-
-    from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
-    from qdq_translator.core.formats.calibration_cache import CalibrationCache
-    from qdq_translator.core.formats.files import read_layer_argument, stated_beside
     from qdq_translator.ir.io import load_model, write_model
     from qdq_translator.qdq.restore import (
         GIVEN,
@@ -96,13 +97,6 @@ def run(options: Options) -> int:
 
 def _complete(options: Options, kept: List[str]) -> int:
     """All scale rules that need no data, and pairs where implicit quantization would have fused, in float32."""
-    import sys
-    from pathlib import Path
-
-    from qdq_translator.commands import explicit
-    from qdq_translator.core.disk import refuse_overwriting
-    from qdq_translator.core.rules import inference_options
-
     print(
         "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; this is "
         "its float32 form for a GPU.",

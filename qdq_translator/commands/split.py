@@ -1,9 +1,12 @@
 """`qdq-translator split`: what runs before the DLA, its own part, and what runs after it."""
 
+import json
 from dataclasses import dataclass
-from typing import Any, List, Optional, cast
+from pathlib import Path
+from typing import List, Optional
 
-from qdq_translator.core.options import same_option, setting, translation_option
+from qdq_translator.commands.located import locate
+from qdq_translator.core.options import AS_PLANNED, TranslateOptions, same_option, setting, translation_option
 
 
 @dataclass
@@ -42,11 +45,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Exit status 0; UserError where the network cannot be cut."""
-    import json
-    from pathlib import Path
-
-    from qdq_translator.commands.located import locate
-    from qdq_translator.core.options import TranslateOptions
     from qdq_translator.workflows.parts import Request, split_model, split_translation
 
     output = Path(options.output_dir)
@@ -54,15 +52,8 @@ def run(options: Options) -> int:
     if options.input_onnx_model is None:
         manifest = split_translation(locate(options.translation, ""), request)
     else:
-        asked = TranslateOptions(
-            target=cast(Any, options.target),
-            platform=options.platform,
-            shapes=options.shapes,
-            dla_rewrites=True,
-            asymmetric="widen",
-            per_channel_activations="max",
-            no_auto_names=True,
-        )
+        same = {name: getattr(options, name) for name in ("target", "platform", "shapes")}
+        asked = TranslateOptions(dla_rewrites=True, **same, **AS_PLANNED)
         manifest = split_model(Path(options.input_onnx_model), asked, request)
     if options.json:
         print(json.dumps(manifest, indent=2))

@@ -2,19 +2,22 @@
 
 import contextlib
 import gc
+import json
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from qdq_translator.commands.located import EXAMPLE_MODEL, print_next
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.disk import refuse_overwriting
 from qdq_translator.core.errors import UsageError, UserError, unexpected
+from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.core.options import TranslateCommand, check_needs_dla
-
-if TYPE_CHECKING:
-    from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.options import TranslateCommand, VerifyOptions, check_needs_dla
+from qdq_translator.core.progress import progress_bar, silent
 
 Options = TranslateCommand
 
@@ -46,8 +49,6 @@ def _run(options: TranslateCommand) -> int:
             print(f"{model}: {error}", file=sys.stderr, flush=True)
     status = 1 if failures else 0
     if options.json:
-        import json
-
         print(json.dumps({"translated": plain(summaries), "failed": failures, "status": status}, indent=2))
     elif len(models) > 1 and not options.quiet:
         from qdq_translator.output.report.terminal_summary import print_many
@@ -58,7 +59,6 @@ def _run(options: TranslateCommand) -> int:
 
 def _check(options: TranslateCommand) -> None:
     """What is wrong whatever the models are: said once, before the first."""
-    from qdq_translator.core.diagnostics import Diagnostics
     from qdq_translator.targets.settings import resolve
 
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
@@ -82,10 +82,6 @@ def _check(options: TranslateCommand) -> None:
 
 def _models(options: TranslateCommand) -> List[str]:
     """Every model that was named, folders as the ONNX files in them; raises UsageError for none or equal names."""
-    from qdq_translator.commands.located import EXAMPLE_MODEL
-    from qdq_translator.core.disk import refuse_overwriting
-    from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
-
     models = [str(EXAMPLE_MODEL)] if options.example else []
     for name in [*options.models, *options.input_onnx_models]:
         if not Path(name).is_dir():
@@ -169,7 +165,6 @@ def _workers(options: TranslateCommand) -> Iterator[Any]:
 
 def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
     """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
-    from qdq_translator.core.progress import progress_bar, silent
     from qdq_translator.output.emit.write import summarize
     from qdq_translator.workflows.translator import translate
 
@@ -215,7 +210,6 @@ def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Opt
 
 def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Metric, List[str]]:
     """The user's metric on the data of --calibrate: its name, of the model, of the simulated engine; and what it misses."""
-    from qdq_translator.commands.verify import Options as VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
     from qdq_translator.workflows.verification import verify
 
@@ -235,8 +229,6 @@ def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) 
 
 
 def _print_summary(summary: Summary, options: TranslateCommand, alone: bool) -> None:
-    from qdq_translator.commands.located import print_next
-    from qdq_translator.core.formats.files import TranslationFiles
     from qdq_translator.output.report.terminal_summary import print_short
 
     print_short(summary, options.verbose)

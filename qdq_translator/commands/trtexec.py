@@ -1,11 +1,20 @@
 """`qdq-translator trtexec`: the trtexec command that builds a translation."""
 
 import dataclasses
+import shlex
+import sys
+from pathlib import Path
 from typing import Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
+from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
+from qdq_translator.core.disk import refuse_overwriting, write_file
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.options import setting
+from qdq_translator.output.emit import trtexec
 from qdq_translator.output.emit.trtexec.request import MODES
+from qdq_translator.targets.platforms import find_platform
 
 
 @dataclasses.dataclass
@@ -38,17 +47,6 @@ class Options(EngineOptions):
 
 def run(options: Options) -> int:
     """Prints the command on stdout and notes on stderr, or writes the script."""
-    import shlex
-    import sys
-    from pathlib import Path
-
-    from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
-    from qdq_translator.core.disk import refuse_overwriting, write_file
-    from qdq_translator.core.errors import UsageError
-    from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
-    from qdq_translator.output.emit import trtexec
-    from qdq_translator.targets.platforms import find_platform
-
     if options.translation.endswith(EXPLICIT_SUFFIX):
         return _explicit(options)
     files = locate(options.translation, options.model)
@@ -101,11 +99,6 @@ def run(options: Options) -> int:
 
 def _explicit(options: Options) -> int:
     """The command for a network that `explicit` wrote: its report says for what."""
-    from pathlib import Path
-
-    from qdq_translator.core.errors import UsageError, UserError
-    from qdq_translator.output.emit import trtexec
-
     model = Path(options.translation)
     if not model.is_file():
         raise UserError(f"{model} does not exist.", "Run 'qdq-translator explicit' first.")

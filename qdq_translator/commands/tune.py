@@ -1,12 +1,21 @@
 """`qdq-translator tune`: options, calibration and FP16 layers within an accuracy budget, for the least estimated time."""
 
 import dataclasses
+import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, cast
 
+from qdq_translator.commands.located import print_next
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.disk import alone, check_place, refuse_overwriting
+from qdq_translator.core.errors import UsageError
+from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.options import TranslateOptions, check_count, check_needs_dla, same_option, setting
+from qdq_translator.core.progress import Progress, progress_bar
+from qdq_translator.simulate.evaluation import evaluation
 
 if TYPE_CHECKING:
-    from qdq_translator.core.progress import Progress
     from qdq_translator.workflows.tune.run import Outcome
 
 
@@ -61,13 +70,6 @@ class Options(TranslateOptions):
 
 def run(options: Options) -> int:
     """Prints the front; 1 where no point keeps what was asked for (the best one found is written all the same)."""
-    import json
-    import sys
-    from pathlib import Path
-
-    from qdq_translator.commands.located import print_next
-    from qdq_translator.core.formats.files import TranslationFiles, model_name
-    from qdq_translator.core.progress import progress_bar
     from qdq_translator.workflows.tune.terminal import print_outcome
 
     with progress_bar(sys.stderr, options.verbose) as progress:
@@ -90,12 +92,6 @@ def run(options: Options) -> int:
 
 def searched(options: Options, progress: "Progress") -> "Outcome":
     """The search of `tune`, with its files written. Raises UsageError for options that do not go together."""
-    from pathlib import Path
-
-    from qdq_translator.core.disk import alone, check_place, refuse_overwriting
-    from qdq_translator.core.formats.files import TranslationFiles, model_name
-    from qdq_translator.core.options import TranslateOptions
-    from qdq_translator.simulate.evaluation import evaluation
     from qdq_translator.workflows.tune.run import places, save, tune
 
     _check(options)
@@ -116,8 +112,6 @@ def searched(options: Options, progress: "Progress") -> "Outcome":
 
 
 def _check(options: Options) -> None:
-    from qdq_translator.core.diagnostics import Diagnostics
-    from qdq_translator.core.errors import UsageError
     from qdq_translator.targets.settings import resolve
 
     for flag, value in (("--model", options.model), ("--data", options.data)):

@@ -21,7 +21,7 @@ MOST_DIMENSIONS = 32
 """Dimensions of a tensor: what every NumPy can hold; TensorRT knows 8."""
 INLINED_NODES = 30_000
 """Nodes that local functions may become, if the file itself does not hold a tenth of that."""
-_PER_WRITTEN_NODE = 10
+INLINED_PER_NODE = 10
 _FOLD = (
     "Export with constant folding on, so that the file contains constants instead of the operators that compute them."
 )
@@ -53,8 +53,3 @@ class Budget:
             raise ModelError(f"{who} would make {elements:,} values out of a few.", self.hint)
         self.spend(size, who)
         return size
-
-
-def most_inlined(written: int) -> int:
-    """Nodes that a model of `written` nodes may have once its local functions are inlined."""
-    return INLINED_NODES + _PER_WRITTEN_NODE * written

@@ -16,7 +16,7 @@ import tempfile
 import time
 from io import FileIO
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Iterable, Iterator, Optional, Sequence
 
 from qdq_translator.core.errors import UsageError, UserError
 
@@ -92,11 +92,8 @@ def _check_holds(status: os.stat_result, size: int) -> None:
         raise EOFError
 
 
-_Seen = Tuple[int, int, int]
-"""What tells whether a file has changed."""
-
-
-def _seen(status: os.stat_result) -> _Seen:
+def _seen(status: os.stat_result) -> tuple[int, int, int]:
+    """What tells whether a file has changed."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -114,7 +111,7 @@ class OpenFile(FileIO):
         return os.fstat(self.fileno())
 
     def read_into(self, buffer: memoryview, offset: int = 0) -> None:
-        """Fills `buffer`, which is bytes, from there on. Raises EOFError where the file ends before."""
+        """Fills `buffer`, which is bytes, from `offset` on. Raises EOFError where the file ends before."""
         self.seek(offset)
         while buffer:
             count = self.readinto(buffer)
@@ -124,12 +121,11 @@ class OpenFile(FileIO):
 
 
 class FilePart:
-    """Bytes of a regular file that are read later, perhaps more than once, perhaps a few at a time; `reopened` gives the file,
-    which may have stayed open. Raises at once what `read_file` raises; and OSError or EOFError where the file has changed when
-    they are read."""
+    """Bytes of a regular file that are read later, perhaps more than once, perhaps a few at a time. Raises at once what `read_file`
+    raises; and OSError or EOFError where the file has changed when they are read."""
 
-    def __init__(self, path: Path, offset: int, length: int, reopened: Callable[[Path], OpenFile] = OpenFile) -> None:
-        self._path, self._offset, self._length, self._reopened = path, offset, length, reopened
+    def __init__(self, path: Path, offset: int, length: int) -> None:
+        self._path, self._offset, self._length = path, offset, length
         status = os.stat(path)
         self._status = _seen(status)
         _check_holds(status, offset + length)
@@ -143,7 +139,7 @@ class FilePart:
         self._file().read_into(buffer, self._offset + skipped)
 
     def _file(self) -> OpenFile:
-        file = self._reopened(self._path)
+        file = OpenFile(self._path)
         if _seen(file.status) != self._status:
             raise OSError(errno.ESTALE, "it was changed while the model was being translated")
         return file

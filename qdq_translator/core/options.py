@@ -534,6 +534,154 @@ def same_option(name: str, **changes: Any) -> Any:
     return dataclasses.field(default=changes.get("default", field.default), metadata=metadata)
 
 
+Real = float
+"""`float` is the name of an option below."""
+
+
+@dataclasses.dataclass
+class VerifyOptions:
+    """Run the Q/DQ model and a simulation of the INT8 engine that TensorRT is told to build, side by side in ONNX Runtime,
+    and compare. Nothing of TensorRT is needed."""
+
+    model: str = setting("the explicit Q/DQ model", "", metavar="MODEL", short="-i")
+    example: bool = setting("the model that ships with the package, on the real inputs that ship with it")
+    translation: str = translation_option()
+    float: Optional[str] = setting("the model before quantization, as a third stage", None, metavar="MODEL")
+    inputs: Optional[str] = setting(
+        "an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or a file that "
+        "'polygraphy run --save-inputs' wrote (default: random)",
+        None,
+        metavar="PATH",
+    )
+    labels: Optional[str] = setting(
+        "an .npy, one label a sample along the first axis: right classes, or the labels that --metric reads (default: "
+        "the array 'labels' of the .npz)",
+        None,
+        metavar="FILE",
+    )
+    samples: Optional[int] = setting("samples to run (default: all of --inputs; 8 random ones)", None, metavar="N")
+    ignore_nonfinite: bool = same_option("ignore_nonfinite", group="")
+    seed: int = setting("of random inputs", 0, metavar="N")
+    shapes: List[str] = same_option("shapes", group="")
+    image_mean: List[Real] = same_option("image_mean", group="")
+    image_std: List[Real] = same_option("image_std", group="")
+    layout: str = same_option("layout", group="")
+    per_layer: bool = setting("compare every tensor and name the first jump")
+    audit: bool = setting(
+        "compare every scale with the inputs: clipped values, unused bits, the range that would lose less"
+    )
+    strict: bool = setting("exit status 1 for the verdict 'suspicious' too")
+    sensitivity: bool = setting("rank layers by the gain at the outputs if they are kept in FP16")
+    save_layers: Optional[str] = setting(
+        "write the layers that --sensitivity names, one a line, for translate --keep_fp16 @FILE", None, metavar="FILE"
+    )
+    time_limit: Real = setting("of --sensitivity", 300.0, metavar="SECONDS", type=Real)
+    fp16: bool = setting("layers above INT8 compute through float16, not in float32")
+    rounding: str = setting(
+        "ties go to even, or away from zero; auto: away if the translation's target is xavier-dla",
+        "auto",
+        choices=("auto", "even", "away"),
+    )
+    sigmoid: str = setting(
+        "Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA",
+        "auto",
+        choices=("auto", "int8", "fp16"),
+    )
+    fuse: str = setting(
+        "the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is "
+        "rounded by its scale (off, unary scales of rule S9 too), or both, as a second row if that differs",
+        "both",
+        choices=("both", "on", "off"),
+    )
+    hypotheses: str = setting(
+        "open questions about a DLA (a Sigmoid's scale, a layer between FP16 layers, INT8 on the GPU in the same engine): "
+        "both ends, as a further row if they differ, or the plan's end alone",
+        "both",
+        choices=("both", "plan"),
+    )
+    layer_arg: Optional[str] = setting(
+        "another --layerPrecisions argument than the translation's: a file, or the value itself", None, metavar="FILE"
+    )
+    min_cosine: Optional[Real] = setting(
+        "exit status 1 if the cosine of an output, or of its worst slice along an axis, is below",
+        None,
+        metavar="X",
+        type=Real,
+    )
+    min_top1_agreement: Optional[Real] = setting(
+        "exit status 1 below this agreement", None, metavar="PERCENT", type=Real
+    )
+    metric: Optional[str] = setting(
+        "a metric of your own, file.py:name or package.module:name: a function (outputs, labels) -> number, "
+        "or a class with add(outputs, labels) and result(); higher is better",
+        None,
+        metavar="WHERE:NAME",
+    )
+    max_metric_drop: Optional[Real] = setting(
+        "exit status 1 if --metric falls by more from the explicit model to the simulated engine",
+        None,
+        metavar="X",
+        type=Real,
+    )
+    device_results: Optional[str] = setting(
+        "device_results.json of e2e_workflow/on_device, or a file of 'polygraphy run --save-outputs', to compare",
+        None,
+        metavar="FILE",
+    )
+    explicit_network: Optional[str] = setting(
+        "NAME_explicit.onnx, as 'explicit' writes it from the same model, to compare it too", None, metavar="FILE"
+    )
+    workers: int = same_option("workers", group="")
+    scheduler: Optional[str] = same_option("scheduler", group="")
+    provider: str = same_option("provider", group="")
+    save: Optional[str] = setting("write the results as JSON, for report --html", None, metavar="FILE")
+    json: bool = setting("the results as one JSON object on stdout")
+    verbose: bool = setting("every layer of --per_layer; tracebacks of errors")
+
+    @property
+    def sizes(self) -> Dict[str, List[int]]:
+        """Of dynamic inputs. Raises UsageError."""
+        return parse_shapes(self.shapes)
+
+
+@dataclasses.dataclass
+class DeployOptions:
+    """Make one folder with everything that a board needs for a model: scales (from the model's Q/DQ and from data), the network, the
+    calibration cache, scripts and configurations for the programs that run it, a comparison in ONNX Runtime, and a page. Done again,
+    only what changed is made again."""
+
+    model: str = setting("an ONNX model, float or with Q/DQ", REQUIRED, positional=True, metavar="MODEL")
+    board: str = setting(
+        "the platform, e.g. jetpack-6.2 ('qdq-translator platforms' lists them)", REQUIRED, metavar="NAME"
+    )
+    consumers: List[str] = setting(
+        "programs: trtexec, python (qdq-translator build), cudla, deepstream, ultralytics, onnxruntime, triton",
+        ["trtexec"],
+        short="--for",
+        nargs="+",
+        metavar="NAME",
+    )
+    data: Optional[str] = setting(
+        "inputs to calibrate and to verify on: an .npz, .npy, image, or a folder of them", None, metavar="PATH"
+    )
+    output_dir: str = setting("the folder (default: MODEL's name and _deploy)", "", short="-o", metavar="FOLDER")
+    target: Optional[str] = setting(
+        "gpu: not the DLA that the board has", None, choices=("gpu", "orin-dla", "xavier-dla")
+    )
+    dla_core: int = setting("which DLA", 0, metavar="N", type=int)
+    keep_model: bool = setting("programs that can build from the float ONNX as it is given do so, with a cache for it")
+    shapes: List[str] = same_option("shapes", group="")
+    samples: Optional[int] = setting("samples of --data to calibrate on (default: all)", None, metavar="N", type=int)
+    image_mean: List[float] = same_option("image_mean", group="")
+    image_std: List[float] = same_option("image_std", group="")
+    layout: str = same_option("layout", group="")
+    skip: List[str] = setting("steps to leave out: cut, verify", [], nargs="+", metavar="STEP")
+    json: bool = setting("the summary as one JSON object on stdout, nothing else there")
+    verbose: bool = setting("tracebacks of errors")
+
+
+AS_PLANNED: Dict[str, Any] = {"asymmetric": "widen", "per_channel_activations": "max", "no_auto_names": True}
+"""Of a plan before anything is quantized."""
 CALIBRATE_METHODS = ("max", "percentile", "entropy", "mse")
 
 

@@ -56,7 +56,7 @@ def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParse
             action = self._option_string_actions.get(wrong[1].split("/")[-1]) if wrong else None
             if wrong and action and action.choices:
                 raise not_a_choice(wrong[1].split("/")[0], wrong[2], map(str, action.choices))
-            raise UsageError(_sentence(message), _suggestion(self, message))
+            raise UsageError(f"{message[0].upper()}{message[1:].rstrip('.')}.", _suggestion(self, message))
 
     for field in dataclasses.fields(options):  # whose names no field knows when it is made
         about = field.metadata
@@ -103,13 +103,7 @@ def _usage(parser: argparse.ArgumentParser) -> str:
     return " ".join(["%(prog)s", *required, "[options]", *places])
 
 
-def _sentence(message: str) -> str:
-    return f"{message[0].upper()}{message[1:].rstrip('.')}."
-
-
 def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
     """The likely intended option or value, from argparse's message about an unknown one."""
     unknown = re.match(r"unrecognized arguments: (\S+)", message)
-    if unknown:
-        return did_you_mean(unknown[1].split("=")[0], parser._option_string_actions)
-    return ""
+    return did_you_mean(unknown[1].split("=")[0], parser._option_string_actions) if unknown else ""

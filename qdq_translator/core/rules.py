@@ -2,16 +2,14 @@
 
 Inference, root causes, shared ranges, `explicit -c`, the terminal, the page, docs/rules.md and the tests all read
 this table. The implementation of a rule is in its module; the limits of the DLA have their own table (`targets`).
-`python -m qdq_translator.core.rules PAGE` writes the tables of docs/rules.md anew.
+`python -m tests.renew` writes the tables of docs/rules.md.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -417,47 +415,7 @@ def inference_options(markers: bool) -> dict[str, Any]:
     return dict.fromkeys(sorted(set(fields)), True)
 
 
-# ---------------------------------------------------------------- docs/rules.md
-
-_HEADS = {
-    "Q": ("what is recognised", "what becomes of it"),
-    "W": ("what holds", ""),
-    "F": ("what happens", ""),
-    "S": ("gives", "when"),
-    "C": ("what", "what to do"),
-    "A": ("what", "what to do"),
-}
-"""Letter of the rules of one table -> the heads of its columns."""
-_TABLE = re.compile(r"(<!-- rules: ([A-Z ]+) -->\n).*?(<!-- end of rules -->)", re.S)
-
-
-def table(letters: str) -> str:
-    """The Markdown table of the rules whose numbers begin with one of `letters` (blanks between)."""
-    what, then = _HEADS[letters.split()[0]]
-    rows = [["rule", what, then], ["---", "---", "---"]]
-    rows += [[row.id, row.what, row.then] for row in _ROWS if re.sub(r"\d", "", row.id) in letters.split()]
-    return "".join(
-        "| " + " | ".join(cell.replace("|", r"\|") for cell in (cells if then else cells[:2])) + " |\n"
-        for cells in rows
-    )
-
-
 def docs_page(name: str) -> Path:
     """Where a page of docs/ is: in the package where it was installed from a wheel, else in the checkout."""
     shipped = Path(__file__).parents[1] / "docs" / name
     return shipped if shipped.is_file() else Path(__file__).parents[2] / "docs" / name
-
-
-def with_tables(page: str) -> str:
-    """The text of docs/rules.md with its tables as this registry has them."""
-    return _TABLE.sub(lambda found: found[1] + table(found[2]) + found[3], page)
-
-
-def main(arguments: Optional[list[str]] = None) -> None:
-    for name in arguments if arguments is not None else sys.argv[1:]:
-        page = Path(name)
-        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import sys
 import time
 from pathlib import Path
@@ -18,7 +19,6 @@ from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
-from qdq_translator.engine.callbacks import make_calibrator, make_logger, make_progress
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
 from qdq_translator.output.emit.trtexec.request import per_tensor
@@ -195,7 +195,7 @@ class _Build:
         parser = self.parser = self.trt.OnnxParser(self.network, self.logger)
         for flag in self.api.parser_flags(self.request.parser_flags):
             parser.set_flag(flag)
-        if self.api.needs_builder_config(self.request.parser_flags):
+        if any(name.upper() == "REPORT_CAPABILITY_DLA" for name in self.request.parser_flags):
             parser.set_builder_config(self.config)
         if not parser.parse_from_file(str(self.job.model)):
             errors = [self.api.describe_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
@@ -379,14 +379,12 @@ class _Build:
             tensors += [layer.get_output(i) for i in range(layer.num_outputs)]
         seen = set()
         for tensor in tensors:
-            if tensor is not None and tensor.name not in seen and self._takes_range(tensor):
+            if tensor is None or tensor.name in seen or tensor.is_shape_tensor:
+                continue
+            # an INT8 input or output was float before its format was set, and needs its range more than any other
+            if self.api.is_float(tensor.dtype) or tensor.dtype == self.trt.DataType.INT8:
                 seen.add(tensor.name)
                 yield tensor
-
-    def _takes_range(self, tensor: Any) -> bool:
-        # an INT8 input or output was float before its format was set, and needs its range more than any other
-        is_float = self.api.is_float(tensor.dtype) or tensor.dtype == self.trt.DataType.INT8
-        return is_float and not tensor.is_shape_tensor
 
     def _set_layer_precisions(self) -> None:
         wanted = dict(self.job.layers)
@@ -472,3 +470,78 @@ def _dims(dims: tuple[int, ...]) -> str:
 def _some(names: list[str], limit: int = 5) -> str:
     listed = ", ".join(f"'{n}'" for n in names[:limit])
     return listed if len(names) <= limit else f"{listed} and {len(names) - limit} more"
+
+
+# ---------------------------------------------------------------- callbacks, derived from the classes of the TensorRT that is loaded
+
+
+def make_logger(api: Api, echo: bool = False) -> Any:
+    """An ILogger that keeps `messages`: (letter E, W, I or V, text), and logs them if `echo` is set."""
+    severity = api.trt.ILogger.Severity
+    letters = {
+        severity.INTERNAL_ERROR: "E",
+        severity.ERROR: "E",
+        severity.WARNING: "W",
+        severity.INFO: "I",
+        severity.VERBOSE: "V",
+    }
+
+    class Collector(api.trt.ILogger):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            api.trt.ILogger.__init__(self)
+            self.messages: list[tuple[str, str]] = []
+
+        def log(self, severity: Any, msg: str) -> None:
+            letter = letters.get(severity, "I")
+            self.messages.append((letter, msg))
+            if echo:
+                logging.getLogger("qdq_translator").log(logging.INFO, "[%s] [TRT] %s", letter, msg)
+
+    return Collector()
+
+
+def make_calibrator(api: Api, cache: bytes) -> Any:
+    """An IInt8EntropyCalibrator2 (what DLA and trtexec want, fact 1.5) that has nothing but `cache`.
+
+    `asked_for_data` becomes True where TensorRT did not take the cache and wanted to calibrate; it then gets no data.
+    """
+
+    class CacheCalibrator(api.trt.IInt8EntropyCalibrator2):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            api.trt.IInt8EntropyCalibrator2.__init__(self)
+            self.asked_for_data = False
+
+        def get_batch_size(self) -> int:
+            return 1
+
+        def get_batch(self, names: Any) -> None:
+            self.asked_for_data = True
+
+        def read_calibration_cache(self) -> bytes:
+            return cache
+
+        def write_calibration_cache(self, cache: Any) -> None:
+            """Nothing: our file stays as it is."""
+
+    return CacheCalibrator()
+
+
+def make_progress(api: Api, display: Any) -> Any:
+    """An IProgressMonitor that draws TensorRT's phases into a `rich.progress.Progress`."""
+
+    class Monitor(api.trt.IProgressMonitor):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            api.trt.IProgressMonitor.__init__(self)
+            self.tasks: dict[str, Any] = {}
+
+        def phase_start(self, phase_name: str, parent_phase: Any, num_steps: int) -> None:
+            self.tasks[phase_name] = display.add_task(phase_name, total=num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            display.update(self.tasks[phase_name], completed=step + 1)
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            display.remove_task(self.tasks.pop(phase_name))
+
+    return Monitor()

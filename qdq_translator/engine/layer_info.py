@@ -139,6 +139,8 @@ def _layer(row: Mapping[str, Any]) -> EngineLayer:
         )
 
     weights = row.get("Weights")
+    # '[ONNX Layer: a]<U+001E or U+001F>[ONNX Layer: b]'; the names may hold brackets
+    parts = re.split(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )", str(row.get("Metadata", "")))
     return EngineLayer(
         _PROFILE.sub("", str(row.get("Name", ""))),
         str(row.get("LayerType", "")),
@@ -147,14 +149,8 @@ def _layer(row: Mapping[str, Any]) -> EngineLayer:
         precision_of(str(weights.get("Type", ""))) if isinstance(weights, dict) else "",
         str(row.get("Origin", "")),
         str(row.get("TacticName", "")),
-        tuple(metadata_nodes(str(row.get("Metadata", "")))),
+        tuple(found[1] for found in map(_ONNX_LAYER.match, parts) if found),
     )
-
-
-def metadata_nodes(text: str) -> list[str]:
-    """'[ONNX Layer: a]<U+001E or U+001F>[ONNX Layer: b]' -> ['a', 'b']; the names may hold brackets."""
-    parts = re.split(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )", text)
-    return [found[1] for found in map(_ONNX_LAYER.match, parts) if found]
 
 
 def _split_top(text: str, separator: str) -> list[str]:
@@ -202,7 +198,7 @@ def _joined(pieces: list[str], separator: str, known: Mapping[str, Any]) -> Iter
                 break
         else:
             if re.match(r"\w*PWN\(", pieces[index]):
-                while stop < len(pieces) and _open(separator.join(pieces[index:stop])):
+                while stop < len(pieces) and (text := separator.join(pieces[index:stop])).count("(") > text.count(")"):
                     stop += 1
         yield separator.join(pieces[index:stop])
         index = stop
@@ -215,7 +211,3 @@ def _balanced(text: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
-
-
-def _open(text: str) -> bool:
-    return text.count("(") > text.count(")")

@@ -45,7 +45,7 @@ class Finding:
 def examine(root: Path = Path("/"), path: str = "", versions: Optional[dict[str, str]] = None) -> list[Finding]:
     """root: of the file system. path: the search path for programs. versions: installed Python packages (default: as installed)."""
     packages = _installed() if versions is None else versions
-    board = _board(root)
+    board = _text(root / "proc/device-tree/model").strip("\0\n ")
     findings = [*_platform(root, board), *_tensorrt(root, packages), *_trtexec(root, path)]
     return [*findings, *_dla(root, board), *_python(packages)]
 
@@ -63,10 +63,6 @@ def platform_of(root: Path = Path("/")) -> str:
 def _l4t(root: Path) -> Optional[tuple[int, int, int]]:
     match = re.search(r"R(\d+) \(release\), REVISION: (\d+)\.(\d+)", _text(root / "etc/nv_tegra_release"))
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-
-def _board(root: Path) -> str:
-    return _text(root / "proc/device-tree/model").strip("\0\n ")
 
 
 def _platform(root: Path, board: str) -> Iterator[Finding]:

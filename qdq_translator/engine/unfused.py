@@ -14,7 +14,7 @@ The placement that these rows follow is that of `qdq.explicit` (docs/tensorrt11.
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable, Optional
+from typing import Optional
 
 from qdq_translator.core.formats.report_rows import Precision
 from qdq_translator.engine.inspector import EngineCheck
@@ -89,7 +89,8 @@ def _pattern(graph: Graph, node: Node) -> tuple[str, str]:
     if before is not None and is_dequantize(before):
         return f"two pairs in a row, behind '{before.name}'", "Leave one of them out, unless both ranges are meant."
     for reader in behind:
-        bare = [name for name in _operands(reader) if not _is_pair(graph, name) and not _is_product(graph, name)]
+        operands = reader.inputs[:2] if reader.is_op(*WEIGHTED) else reader.inputs  # without the bias of a product
+        bare = [name for name in operands if name and not _is_pair(graph, name) and not _is_product(graph, name)]
         if reader.is_op(*WEIGHTED, "Add", "Mul", "Concat") and bare:
             return (
                 f"{reader.op_type} '{reader.name}' reads '{bare[0]}' without a pair",
@@ -110,11 +111,6 @@ def _pair(graph: Graph, node: Node) -> tuple[Optional[Node], Optional[Node]]:
         return node, next((r for r in graph.consumers(node.outputs[0]) if is_dequantize(r)), None)
     maker = graph.producer.get(node.inputs[0])
     return (maker if maker is not None and is_quantize(maker) else None), node
-
-
-def _operands(node: Node) -> Iterable[str]:
-    """The operands of a layer, without the bias of a product."""
-    return [name for name in (node.inputs[:2] if node.is_op(*WEIGHTED) else node.inputs) if name]
 
 
 def _is_pair(graph: Graph, name: str) -> bool:

@@ -133,10 +133,6 @@ class Api:
         """OnnxParserFlags by name, in any case. Raises UserError for what this version does not have."""
         return [self._member("OnnxParserFlag", name.upper(), f"parser flag {name}") for name in names]
 
-    def needs_builder_config(self, names: Iterable[str]) -> bool:
-        """True where the parser must see the builder's configuration first."""
-        return any(name.upper() == "REPORT_CAPABILITY_DLA" for name in names)
-
     def data_type(self, key: str) -> Any:
         """trtexec's name of a type ('fp16') -> DataType."""
         return self._member("DataType", TYPES_10.get(key, key.upper()), f"type {key}")

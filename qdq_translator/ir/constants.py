@@ -22,37 +22,10 @@ FOLDABLE = frozenset(
     (
         *(*LAYOUT_OPS, *PARTS, *ELEMENTWISE, *COMPARISONS, *DENSE),
         *("Constant", "Clip", "Concat", "GatherElements", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
-        *(
-            "ConstantOfShape",
-            "Range",
-            "ScatterND",
-            "Shape",
-            "Size",
-            "Where",
-            "Trilu",
-            "Dropout",
-            "Pow",
-            "Mod",
-            "Mean",
-            "CumSum",
-        ),
-        *(
-            "Abs",
-            "Neg",
-            "Sqrt",
-            "Exp",
-            "Log",
-            "Reciprocal",
-            "Floor",
-            "Ceil",
-            "Round",
-            "Sign",
-            "Relu",
-            "Sigmoid",
-            "Tanh",
-        ),
-        *("GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "Softmax"),
-        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
+        *("ConstantOfShape", "Range", "ScatterND", "Shape", "Size", "Where", "Trilu", "Dropout", "Pow", "Mod", "Mean"),
+        *("CumSum", "Softmax", "Abs", "Neg", "Sqrt", "Exp", "Log", "Reciprocal", "Floor", "Ceil", "Round", "Sign"),
+        *("Relu", "Sigmoid", "Tanh", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "ReduceSum"),
+        *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
     )
 )
 """Operators that make constants out of constants: those that NumPy computes without a loop over elements."""
@@ -197,15 +170,12 @@ class Constants:
 
     def spent(self, node: Node, inputs: list[Optional[np.ndarray]], special: Optional[Special]) -> Optional[np.ndarray]:
         """Charges the node and the result of `special` to the budget. Raises ModelError if it is exceeded."""
-        self.pay(node, sum(v.nbytes for v in inputs if v is not None))
+        who = f"{node.op_type} {node.label}"
+        self.budget.spend(_CALL + sum(v.nbytes for v in inputs if v is not None), who)
         result = None if special is None else special(node, inputs)
         if result is not None:
-            self.budget.spend(result.nbytes, f"{node.op_type} {node.label}")
+            self.budget.spend(result.nbytes, who)
         return result
-
-    def pay(self, node: Node, size: int) -> None:
-        """For a node that reads so many bytes. Raises ModelError where that costs too much."""
-        self.budget.spend(_CALL + size, f"{node.op_type} {node.label}")
 
     def type_name(self, name: str) -> Optional[str]:
         """The element type of a constant, as NumPy calls it ('int8', 'uint4', 'float8_e4m3fn'); None for what is none.

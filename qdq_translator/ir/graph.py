@@ -12,12 +12,11 @@ from typing import Any, Iterable, Iterator, Mapping, Optional
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
-from qdq_translator.core.budget import most_inlined
+from qdq_translator.core.budget import INLINED_NODES, INLINED_PER_NODE
 from qdq_translator.core.errors import ModelError
-from qdq_translator.core.layer_names import legal_name
-from qdq_translator.ir.bodies import bodies, every_body, every_node
+from qdq_translator.core.formats.layer_precisions import legal_name
 from qdq_translator.ir.weights import Initializer, Weight, to_array, to_message, weight_of
 
 _HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
@@ -33,20 +32,6 @@ PRODUCER_NAME = "qdq-translator"
 class Node:
     """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph, attributes
     through `set` and `unset`."""
-
-    __slots__ = (
-        "attributes",
-        "captured",
-        "doc",
-        "domain",
-        "inputs",
-        "metadata",
-        "name",
-        "next",
-        "op_type",
-        "outputs",
-        "prev",
-    )
 
     def __init__(
         self,
@@ -262,12 +247,8 @@ class Graph:
             node = following
 
     @property
-    def nodes_reversed(self) -> Iterator[Node]:
-        node = self._last
-        while node is not None:
-            following = node.prev
-            yield node
-            node = following
+    def nodes_reversed(self) -> list[Node]:
+        return [*self.nodes][::-1]
 
     def of(self, *op_types: str) -> list[Node]:
         """Nodes of these operators of ONNX itself, in graph order; the list does not change with later edits.
@@ -300,16 +281,12 @@ class Graph:
         return self._size
 
     def append(self, node: Node) -> Node:
-        return self._link(node, self._last)
-
-    def insert_after(self, node: Node, anchor: Optional[Node]) -> Node:
-        """Places `node` right behind `anchor`; None: first of all."""
-        return self._link(node, anchor)
+        return self.insert_after(node, self._last)
 
     def remove(self, node: Node) -> None:
         """Takes a node out. Its outputs have no producer afterwards."""
         self.version += 1
-        self._disconnect(node, node.inputs if not node.captured else node.reads())
+        self._disconnect(node, node.reads())
         producer, before, behind = self.producer, node.prev, node.next
         for name in node.outputs:
             if producer.get(name) is node:
@@ -334,17 +311,13 @@ class Graph:
         for name in names:
             self._consumers.get(name, {}).pop(id(node), None)
 
-    def _announce(self, node: Node) -> None:
-        """Registers the producer of the outputs. Raises ModelError if there is another one."""
-        for name in node.outputs:
-            if name and (name in self.producer or name in self.inputs or name in self.initializers):
-                raise ModelError(f"Tensor '{name}' is produced twice, once by {node.label}.", "Export the model again.")
-            if name:
-                self.producer[name] = node
-
-    def _link(self, node: Node, anchor: Optional[Node]) -> Node:
+    def insert_after(self, node: Node, anchor: Optional[Node]) -> Node:
+        """Places `node` right behind `anchor`; None: first of all. Raises ModelError if one of its outputs has a producer."""
         self.version += 1
-        self._announce(node)
+        for name in filter(None, node.outputs):
+            if name in self.producer or name in self.inputs or name in self.initializers:
+                raise ModelError(f"Tensor '{name}' is produced twice, once by {node.label}.", "Export the model again.")
+            self.producer[name] = node
         self._connect(node, node.reads())
         node.prev = anchor
         node.next = self._first if anchor is None else anchor.next
@@ -551,10 +524,8 @@ class Graph:
 
     def is_constant(self, name: str) -> bool:
         """True for initializers and outputs of `Constant` nodes."""
-        if name in self.initializers:
-            return True
         node = self.producer.get(name)
-        return node is not None and node.is_op("Constant")
+        return name in self.initializers or (node is not None and node.is_op("Constant"))
 
     def opset(self) -> int:
         return self.opsets.get("", 1)
@@ -588,7 +559,7 @@ def _check_functions(model: onnx.ModelProto) -> None:
     made_of = {(f.domain, f.name, getattr(f, "overload", "")): list(called(f.node)) for f in model.functions}
     sizes: dict[tuple[str, str, str], int] = {}
     written = list(called(model.graph.node))
-    limit = most_inlined(len(written) + sum(map(len, made_of.values())))
+    limit = INLINED_NODES + INLINED_PER_NODE * (len(written) + sum(map(len, made_of.values())))
     waiting = [key for key in written if key in made_of]
     entered = set()
     while waiting:
@@ -693,3 +664,29 @@ def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
         stuck = next(n for i, n in enumerate(nodes) if waiting[i] > 0)
         raise ModelError(f"The graph has a cycle through node {stuck.label}.", "Export the model again.")
     return order
+
+
+# ---------------------------------------------------------------- the bodies of If, Loop and Scan, however deeply they are nested
+
+
+def bodies(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
+    """The graphs that these attributes hold themselves."""
+    for attribute in attributes:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        else:
+            yield from attribute.graphs
+
+
+def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Each node, followed by those of its bodies."""
+    for node in nodes:
+        yield node
+        for body in bodies(node.attribute):
+            yield from every_node(body.node)
+
+
+def every_body(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    """The bodies of these nodes, and those inside them."""
+    for node in every_node(nodes):
+        yield from bodies(node.attribute)

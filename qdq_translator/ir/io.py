@@ -17,8 +17,7 @@ from onnx import TensorProto, external_data_helper
 
 from qdq_translator.core.disk import FilePart, OpenFile
 from qdq_translator.core.errors import ModelError
-from qdq_translator.ir.bodies import every_body, every_node
-from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.graph import Graph, every_body, every_node
 from qdq_translator.ir.validate import stored_bytes
 from qdq_translator.ir.weights import ELEMENTS, Initializer, Weight, stored_weight
 from qdq_translator.ir.wire import LARGE, cut_weights, tag_of, varint
@@ -30,8 +29,6 @@ _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
 _SHARED = 4
 """How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
-_OPEN = 4
-"""Files of external data that stay open, of those that were read last: each tensor may have one of its own."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +193,6 @@ class _DataFiles:
         self._folder = folder
         self._given: dict[Path, int] = {}
         """Bytes that each file has given so far."""
-        self._reopened = functools.lru_cache(_OPEN)(OpenFile)
 
     def load(self, tensor: TensorProto) -> None:
         """Moves the data of a tensor into it. Raises ModelError, naming the tensor, where that cannot be."""
@@ -242,7 +238,7 @@ class _DataFiles:
                 f"External data of {who} points to '{location}', outside the model's folder.",
                 "Move the data file to the model's folder and save the model again.",
             )
-        needed = stored_bytes(tensor)
+        needed = stored_bytes(tensor, f"Tensor '{tensor.name}'")
         if needed is None:
             needed = length
         elif info.length is not None and length != needed:
@@ -258,7 +254,7 @@ class _DataFiles:
                 raise ModelError(
                     f"External data of {who} overlap those of many other tensors.", "Export the model again."
                 )
-            return FilePart(place, offset, needed, self._reopened), errors
+            return FilePart(place, offset, needed), errors
 
 
 def _take_in(tensor: TensorProto, data: bytes) -> None:

@@ -8,20 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import (
-    Callable,
-    Dict,
-    Generic,
-    Hashable,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    TypeVar,
-    Union,
-)
+from typing import Callable, Generic, Hashable, Iterable, Iterator, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 
@@ -70,7 +57,7 @@ def is_given(node: Node, key: str, index: int) -> bool:
     return key in node.attributes or bool(node.input(index))
 
 
-def integers(node: Node, key: str, index: int, constant: LookUp) -> Optional[List[int]]:
+def integers(node: Node, key: str, index: int, constant: LookUp) -> Optional[list[int]]:
     values = parameter(node, key, index, constant)
     if values is None or (values.dtype.kind == "f" and not np.isfinite(values).all()):
         return None
@@ -85,13 +72,13 @@ def number(node: Node, key: str, index: int, absent: float, constant: LookUp) ->
     return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
 
 
-def axes(node: Node, constant: LookUp, index: int = 1) -> Optional[List[int]]:
+def axes(node: Node, constant: LookUp, index: int = 1) -> Optional[list[int]]:
     """As written, perhaps negative, of Reduce operators, Squeeze and Unsqueeze (input 1) or Slice and Pad (input 3);
     None where they are not given or not constant."""
     return integers(node, "axes", index, constant)
 
 
-def non_negative(axes_given: Optional[Iterable[int]], rank: Optional[int]) -> Optional[List[int]]:
+def non_negative(axes_given: Optional[Iterable[int]], rank: Optional[int]) -> Optional[list[int]]:
     """Axes as they are counted from the front, in the given order; None where a negative one meets an unknown rank."""
     if axes_given is None:
         return None
@@ -105,7 +92,7 @@ def from_front(axis_given: int, rank: int) -> int:
     return axis_given + rank if axis_given < 0 else axis_given
 
 
-def pads(node: Node, constant: LookUp) -> Optional[List[int]]:
+def pads(node: Node, constant: LookUp) -> Optional[list[int]]:
     """Of a constant Pad: all begins, then all ends, for every axis; None where they are not constant or only for some axes."""
     if mode(node) != "constant" or node.input(3):
         return None
@@ -117,7 +104,7 @@ def pad_value(node: Node, constant: LookUp) -> Optional[float]:
     return number(node, "value", 2, 0.0, constant)
 
 
-def clip_bounds(node: Node, constant: LookUp) -> Tuple[Optional[float], Optional[float]]:
+def clip_bounds(node: Node, constant: LookUp) -> tuple[Optional[float], Optional[float]]:
     """Lowest and highest, infinite where there is none (or the last finite number of a type, which rule F8 writes for it);
     None for one that is computed."""
     found = (number(node, "min", 1, -math.inf, constant), number(node, "max", 2, math.inf, constant))
@@ -125,7 +112,7 @@ def clip_bounds(node: Node, constant: LookUp) -> Tuple[Optional[float], Optional
     return low, high
 
 
-def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[List[int]]:
+def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[list[int]]:
     """Sizes of the parts along an axis of `size`; without any, equal ones and a smaller last one."""
     if is_given(node, "split", 1):
         return integers(node, "split", 1, constant)
@@ -138,15 +125,15 @@ def split_sizes(node: Node, size: int, constant: LookUp) -> Optional[List[int]]:
 class Slices:
     """Parameters of a Slice, one element an axis. axes: as written."""
 
-    starts: List[int]
-    ends: List[int]
-    axes: List[int]
-    steps: List[int]
+    starts: list[int]
+    ends: list[int]
+    axes: list[int]
+    steps: list[int]
 
 
 def slices(node: Node, constant: LookUp) -> Optional[Slices]:
     """None where one of them is computed."""
-    found: Dict[str, Optional[List[int]]] = {}
+    found: dict[str, Optional[list[int]]] = {}
     for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
         found[key] = integers(node, key, index, constant)
         if found[key] is None and is_given(node, key, index):
@@ -163,7 +150,7 @@ def resize_scales(node: Node, opset: int, constant: LookUp) -> Optional[np.ndarr
     return values if values is not None and values.size else None
 
 
-def resize_coordinates(node: Node, opset: int) -> Tuple[str, str]:
+def resize_coordinates(node: Node, opset: int) -> tuple[str, str]:
     """How a Resize or Upsample finds its inputs, and which of them is the nearest one."""
     if node.is_op("Upsample") or opset < 11:
         return "asymmetric", "floor"
@@ -194,7 +181,7 @@ def axis(node: Node, opset: int) -> int:
     return int(node.get("axis", {"Split": 0, "Gather": 0, "LayerNormalization": -1}.get(node.op_type, 1)))
 
 
-def axis_and_size(node: Node, opset: int, shape: Optional[Sequence[object]]) -> Tuple[int, Optional[int]]:
+def axis_and_size(node: Node, opset: int, shape: Optional[Sequence[object]]) -> tuple[int, Optional[int]]:
     """That axis counted from the front, and the size of `shape` along it: None where it is open, or no axis of it."""
     known = shape or ()
     found = from_front(axis(node, opset), len(known))
@@ -202,7 +189,7 @@ def axis_and_size(node: Node, opset: int, shape: Optional[Sequence[object]]) -> 
     return found, size if isinstance(size, int) else None
 
 
-def coefficients(node: Node) -> Tuple[float, float]:
+def coefficients(node: Node) -> tuple[float, float]:
     """alpha and beta."""
     alpha, beta = (0.2, 0.5) if node.is_op("HardSigmoid") else (1.0, 1.0)
     return float(node.get("alpha", alpha)), float(node.get("beta", beta))
@@ -213,7 +200,7 @@ def keeps_dimensions(node: Node) -> bool:
     return bool(node.get("keepdims", 1))
 
 
-def exponential_linear(node: Node) -> Tuple[float, float]:
+def exponential_linear(node: Node) -> tuple[float, float]:
     """Of an Elu, Celu or Selu: the factor of the whole, and that of `exp(x) - 1` within it."""
     gain, alpha = (1.0507009873554804934193349852946, 1.6732632423543772848170429916717)
     if not node.is_op("Selu"):
@@ -231,7 +218,7 @@ def epsilon(node: Node) -> float:
     return float(node.get("epsilon", 1e-5))
 
 
-def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Optional[Tuple[np.ndarray, np.ndarray]]:
+def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Optional[tuple[np.ndarray, np.ndarray]]:
     """(factors, shifts), float (C,), of a BatchNormalization with mean 0, variance 1 and epsilon 0; None for anything else."""
     if not node.is_op("BatchNormalization") or epsilon(node) != 0:
         return None
@@ -241,7 +228,7 @@ def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Opt
     return None if np.any(means) or np.any(variances != 1) else (factors, shifts)
 
 
-def permutation(node: Node) -> Optional[List[int]]:
+def permutation(node: Node) -> Optional[list[int]]:
     """Of a Transpose; None where it reverses the axes."""
     given = node.get("perm")
     return [int(a) for a in given] if given else None
@@ -267,14 +254,14 @@ def block_size(node: Node) -> int:
     return int(node.get("blocksize", 0))
 
 
-def reshaped(node: Node, sizes: Sequence[Size], wanted: Iterable[int]) -> List[Union[Size, int]]:
+def reshaped(node: Node, sizes: Sequence[Size], wanted: Iterable[int]) -> list[Union[Size, int]]:
     """The target sizes of a Reshape to `wanted` for a tensor of `sizes`; -1 stays. Raises IndexError if they do not fit."""
     if node.get("allowzero", 0):
         return list(wanted)
     return [sizes[i] if d == 0 else d for i, d in enumerate(wanted)]
 
 
-def data_outputs(node: Node) -> List[str]:
+def data_outputs(node: Node) -> list[str]:
     """Outputs that hold the node's values: all of a Split, else the first (not masks, indices or statistics)."""
     return [name for name in (node.outputs if node.op_type == "Split" else node.outputs[:1]) if name]
 
@@ -292,10 +279,10 @@ class Window:
     """How a convolution or pooling moves over its spatial axes, one element an axis. pads: as written, all begins, then all
     ends; automatic: the `auto_pad` that holds in their stead, or ''. rounds_up: `ceil_mode`."""
 
-    kernel: List[int]
-    strides: List[int]
-    dilations: List[int]
-    pads: List[int]
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    pads: list[int]
     automatic: str
     rounds_up: bool
 
@@ -314,7 +301,7 @@ def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Windo
         kernel = weight[2:]
     count = len(kernel)
 
-    def given(key: str, default: int, each: int = 1) -> List[int]:
+    def given(key: str, default: int, each: int = 1) -> list[int]:
         return [int(v) for v in node.get(key, [default] * (each * count))]
 
     strides = given("strides", 1)
@@ -336,7 +323,7 @@ def counts_padding(node: Node) -> bool:
     return bool(node.get("count_include_pad", 0))
 
 
-def output_padding(node: Node) -> List[int]:
+def output_padding(node: Node) -> list[int]:
     """Of a ConvTranspose; [] for none."""
     return [int(v) for v in node.get("output_padding", ())]
 
@@ -374,7 +361,7 @@ class OutputChannels:
     axis: int
     groups: int = 1
 
-    def count(self, shape: Tuple[int, ...]) -> int:
+    def count(self, shape: tuple[int, ...]) -> int:
         return shape[self.axis] * self.groups
 
     def rows(self, values: np.ndarray) -> np.ndarray:
@@ -384,7 +371,7 @@ class OutputChannels:
         blocks = self._blocks(values)
         return blocks.transpose(self._order(blocks.ndim)).reshape(self.count(values.shape), -1)
 
-    def unrolled(self, rows: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
+    def unrolled(self, rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The inverse of `rows`, for a weight of `shape`."""
         if self.axis == 0:
             return rows.reshape(shape)
@@ -408,7 +395,7 @@ class OutputChannels:
     def _blocks(self, values: np.ndarray) -> np.ndarray:
         return values.reshape(self.groups, values.shape[0] // self.groups, *values.shape[1:])
 
-    def _order(self, rank: int) -> Tuple[int, ...]:
+    def _order(self, rank: int) -> tuple[int, ...]:
         return (0, self.axis + 1, *(a for a in range(1, rank) if a != self.axis + 1))
 
 
@@ -443,7 +430,7 @@ class Unions(Generic[Item]):
     """Union-find: what was joined has one root."""
 
     def __init__(self) -> None:
-        self._parent: Dict[Item, Item] = {}
+        self._parent: dict[Item, Item] = {}
 
     def root(self, item: Item) -> Item:
         parent = self._parent

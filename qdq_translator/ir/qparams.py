@@ -49,10 +49,6 @@ class QuantParams:
     def code_range(self) -> tuple[int, int]:
         return RANGES[self.dtype]
 
-    def holds(self, amax: np.ndarray) -> bool:
-        """Whether no value saturates, nor becomes the code -128: amax as of `largest`."""
-        return self.dtype == "int8" and self.centred and bool(np.all(amax <= 127.25 * self.scale.astype(np.float64)))
-
     def of(self, rows: slice) -> QuantParams:
         """For some rows of a tensor's first axis."""
         if self.axis != 0 or not self.scale.ndim:
@@ -121,37 +117,22 @@ def in_blocks(
 def largest(values: np.ndarray, axis: Optional[int]) -> np.ndarray:
     """The largest magnitude for each place along `axis`, or of all for None; NaN where there is one. 0 where there are no values."""
     others = None if axis is None else tuple(a for a in range(values.ndim) if a != axis)
-
-    def of(part: np.ndarray) -> np.ndarray:
-        return np.asarray(np.maximum(part.max(axis=others, initial=0), -part.min(axis=others, initial=0)))
-
-    if axis != 0 or values.size <= _AT_ONCE:
-        return of(values)
-    return np.concatenate([of(values[rows]) for rows in row_blocks(values.shape)])
+    return np.asarray(np.maximum(values.max(axis=others, initial=0), -values.min(axis=others, initial=0)))
 
 
-def quantize(
-    real: np.ndarray,
-    params: QuantParams,
-    low: Optional[int] = None,
-    high: Optional[int] = None,
-    fits: bool = False,
-) -> np.ndarray:
+def quantize(real: np.ndarray, params: QuantParams) -> np.ndarray:
     """Real -> quantized values as ONNX QuantizeLinear: divide in float32, round half to even, add zero point, saturate.
 
-    `low`/`high` tighten the saturation. `fits`: the result of `holds` if known: values that cannot saturate are not
-    clipped. Result: the params' dtype, the shape of `real`.
+    Result: the params' dtype, the shape of `real`.
     """
-    code_low, code_high = params.code_range
-    saturates = low is not None or high is not None or not fits
+    low, high = params.code_range
 
     def codes(part: np.ndarray, scale: np.ndarray, zero_point: Optional[np.ndarray] = None) -> np.ndarray:
         scaled = np.asarray(np.divide(part, scale, dtype=np.float32))
         np.rint(scaled, out=scaled)
         if zero_point is not None:
             scaled += zero_point
-        if saturates:
-            np.clip(scaled, code_low if low is None else low, code_high if high is None else high, out=scaled)
+        np.clip(scaled, low, high, out=scaled)
         return scaled.astype(params.dtype)
 
     steps = [along(params.scale, params.axis, real.ndim)]

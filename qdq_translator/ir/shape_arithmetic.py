@@ -134,13 +134,7 @@ class _Completion:
                 return
             try:
                 result = rule(node, [value for value in inputs if value is not None])
-            except (
-                TypeError,
-                ValueError,
-                IndexError,
-                ZeroDivisionError,
-                OverflowError,
-            ):  # an element is unknown, or shapes do not fit
+            except (TypeError, ValueError, IndexError, ArithmeticError):  # an element is unknown, or shapes do not fit
                 return
         if result is None:
             return
@@ -236,10 +230,6 @@ def _squeeze(node: Node, values: list[Array]) -> Array:
     return np.squeeze(values[0], _axes(node, values))
 
 
-def _unsqueeze(node: Node, values: list[Array]) -> Array:
-    return np.expand_dims(values[0], _axes(node, values, 1))
-
-
 def _slice(node: Node, values: list[Array]) -> Optional[Array]:
     data, cut = values[0], operators.slices(node, _given(node, values))
     if cut is None:
@@ -315,7 +305,7 @@ _RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
     "Concat": lambda node, v: np.concatenate(v, axis=node.get("axis", 0)),
     "Gather": lambda node, v: np.take(v[0], v[1].astype(np.int64), axis=node.get("axis", 0)),
     "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
+    "Unsqueeze": lambda node, v: np.expand_dims(v[0], _axes(node, v, 1)),
     "Slice": _slice,
     "Reshape": _reshape,
     "Transpose": lambda node, v: np.transpose(v[0], operators.permutation(node)),

@@ -105,7 +105,7 @@ def _check_outputs(node: Node) -> None:
 
 def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, AttributeProto]) -> None:
     """Takes the attributes that the schema knows out of `unknown`."""
-    for key, (kind, required) in _attributes(schema):
+    for key, kind, required in _attributes(schema.name, schema.since_version):
         given = unknown.pop(key, None)
         if given is None and required:
             raise ModelError(f"Node {node.label} ({node.op_type}) lacks its attribute '{key}'.", _MEND)
@@ -148,30 +148,19 @@ def _histories() -> dict[str, list[defs.OpSchema]]:
     return found
 
 
-_ATTRIBUTES: dict[tuple[str, int], tuple[tuple[str, tuple[int, bool]], ...]] = {}
+@functools.lru_cache(maxsize=None)
+def _attributes(op_type: str, since: int) -> list[tuple[str, int, bool]]:
+    """Name, type, and whether it is required, of each attribute."""
+    attributes = defs.get_schema(op_type, since, "").attributes
+    return [(name, int(a.type.value), a.required) for name, a in attributes.items()]  # type: ignore[attr-defined]
 
 
-def _attributes(schema: defs.OpSchema) -> tuple[tuple[str, tuple[int, bool]], ...]:
-    """Name, (type, required) of each attribute; kept, because reading a schema is slow."""
-    key = (schema.name, schema.since_version)
-    if key not in _ATTRIBUTES:
-        _ATTRIBUTES[key] = tuple(
-            (n, (int(a.type.value), a.required))  # type: ignore[attr-defined]
-            for n, a in schema.attributes.items()
-        )
-    return _ATTRIBUTES[key]
-
-
-def stored_bytes(tensor: TensorProto) -> Optional[int]:
+def stored_bytes(tensor: TensorProto, what: str) -> Optional[int]:
     """Bytes that the raw data of a tensor must have; None for element types where that is not known, such as strings.
 
     Raises ModelError for a shape that no tensor can have.
     """
-    _check_shape(tensor.dims, f"Tensor '{tensor.name}'")
-    return _bytes(tensor)
-
-
-def _bytes(tensor: TensorProto) -> Optional[int]:
+    _check_shape(tensor.dims, what)
     bits = _BITS.get(tensor.data_type)
     return None if bits is None else -(-math.prod(tensor.dims) * bits // 8)
 
@@ -187,10 +176,9 @@ def _check_shape(sizes: Iterable[int], what: str) -> None:
 def _check_tensor(tensor: TensorProto, what: str) -> None:
     if tensor.data_type not in _KNOWN_TYPES:
         raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
-    _check_shape(tensor.dims, what)
+    needed = stored_bytes(tensor, what)
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ModelError(f"{what} has its data in another file.", "Load the model with its external data.")
-    needed = _bytes(tensor)
     if tensor.HasField("raw_data") and needed is not None:
         if len(tensor.raw_data) != needed:
             raise ModelError(

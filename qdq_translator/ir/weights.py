@@ -85,7 +85,7 @@ class Weight:
         too."""
         checksum = 0
         for _, part in self.parts():
-            data = _raw(part, self.dtype)
+            data = np.ascontiguousarray(part, self.dtype).reshape(-1).view(np.uint8).data
             if self._checksum is None:
                 checksum = zlib.crc32(data, checksum)
             yield data
@@ -126,10 +126,6 @@ class Weight:
 def _some(values: np.ndarray, rows: slice) -> np.ndarray:
     """Rows of the first axis; all of a single value, which has none."""
     return values if rows == ALL else values[rows]
-
-
-def _raw(values: np.ndarray, dtype: np.dtype) -> memoryview:
-    return np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8).data
 
 
 Initializer = Union[TensorProto, Weight]

@@ -100,16 +100,13 @@ def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, S
     """The fields of the message in data[start:end]: number, start of the tag, range of the content."""
     at = start
     while at < end:
-        tag, content = (data[at], at + 1) if data[at] < 128 else _read_varint(data, at, end)
+        tag, content = _read_varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         if kind == _LENGTH:
-            if content < end and data[content] < 128:  # nearly all, so not worth a call
-                length, content = data[content], content + 1
-            else:
-                length, content = _read_varint(data, content, end)
+            length, content = _read_varint(data, content, end)
             behind = content + length
         elif kind == _VARINT:
-            behind = content + 1 if content < end and data[content] < 128 else _read_varint(data, content, end)[1]
+            behind = _read_varint(data, content, end)[1]
         elif kind in (_FIXED64, _FIXED32):
             behind = content + (8 if kind == _FIXED64 else 4)
         else:

@@ -32,18 +32,9 @@ def make_clamp(
 
 
 _NON_NEGATIVE = (
-    "Relu",
-    "Sigmoid",
-    "Softmax",
-    "Abs",
-    "Exp",
-    "Sqrt",
-    "HardSigmoid",
-    "Softplus",
-    "ReduceSumSquare",
-    "ReduceL2",
+    *("Relu", "Sigmoid", "Softmax", "Abs", "Exp", "Sqrt", "HardSigmoid", "Softplus"),
+    *("ReduceSumSquare", "ReduceL2"),
 )
-
 _KEEPS_SIGN = (
     *(*operators.REARRANGES, *operators.PARTS, *operators.POOLING, *operators.SPATIAL_MEANS),
     *("GlobalMaxPool", "ReduceMax", "ReduceSum", "Dropout", "Expand", "Tile", "Cast"),

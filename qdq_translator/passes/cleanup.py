@@ -38,8 +38,6 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
     for node in graph.nodes:
         if node.op_type not in FOLDABLE or not node.is_standard:
             continue
-        if node.inputs and node.inputs[0] and node.inputs[0] not in graph.initializers:  # most, so asked first
-            continue
         reads = node.reads()
         if not reads or node.captured:
             continue

@@ -11,15 +11,13 @@ Not: a network with operators outside ONNX, or with inputs or outputs that are n
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, TypeProto, ValueInfoProto
 
-from qdq_translator.ir.bodies import bodies
 from qdq_translator.ir.constants import element_name
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph, Node, every_body
 from qdq_translator.ir.weights import Initializer, message_of, to_array
 from qdq_translator.scales.network import Network
 
@@ -58,7 +56,7 @@ def to_float32(network: Network) -> None:
                     node.set(
                         key, TensorProto.FLOAT
                     )  # nodes that are alike share their attributes, and some of them stay
-            done.convert_attributes(node.attributes.values())
+            done.convert_inside(node)
     for value in graph.value_info.values():
         _convert_type(value.type)
     for border in borders:
@@ -88,24 +86,19 @@ class _Done:
             self.error = max(self.error, float(np.max(np.abs(single[told] / values[told] - 1))))
         return single
 
-    def convert_attributes(self, attributes: Iterable[AttributeProto]) -> None:
-        for attribute in attributes:
-            if attribute.type == AttributeProto.INT and attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS:
+    def convert_inside(self, node: Node) -> None:
+        """The constants that a node has itself, and its bodies."""
+        own, inner = _inside(node)
+        tensors = [tensor for body in inner for tensor in body.initializer]
+        for attribute in own:
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS:
                 attribute.i = TensorProto.FLOAT
-            for tensor in [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors:
-                if tensor.data_type in _OTHERS:
-                    tensor.CopyFrom(message_of(self.converted(tensor), tensor.name))
-            for body in bodies([attribute]):
-                self._convert_body(body)
-
-    def _convert_body(self, body: onnx.GraphProto) -> None:
-        for tensor in body.initializer:
+            tensors += [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors
+        for tensor in tensors:
             if tensor.data_type in _OTHERS:
                 tensor.CopyFrom(message_of(self.converted(tensor), tensor.name))
-        for value in (*body.input, *body.output, *body.value_info):
+        for value in (value for body in inner for value in (*body.input, *body.output, *body.value_info)):
             _convert_type(value.type)
-        for node in body.node:
-            self.convert_attributes(node.attribute)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,21 +151,21 @@ def _has_other(graph: Graph) -> bool:
         return True
     if any(map(_other, _ends(graph))):
         return True
-    return any(_in_attributes(node.attributes.values()) for node in graph.nodes)
+    return any(map(_has_other_inside, graph.nodes))
 
 
-def _in_attributes(attributes: Iterable[AttributeProto]) -> bool:
-    for attribute in attributes:
-        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS:
-            return True
-        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in _OTHERS:
-            return True
-        for body in bodies([attribute]):
-            if any(tensor.data_type in _OTHERS for tensor in body.initializer):
-                return True
-            if any(_in_attributes(node.attribute) for node in body.node):
-                return True
-    return False
+def _inside(node: Node) -> tuple[list[AttributeProto], list[onnx.GraphProto]]:
+    """The attributes of a node and of all nodes in its bodies, and these bodies."""
+    inner = [body for graph in node.subgraphs() for body in (graph, *every_body(graph.node))]
+    return [*node.attributes.values(), *(a for body in inner for one in body.node for a in one.attribute)], inner
+
+
+def _has_other_inside(node: Node) -> bool:
+    own, inner = _inside(node)
+    held = [attribute.t for attribute in own if attribute.type == AttributeProto.TENSOR]
+    return any(attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS for attribute in own) or any(
+        tensor.data_type in _OTHERS for tensor in (*held, *(t for body in inner for t in body.initializer))
+    )
 
 
 def _convert_type(kind: TypeProto) -> None:

@@ -13,7 +13,7 @@ import re
 
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.core.errors import UnsupportedQuantizer
-from qdq_translator.core.layer_names import all_expressible, legal_name
+from qdq_translator.core.formats.layer_precisions import legal_name
 from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.scales.network import Network
@@ -25,10 +25,7 @@ _TRIES = 10
 
 def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
     """Rule 1. The first of several equal names keeps it; others become `name_1`, `name_2` ... in graph order."""
-    given = [node.name for node in graph.nodes]
-    names = set(given)
-    if len(names) == len(given) and all_expressible(given):
-        return
+    names = {node.name for node in graph.nodes}
     taken: set[str] = set()
     changed: dict[str, str] = {}
     unnamed = 0
@@ -60,9 +57,6 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
 def clean_tensor_names(graph: Graph) -> None:
     """Rule 2. Raises UnsupportedQuantizer where a graph input or output has such a name."""
     names = [*graph.producer, *graph.inputs, *graph.initializers]
-    together = " ".join(names)
-    if "\n" not in together and "\r" not in together:
-        return
     for name in [name for name in names if "\n" in name or "\r" in name]:
         if graph.is_graph_tensor(name):
             raise UnsupportedQuantizer(

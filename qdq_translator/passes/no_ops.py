@@ -15,17 +15,9 @@ from collections import Counter
 from typing import Callable, Mapping, Optional, Union
 
 from qdq_translator.core.words import others
+from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import (
-    VIEWS,
-    block_size,
-    cast_type,
-    clip_bounds,
-    in_training,
-    integers,
-    permutation,
-    slices,
-)
+from qdq_translator.ir.operators import VIEWS
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.network import Network
 
@@ -123,24 +115,8 @@ def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
 # ---------------------------------------------------------------- conditions
 
 
-def _always(network: Network, node: Node) -> bool:
-    return True
-
-
-def _one_input(network: Network, node: Node) -> bool:
-    return len(node.inputs) == 1
-
-
-def _one_output(network: Network, node: Node) -> bool:
-    return len(node.outputs) == 1
-
-
-def _at_inference(network: Network, node: Node) -> bool:
-    return not in_training(node, network.graph.array)
-
-
 def _same_type(network: Network, node: Node) -> bool:
-    wanted = cast_type(node) if node.is_op("Cast") else network.types.elem_type(node.inputs[1])
+    wanted = operators.cast_type(node) if node.is_op("Cast") else network.types.elem_type(node.inputs[1])
     return bool(wanted) and network.types.elem_type(node.inputs[0]) == wanted
 
 
@@ -154,13 +130,13 @@ def _same_shape(network: Network, node: Node) -> bool:
 
 
 def _same_order(network: Network, node: Node) -> bool:
-    order = permutation(node)
+    order = operators.permutation(node)
     return order is not None and order == sorted(order)
 
 
 def _never_cuts(network: Network, node: Node, reach: float = math.inf) -> bool:
     """Rule F12: a Clip whose bounds no value reaches that its input's own scale holds."""
-    low, high = clip_bounds(node, network.graph.array)
+    low, high = operators.clip_bounds(node, network.graph.array)
     own = network.scales.value(node.inputs[0])
     reach = reach if own is None else INT8_MAX * own
     return low is not None and high is not None and low <= -reach and high >= reach > 0
@@ -168,7 +144,7 @@ def _never_cuts(network: Network, node: Node, reach: float = math.inf) -> bool:
 
 def _keeps_all(network: Network, node: Node) -> bool:
     """A Slice from the first to the last element of every axis that it names, in steps of 1."""
-    found = slices(node, network.graph.array)
+    found = operators.slices(node, network.graph.array)
     if found is None:
         return False
     shape = network.types.shape(node.inputs[0])
@@ -194,16 +170,8 @@ def _to_itself(network: Network, node: Node) -> bool:
 
 
 def _nothing_is_padded(network: Network, node: Node) -> bool:
-    pads = integers(node, "pads", 1, network.graph.array)
+    pads = operators.integers(node, "pads", 1, network.graph.array)
     return pads is not None and not any(pads)
-
-
-def _once(network: Network, node: Node) -> bool:
-    return set(integers(node, "repeats", 1, network.graph.array) or [0]) == {1}
-
-
-def _blocks_of_one(network: Network, node: Node) -> bool:
-    return block_size(node) == 1
 
 
 def _neutral(value: int, commutes: bool) -> _Condition:
@@ -230,8 +198,8 @@ def _neutral(value: int, commutes: bool) -> _Condition:
 
 
 _WHEN: dict[str, _Condition] = {
-    "Identity": _always,
-    "Dropout": _at_inference,
+    "Identity": lambda network, node: True,
+    "Dropout": lambda network, node: not operators.in_training(node, network.graph.array),
     **dict.fromkeys(("Cast", "CastLike"), _same_type),
     **dict.fromkeys(VIEWS, _same_shape),
     "Transpose": _same_order,
@@ -239,10 +207,10 @@ _WHEN: dict[str, _Condition] = {
     "Clip": _never_cuts,
     "Expand": _to_itself,
     "Pad": _nothing_is_padded,
-    "Tile": _once,
-    "Split": _one_output,
-    **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), _one_input),
-    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks_of_one),
+    "Tile": lambda network, node: set(operators.integers(node, "repeats", 1, network.graph.array) or [0]) == {1},
+    "Split": lambda network, node: len(node.outputs) == 1,
+    **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), lambda network, node: len(node.inputs) == 1),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), lambda network, node: operators.block_size(node) == 1),
     "Mul": _neutral(1, commutes=True),
     "Div": _neutral(1, commutes=False),
     "Add": _neutral(0, commutes=True),

@@ -1,4 +1,6 @@
-"""Rule F6 for TensorRT 8.x: no opset above 17, whose axes inputs its parser silently ignores (fact 4.11, 4.12).
+"""Rule F6: every node is one that the parser of the target's TensorRT reads.
+
+For TensorRT 8.x: no opset above 17, whose axes inputs its parser silently ignores (fact 4.11, 4.12).
 
 A node may stay as it is where ONNX's own schemas say that the newer form it is written in is also valid in opset 17
 (same inputs, attributes absent or at their default); otherwise one of the rewrites below applies, or none:
@@ -10,17 +12,19 @@ A node may stay as it is where ONNX's own schemas say that the newer form it is 
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, Optional
+from typing import Callable, Iterator, Mapping, Optional
 
 import numpy as np
 import onnx
 
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph, Node, every_node
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import cleanup
 from qdq_translator.scales.network import Network
+from qdq_translator.targets.parser_network import refusal
 from qdq_translator.targets.settings import Settings
 
 TENSORRT_8_OPSET = 17
@@ -33,17 +37,7 @@ _NEW_MEANINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "DFT": {"its axis became an input": ()},
 }
 """Attribute values that only newer versions know; an empty tuple: the whole operator changed."""
-_REDUCTIONS = (
-    "ReduceMean",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceSumSquare",
-)
+_REDUCTIONS = ("Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
 
 
 def fit_opset(network: Network, settings: Settings) -> None:
@@ -74,12 +68,12 @@ def opset_is_readable(graph: Graph, settings: Settings) -> bool:
     return settings.hardware.cache_major != 8 or graph.opset() <= TENSORRT_8_OPSET
 
 
-def lower_opset(graph: Graph, types: TensorTypes, to: int = TENSORRT_8_OPSET) -> list[str]:
-    """Brings the graph to opset `to` exactly; returns the names of the nodes that were rewritten.
+def lower_opset(graph: Graph, types: TensorTypes) -> list[str]:
+    """Brings the graph to opset 17 exactly; returns the names of the nodes that were rewritten.
 
     Raises UserError naming the first node for which that is not possible; the graph is then as it was.
     """
-    if graph.opset() <= to:
+    if graph.opset() <= TENSORRT_8_OPSET:
         return []
     rewritten = []
     undo: list[tuple[Node, list[str], Mapping[str, onnx.AttributeProto]]] = []
@@ -92,29 +86,29 @@ def lower_opset(graph: Graph, types: TensorTypes, to: int = TENSORRT_8_OPSET) ->
             rewrite = _REWRITES.get(node.op_type)
             if rewrite is not None and rewrite(graph, types, node):
                 rewritten.append(node.name)
-            problem = _why_not(node, graph.opset(), to)
+            problem = _why_not(node, graph.opset())
         if problem:
             for changed, inputs, attributes in undo:
                 graph.set_inputs(changed, inputs)
                 changed.attributes = attributes
-            raise _refusal(graph, node, to, problem)
-    graph.opsets[""] = to
+            raise _refusal(graph, node, problem)
+    graph.opsets[""] = TENSORRT_8_OPSET
     return rewritten
 
 
-def _refusal(graph: Graph, node: Node, to: int, problem: str) -> UserError:
+def _refusal(graph: Graph, node: Node, problem: str) -> UserError:
     return UserError(
-        f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset {to}, the highest that "
+        f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset {TENSORRT_8_OPSET}, the highest that "
         f"TensorRT 8.x reads ({problem}).",
-        f"Export with opset {to} or below, or choose a TensorRT 10 platform.",
+        f"Export with opset {TENSORRT_8_OPSET} or below, or choose a TensorRT 10 platform.",
     )
 
 
-def _why_not(node: Node, opset: int, to: int) -> Optional[str]:
-    """Why the node would mean something else in opset `to`; None where it is the same. Drops defaults on the way."""
+def _why_not(node: Node, opset: int) -> Optional[str]:
+    """Why the node would mean something else in opset 17; None where it is the same. Drops defaults on the way."""
     try:
         new = onnx.defs.get_schema(node.op_type, opset)
-        old = onnx.defs.get_schema(node.op_type, to)
+        old = onnx.defs.get_schema(node.op_type, TENSORRT_8_OPSET)
     except onnx.defs.SchemaError:
         return f"{node.op_type} does not exist there"
     if new.since_version == old.since_version:
@@ -128,18 +122,13 @@ def _why_not(node: Node, opset: int, to: int) -> Optional[str]:
             at_default = default is not None and onnx.helper.get_attribute_value(default) == (
                 onnx.helper.get_attribute_value(node.attributes[key])
             )
-            if not at_default and not _means_nothing(key, node):
+            as_before = key in ("saturate", "round_mode") or (key == "dilations" and set(node.get(key)) == {1})
+            if not at_default and not as_before:
                 return f"its attribute {key}"
             node.unset(key)
     if len(node.inputs) > old.max_input:
         return f"its input {old.max_input + 1}"
     return None
-
-
-def _means_nothing(key: str, node: Node) -> bool:
-    """Attributes that say what older versions do anyway."""
-    value = node.get(key)
-    return (key == "dilations" and set(value) == {1}) or (key in ("saturate", "round_mode"))
 
 
 def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
@@ -187,7 +176,55 @@ def _pad_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
 
 
 _REWRITES: dict[str, Callable[[Graph, TensorTypes, Node], bool]] = {
-    **dict.fromkeys(_REDUCTIONS, _reduce_axes),
+    **dict.fromkeys([f"Reduce{kind}" for kind in _REDUCTIONS], _reduce_axes),
     "Split": _split_outputs,
     "Pad": _pad_axes,
 }
+
+
+# ---------------------------------------------------------------- kernel shape
+
+
+def complete_convolutions(network: Network) -> None:
+    """Rule F6: Conv and ConvTranspose have `kernel_shape`, and their weights are initializers."""
+    graph = network.graph
+    for node in graph.of("Conv", "ConvTranspose"):
+        weight = graph.initializers.get(node.input(1))
+        if weight is None:
+            network.diagnostics.warning(
+                "F6",
+                f"The weight of {node.op_type} {node.label} is computed at run time; TensorRT's parser needs an initializer "
+                "for an INT8 convolution.",
+                node=node.name,
+                tensor=node.input(1),
+                hint="Export with constant folding on.",
+            )
+        shape = network.types.static_shape(node.input(1)) if weight is None else weight.dims
+        if "kernel_shape" not in node.attributes and shape is not None and len(shape) > 2:
+            node.set("kernel_shape", list(shape[2:]))
+
+
+# ---------------------------------------------------------------- operators
+
+
+def check_operators(network: Network, settings: Settings) -> None:
+    """Raises UserError for the first node that cannot be read; a warning where nobody named the platform."""
+    version = settings.hardware.tensorrt
+    graph = network.graph
+    nodes = [*_every_node(graph)] if graph.with_bodies() else graph.nodes
+    found = [(node, why) for node in nodes for why in [refusal(node, version)] if why is not None]
+    if not found:
+        return
+    node, (what, hint) = found[0]
+    more = f" {counted(len(found) - 1, 'more node')} cannot be read either." if len(found) > 1 else ""
+    if settings.hardware.origin != "default":
+        raise UserError(what + more, hint)
+    network.diagnostics.warning("F6", what + more, node=node.name, hint=hint)
+
+
+def _every_node(graph: Graph) -> Iterator[Node]:
+    """The nodes of the graph and of the bodies in it."""
+    for node in graph.nodes:
+        yield node
+        for body in node.subgraphs():
+            yield from map(Node.from_proto, every_node(body.node))

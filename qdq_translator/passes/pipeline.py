@@ -12,23 +12,19 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.rules import RULES
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import cleanup, names
-from qdq_translator.passes.dialects import convert_dialects
-from qdq_translator.passes.fold_batchnorm import fold_batchnorm
-from qdq_translator.passes.fold_pad import fold_pads
-from qdq_translator.passes.given_scales import observe_scales
+from qdq_translator.passes.dialects import convert_dialects, observe_scales
+from qdq_translator.passes.fold_batchnorm import fold_batchnorm, fold_pads
 from qdq_translator.passes.half_precision import to_float32
-from qdq_translator.passes.kernel_shape import complete_convolutions
 from qdq_translator.passes.matmul_2d import matmul_as_matrices
 from qdq_translator.passes.no_ops import remove_no_ops
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.normal_forms import apply_normal_forms
-from qdq_translator.passes.operators import check_operators
-from qdq_translator.passes.opset import fit_opset, opset_is_readable
+from qdq_translator.passes.opset import check_operators, complete_convolutions, fit_opset, opset_is_readable
 from qdq_translator.passes.rewrites import rewrite_for_dla
 from qdq_translator.passes.strip import strip
 from qdq_translator.passes.windows import settle_windows
@@ -137,18 +133,10 @@ def mentions_exist(network: Network, settings: Settings) -> str:
 # ---------------------------------------------------------------- the order
 
 
-def _name_nodes(network: Network, settings: Settings) -> None:
-    names.name_nodes(network.graph, network.diagnostics)
-
-
 def _clean_tensor_names(network: Network, settings: Settings) -> None:
     if settings.keep_model:
         _refuse_to_keep(network, settings)
     names.clean_tensor_names(network.graph)
-
-
-def _dialects(network: Network, settings: Settings) -> None:
-    convert_dialects(network, None if settings.keep_model else settings.sidecar)
 
 
 def _refuse_to_keep(network: Network, settings: Settings) -> None:
@@ -195,18 +183,6 @@ def _constants(network: Network, settings: Settings) -> None:
         cleanup.fold_integers(network.graph, TensorTypes(network.graph, believe=False))
 
 
-def _to_float32(network: Network, settings: Settings) -> None:
-    to_float32(network)
-
-
-def _windows(network: Network, settings: Settings) -> None:
-    settle_windows(network)
-
-
-def _remove_no_ops(network: Network, settings: Settings) -> None:
-    remove_no_ops(network, settings.reach)
-
-
 def _onnxoptimizer(network: Network, settings: Settings) -> None:
     if settings.graph_optimizer == "onnxoptimizer":
         from qdq_translator.passes.onnxoptimizer_backend import optimize
@@ -214,29 +190,9 @@ def _onnxoptimizer(network: Network, settings: Settings) -> None:
         optimize(network)
 
 
-def _fold_batchnorm(network: Network, settings: Settings) -> None:
-    fold_batchnorm(network)
-
-
-def _fold_pads(network: Network, settings: Settings) -> None:
-    fold_pads(network.graph, network.scales)
-
-
-def _matmul_as_matrices(network: Network, settings: Settings) -> None:
-    matmul_as_matrices(network)
-
-
 def _dead(network: Network, settings: Settings) -> None:
     cleanup.remove_dead_nodes(network.graph)
     cleanup.remove_unused_initializers(network.graph)
-
-
-def _wrong_shapes(network: Network, settings: Settings) -> None:
-    cleanup.remove_wrong_shapes(network.graph, network.types, network.diagnostics)
-
-
-def _complete_convolutions(network: Network, settings: Settings) -> None:
-    complete_convolutions(network.graph, network.types, network.diagnostics)
 
 
 def _avoid_automatic_names(network: Network, settings: Settings) -> None:
@@ -247,7 +203,14 @@ def _avoid_automatic_names(network: Network, settings: Settings) -> None:
 _STRIPPED = (scales_are_settled, constants_are_initializers)
 
 PIPELINE: tuple[Pass, ...] = (
-    Pass("node names", ("F6",), _name_nodes, (nothing_refers_to_names,), (node_names_are_legal,), keeps=True),
+    Pass(
+        "node names",
+        ("F6",),
+        lambda n, s: names.name_nodes(n.graph, n.diagnostics),
+        (nothing_refers_to_names,),
+        (node_names_are_legal,),
+        keeps=True,
+    ),
     Pass(
         "tensor names",
         ("F6",),
@@ -256,8 +219,19 @@ PIPELINE: tuple[Pass, ...] = (
         (tensor_names_are_legal,),
         keeps=True,
     ),
-    Pass("dialects", ("Q13", "Q14"), _dialects, (nothing_refers_to_names, node_names_are_legal), keeps=True),
-    Pass("tensors named after nodes", ("F5",), _rename_node_outputs, (nothing_refers_to_names, node_names_are_legal)),
+    Pass(
+        "dialects",
+        ("Q13", "Q14"),
+        lambda n, s: convert_dialects(n, None if s.keep_model else s.sidecar),
+        (nothing_refers_to_names, node_names_are_legal),
+        keeps=True,
+    ),
+    Pass(
+        "tensors named after nodes",
+        ("F5",),
+        _rename_node_outputs,
+        (nothing_refers_to_names, node_names_are_legal),
+    ),
     Pass(
         "quantizers",
         ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11", "Q12", "C2", "W1", "W2", "W3"),
@@ -267,13 +241,13 @@ PIPELINE: tuple[Pass, ...] = (
         keeps=True,
     ),
     Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,), keeps=True),
-    Pass("windows", ("F11",), _windows, (scales_are_settled,)),  # before sizes become constants
+    Pass("windows", ("F11",), lambda n, s: settle_windows(n), (scales_are_settled,)),  # before sizes become constants
     Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,), keeps=True),
-    Pass("float32", ("F9",), _to_float32, _STRIPPED),
-    Pass("no-ops", ("F7",), _remove_no_ops, _STRIPPED),
+    Pass("float32", ("F9",), lambda n, s: to_float32(n), _STRIPPED),
+    Pass("no-ops", ("F7",), lambda n, s: remove_no_ops(n, s.reach), _STRIPPED),
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
-    Pass("BatchNormalization", ("F1",), _fold_batchnorm, _STRIPPED),
-    Pass("Pad", ("F2",), _fold_pads, _STRIPPED),
+    Pass("BatchNormalization", ("F1",), lambda n, s: fold_batchnorm(n), _STRIPPED),
+    Pass("Pad", ("F2",), lambda n, s: fold_pads(n.graph, n.scales), _STRIPPED),
     Pass("dead nodes", ("F3",), _dead),
     Pass(
         "DLA rewrites",
@@ -282,7 +256,7 @@ PIPELINE: tuple[Pass, ...] = (
         (*_STRIPPED, opset_is_the_exporters),
         (mentions_exist,),
     ),
-    Pass("MatMul as matrices", ("W1",), _matmul_as_matrices, _STRIPPED),
+    Pass("MatMul as matrices", ("W1",), lambda n, s: matmul_as_matrices(n), _STRIPPED),
     Pass(
         "normal forms",
         NORMAL_FORMS,
@@ -290,11 +264,11 @@ PIPELINE: tuple[Pass, ...] = (
         (*_STRIPPED, opset_is_the_exporters),
         (mentions_exist,),
     ),
-    Pass("convolutions", ("F6",), _complete_convolutions, (constants_are_initializers,)),
+    Pass("convolutions", ("F6",), lambda n, s: complete_convolutions(n), (constants_are_initializers,)),
     Pass("opset", ("F6",), fit_opset, (), (opset_is_for_the_parser,)),
     Pass("operators", ("F6",), check_operators, keeps=True),
     Pass("automatic names", ("F6",), _avoid_automatic_names, (node_names_are_legal,), (no_automatic_name_exists,)),
-    Pass("declared shapes", ("F3",), _wrong_shapes),
+    Pass("declared shapes", ("F3",), lambda n, s: cleanup.remove_wrong_shapes(n.graph, n.types, n.diagnostics)),
 )
 
 

@@ -23,8 +23,7 @@ from qdq_translator.quantizers.constants import (
     find_constant_quantizers,
 )
 from qdq_translator.quantizers.refused import cost_of, other_quantized_operators, quantizers_in_bodies, refusal
-from qdq_translator.quantizers.series import Link, in_series
-from qdq_translator.quantizers.steps import Dequantize, Quantize
+from qdq_translator.quantizers.steps import Dequantize, Link, Quantize, in_series
 from qdq_translator.scales.network import Network, TrainedWeight
 from qdq_translator.targets.settings import QuantizerPolicy
 

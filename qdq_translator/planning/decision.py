@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats.layer_precisions import kept_layers
 from qdq_translator.core.words import others
-from qdq_translator.ir.kept import kept_layers
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
 from qdq_translator.planning.steps import drop_coarse

@@ -39,7 +39,7 @@ from qdq_translator.ir.operators import output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.validate import validate
 from qdq_translator.passes import cleanup, names
-from qdq_translator.passes.given_scales import is_unary_marker
+from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, graph_tensors, place
 from qdq_translator.qdq.pairs import SMALLEST_FLOAT16, before_output, insert_behind, pair, weight_scales, with_opset
 from qdq_translator.scales.table import Origin, ScaleTable

@@ -128,24 +128,15 @@ def _moved(node: Node, codes: Codes, outputs: list[str], pad_value: Optional[flo
     )
 
 
+_MOVES = (
+    "Identity Reshape Transpose Squeeze Unsqueeze Flatten MaxPool Slice Gather Expand Tile DepthToSpace SpaceToDepth"
+)
 _OPERATORS: dict[str, _Operator] = {
+    **dict.fromkeys(_MOVES.split(), _move),
     "Clip": _clip,
-    "Identity": _move,
-    "Reshape": _move,
-    "Transpose": _move,
-    "Squeeze": _move,
-    "Unsqueeze": _move,
-    "Flatten": _move,
-    "MaxPool": _move,
-    "Slice": _move,
     "Split": _split,
-    "Gather": _move,
     "Concat": _concat,
-    "Expand": _move,
-    "Tile": _move,
     "Pad": _pad,
-    "DepthToSpace": _move,
-    "SpaceToDepth": _move,
     "Resize": _resize,
 }
 """A Clip cuts codes (rules Q1, Q9); the others do on them what they do on float values (rule Q10)."""

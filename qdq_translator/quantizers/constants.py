@@ -127,15 +127,9 @@ def _stored_type(graph: Graph, constants: Constants, node: Node, chain: list[Nod
 def _chain(graph: Graph, tensor: str) -> list[Node]:
     """The nodes of the constant expression behind `tensor` that carry its data, in graph order of first need."""
     chain: list[Node] = []
-    producer = graph.producer
-    node = producer.get(tensor)
-    while node is not None and (is_dequantize(node) or is_quantize(node)):  # of most constants that is all
-        chain.append(node)
-        tensor = node.inputs[0]
-        node = producer.get(tensor)
-    stack, seen = [tensor] if node is not None else [], set(map(id, chain))
+    stack, seen = [tensor], set()
     while stack:
-        node = producer.get(stack.pop())
+        node = graph.producer.get(stack.pop())
         if node is None or id(node) in seen or node.is_op("Constant"):
             continue
         seen.add(id(node))
@@ -221,7 +215,7 @@ class _Bakery:
     def _from_codes(self, found: np.ndarray, codes: Optional[Weight]) -> Optional[Initializer]:
         """The real values, where the codes of one plain `[Q ->] DQ` say them: cheaper than quantizing again."""
         node = self.item.chain[-1]
-        if not self._is_plain():
+        if len(self.item.chain) > 2 or len(self.met) > 2 or not is_dequantize(node):
             return None
         plain = self._parameters(node, found)
         if not plain.centred:  # which the codes have no more
@@ -230,9 +224,6 @@ class _Bakery:
         if codes is None or found.dtype != np.int8:
             return weight_of(self.item.name, dequantize(found, plain, dtype))
         return made_weight(codes.name, dtype, codes, lambda part, rows: dequantize(part, plain.of(rows), dtype))
-
-    def _is_plain(self) -> bool:
-        return len(self.item.chain) <= 2 and len(self.met) <= 2 and is_dequantize(self.item.chain[-1])
 
     def _parameters(self, node: Node, data: np.ndarray) -> QuantParams:
         params = read_parameters(self.graph, self.constants, node, self.missing, self.item.params.dtype)
@@ -261,9 +252,13 @@ class _Bakery:
             )
         with np.errstate(invalid="ignore"):
             amax = largest(data, params.axis).astype(np.float64)
-        _check_finite(amax, self.item)
+        if not amax.max(initial=0) < np.inf:  # NaN neither
+            raise UnsupportedQuantizer(
+                f"Constant '{self.item.tensor}' contains NaN or infinity before its quantizer '{self.item.node}'.",
+                "Export a model whose training did not diverge.",
+            )
         self.amax = amax
-        return quantize(data, params, fits=params.holds(amax))
+        return quantize(data, params)
 
     def _as_codes(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q and DQ on the way to codes: Q quantizes, DQ passes codes (less their zero point) on."""
@@ -288,7 +283,11 @@ class _Bakery:
         codes = self._quantized(data, params)
         if self.is_weight and params.dtype == "int8":
             assert self.amax is not None
-            error = _scale_errors(self.amax, params.scale)
+            expected, used = (
+                self.amax / 127,
+                params.scale.astype(np.float64),
+            )  # rule W3: how far each is from max|w| / 127
+            error = np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
             self.float_error, self.float_off = float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
         return codes
 
@@ -296,8 +295,6 @@ class _Bakery:
         if not params.centred:
             codes = codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
         if self.is_weight and params.symmetric and codes.dtype in (np.int8, np.int32):
-            if self.amax is not None and params.axis in (None, self.met[0].axis) and params.holds(self.amax):
-                return codes
             self.saturated = int(np.count_nonzero(codes == -128))
             if self.saturated:
                 return np.maximum(codes, -127)
@@ -342,15 +339,6 @@ class _Bakery:
         return self._as_real(node, inputs)
 
 
-def _check_finite(amax: np.ndarray, item: QuantizedConstant) -> None:
-    """amax: of the float values."""
-    if not amax.max(initial=0) < np.inf:  # NaN neither
-        raise UnsupportedQuantizer(
-            f"Constant '{item.tensor}' contains NaN or infinity before its quantizer '{item.node}'.",
-            "Export a model whose training did not diverge.",
-        )
-
-
 def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
     """Codes as TensorRT's weights have them; None where they do not fit or are hidden."""
     if codes is None or codes.dtype == np.int8:
@@ -362,10 +350,3 @@ def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
 def _hidden(codes: np.ndarray) -> np.ndarray:
     """Stands for codes that cannot be told any more: floats."""
     return codes.astype(np.float32)
-
-
-def _scale_errors(amax: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Rule W3: how far each scale is from max|w| / 127: relative, float64."""
-    expected = amax.astype(np.float64) / 127
-    used = scale.astype(np.float64)
-    return np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)

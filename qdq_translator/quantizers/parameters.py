@@ -30,25 +30,12 @@ _SETTINGS = ("axis", "block_size", "output_dtype")
 def read_parameters(
     graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str] = None
 ) -> Union[QuantParams, Rejected]:
-    """The parameters of one Q or DQ node, read once.
+    """The parameters of one Q or DQ node; those of the same tensors are read once.
 
     `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing_zero_point`: what a node without
     zero point and without `output_dtype` means ('uint8' by the ONNX standard). Per-channel axes come out as given by
     the node (default 1), not normalised to the rank; a single value along an axis counts as per tensor.
     """
-    key = (node, stored_dtype, missing_zero_point)
-    known = constants.parameters.get(key)
-    if known is not None:
-        return known
-    read = _read(graph, constants, node, missing_zero_point, stored_dtype)
-    if isinstance(read, QuantParams):
-        constants.parameters[key] = read
-    return read
-
-
-def _read(
-    graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str]
-) -> Union[QuantParams, Rejected]:
     tensor = node.inputs[0]
     kind = "DequantizeLinear" if is_dequantize(node) else "QuantizeLinear"
 
@@ -64,7 +51,7 @@ def _read(
         return reject(
             "quantizes in blocks.", "Implicit INT8 has no block scales; export per tensor or per channel int8."
         )
-    scale = _constant(constants, node.input(1))
+    scale = constants.value(node.input(1))
     if scale is None:
         source = (
             f"graph input '{node.input(1)}'"
@@ -83,7 +70,7 @@ def _read(
     dtype = stored_dtype
     zero_point = np.zeros((), np.int64)
     if node.input(2):
-        zero = _constant(constants, node.input(2))
+        zero = constants.value(node.input(2))
         if zero is None:
             return reject("has a zero point that is not constant.", "Export with constant zero points.")
         dtype = constants.type_name(node.input(2))
@@ -117,7 +104,3 @@ def _read(
         )
     read = constants.parameters[key] = QuantParams(values, zero_point, dtype, axis, scale.dtype)
     return read
-
-
-def _constant(constants: Constants, name: str) -> Optional[np.ndarray]:
-    return constants.value(name) if name else None

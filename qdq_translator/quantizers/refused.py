@@ -9,23 +9,16 @@ from typing import Sequence
 from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
-from qdq_translator.ir.bodies import every_node
 from qdq_translator.ir.constants import QUANTIZER_DOMAINS
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph, Node, every_node
 from qdq_translator.quantizers.activations import Approximated
 from qdq_translator.quantizers.parameters import Rejected
 
 _OTHER_QUANTIZED_OPS = frozenset(
     (
-        *(
-            "QAttention",
-            "DynamicQuantizeMatMul",
-            "DynamicQuantizeLinear",
-            "DynamicQuantizeLSTM",
-            "QEmbedLayerNormalization",
-        ),
-        *("TRT_FP4DynamicQuantize", "TRT_FP4QDQ", "FixNeuron", "BFPFixNeuron", "MXFixNeuron", "MatMulNBits", "QMoE"),
-        *("BipolarQuant", "Trunc", "FloatQuant"),
+        *("QAttention", "DynamicQuantizeMatMul", "DynamicQuantizeLinear", "DynamicQuantizeLSTM"),
+        *("QEmbedLayerNormalization", "TRT_FP4DynamicQuantize", "TRT_FP4QDQ", "FixNeuron", "BFPFixNeuron"),
+        *("MXFixNeuron", "MatMulNBits", "QMoE", "BipolarQuant", "Trunc", "FloatQuant"),
     )
 )
 """Quantized operators that no dialect converts: refused (fact 8, 8.3)."""

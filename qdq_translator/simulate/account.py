@@ -22,7 +22,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Seque
 import numpy as np
 import onnx
 
-from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes

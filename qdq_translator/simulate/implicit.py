@@ -39,7 +39,7 @@ from qdq_translator.ir.operators import OutputChannels, has_one_scale, output_ch
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.cleanup import remove_unused_initializers
-from qdq_translator.passes.given_scales import is_unary_marker
+from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, by_device, place
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.pairs import weight_scales

@@ -19,8 +19,7 @@ import dataclasses
 import time
 from typing import Any, Callable, Optional, Sequence
 
-from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
-from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers, is_expressible
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.planning.placement import Placement

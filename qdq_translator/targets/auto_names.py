@@ -22,7 +22,7 @@ import numpy as np
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.words import others
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.scales.table import ScaleTable
@@ -69,14 +69,10 @@ def _scale(
     if node.is_op("Softmax"):
         return output or 1 / INT8_MAX
     if node.is_op("Gemm"):
-        bias = _operand_scale(node, 2, graph, scales)
+        name = node.input(2)
+        bias = _constant_scale(graph, name) if name in graph.initializers else scales.value(name)
         return None if output is None or bias is None else output + bias
     return None
-
-
-def _operand_scale(node: Node, index: int, graph: Graph, scales: ScaleTable) -> Optional[float]:
-    name = node.input(index)
-    return _constant_scale(graph, name) if name in graph.initializers else scales.value(name)
 
 
 def _constant_scale(graph: Graph, name: str) -> Optional[float]:

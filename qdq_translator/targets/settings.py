@@ -11,7 +11,7 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.options import PRESETS, TranslateOptions, parse_methods
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES
-from qdq_translator.scales.inference.policy import Policy
+from qdq_translator.scales.inference.context import Policy
 from qdq_translator.targets.cost.model import NO_FIGURE, CostModel, choose_model
 from qdq_translator.targets.platforms import (
     DEFAULT_CACHE_VERSION,

@@ -18,7 +18,7 @@ from qdq_translator._version import __version__
 from qdq_translator.core.disk import alone, file_digest, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
-from qdq_translator.core.options import TranslateOptions, effective
+from qdq_translator.core.options import DeployOptions, TranslateOptions, VerifyOptions, effective
 from qdq_translator.ir.io import load_model
 from qdq_translator.output import consumers
 from qdq_translator.output.consumers import Bundle, Consumer, End
@@ -27,28 +27,13 @@ from qdq_translator.targets.platforms import Platform, find_platform
 from qdq_translator.workflows.board_results import board_feed, board_inputs
 from qdq_translator.workflows.parts import cut_tail
 from qdq_translator.workflows.translator import translate
+from qdq_translator.workflows.verification import verify
 
 MANIFEST = "deploy.json"
+_IMAGES = ("image_mean", "image_std", "layout")
 STEPS = ("cut", "verify")
 """That --skip may name."""
 _QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "QLinear", "Quant", "ConvInteger", "MatMulInteger", "Fake")
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What `deploy` is asked for. options: of the translation, but for target, platform, preset and shapes. verify: the comparison of
-    a translation with the model, its results as `verify` gives them. keep_model: consumers build from the model as it is given."""
-
-    model: str
-    board: str
-    output: Path
-    consumers: Sequence[str]
-    options: TranslateOptions
-    verify: Callable[[TranslationFiles, list[str]], Mapping[str, Any]]
-    target: str
-    dla_core: int
-    skip: Sequence[str]
-    keep_model: bool
 
 
 @dataclasses.dataclass
@@ -65,15 +50,18 @@ class Deployed:
     redone: list[str]
 
 
-def deploy(request: Request, say: Callable[[str], None] = lambda text: None) -> Deployed:
+def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None) -> Deployed:
     """Raises UserError where a step fails, and where none of the consumers can have the network."""
-    unknown = [step for step in request.skip if step not in STEPS]
+    unknown = [step for step in asked.skip if step not in STEPS]
     if unknown:
         raise UsageError(f"--skip {unknown[0]} is not a step.", f"Steps are {', '.join(STEPS)}.")
-    platform, chosen = find_platform(request.board), {name: consumers.find(name) for name in request.consumers}
-    target = _target(request.target, platform)
-    options = _options(request, target)
-    output = request.output.absolute()
+    platform, chosen = (
+        find_platform(asked.board),
+        {name: consumers.find(name) for name in dict.fromkeys(asked.consumers)},
+    )
+    target = _target(asked.target or "", platform)
+    options = _options(asked, target)
+    output = Path(asked.output_dir or f"{model_name(asked.model)}_deploy").absolute()
     _refuse_foreign(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with alone(output):
@@ -81,26 +69,26 @@ def deploy(request: Request, say: Callable[[str], None] = lambda text: None) -> 
             output.parent / f".qdq_unfinished-{output.name}" / "new"
         )  # inside the folder that `alone` makes and removes
         work.mkdir()
-        steps = _Steps(work, output, request, say)
-        name = model_name(request.model)
+        steps = _Steps(work, output, asked, say)
+        name = model_name(asked.model)
         files, own = TranslationFiles(work, name), TranslationFiles(work / "own", name)
-        steps.run("translation", options, lambda: _translate(request, options, files))
-        needs_own = any(c.OWN_MODEL for c in chosen.values()) or request.keep_model
-        is_float = not _is_quantized(request.model)
+        steps.run("translation", options, lambda: _translate(asked, options, files))
+        needs_own = any(c.OWN_MODEL for c in chosen.values()) or asked.keep_model
+        is_float = not _is_quantized(asked.model)
         if needs_own and is_float:
             kept = dataclasses.replace(options, keep_model=True)
-            steps.run("own", kept, lambda: translate(request.model, kept).save(own.folder))
+            steps.run("own", kept, lambda: translate(asked.model, kept).save(own.folder))
         verification = None
-        if "verify" not in request.skip:
+        if "verify" not in asked.skip:
             place = work / f"{name}_verification.json"
-            steps.run("verify", options, lambda: _write_json(place, request.verify(files, options.shapes)))
+            steps.run("verify", options, lambda: _write_json(place, _verified(asked, files, options.shapes)))
             verification = json.loads(place.read_text(encoding="utf-8"))
-        bundle = _bundle(request, platform, target, options, files)
+        bundle = _bundle(asked, platform, target, options, files)
         made = Deployed(
             output, name, TranslationFiles(output, name), files.read_report(), verification, {}, {}, steps.redone
         )
         for key, consumer in chosen.items():
-            _consume(key, consumer, bundle, own if needs_own and is_float else None, request.keep_model, made)
+            _consume(key, consumer, bundle, own if needs_own and is_float else None, asked.keep_model, made)
         if not made.commands:
             raise UserError(
                 "; ".join(f"{key} cannot have this network: {why}" for key, why in made.refused.items()) + ".",
@@ -118,13 +106,13 @@ def deploy(request: Request, say: Callable[[str], None] = lambda text: None) -> 
 class _Steps:
     """Steps that write files into a new folder, or take them over from the bundle that was there."""
 
-    def __init__(self, work: Path, before: Path, request: Request, say: Callable[[str], None]) -> None:
+    def __init__(self, work: Path, before: Path, asked: DeployOptions, say: Callable[[str], None]) -> None:
         self.work, self.before, self.say = work, before, say
         self.inputs = [
             __version__,
-            file_digest(Path(request.model)),
-            _signature(request.options.calibrate),
-            list(request.skip),
+            file_digest(Path(asked.model)),
+            _signature(asked.data),
+            list(asked.skip),
         ]
         manifest = before / MANIFEST
         self.old: dict[str, Any] = json.loads(manifest.read_text())["steps"] if manifest.is_file() else {}
@@ -160,15 +148,23 @@ class _Steps:
         _write_json(self.work / MANIFEST, row)
 
 
-def _translate(request: Request, options: TranslateOptions, files: TranslationFiles) -> None:
-    translation = translate(request.model, options)
+def _translate(asked: DeployOptions, options: TranslateOptions, files: TranslationFiles) -> None:
+    translation = translate(asked.model, options)
     translation.save(files.folder)
     feed = board_feed(files)  # one random sample (seed 0), raw, for trtexec's --loadInputs and for `ingest`
     for name, place in board_inputs(files.name, list(feed)).items():
         write_file(files.folder / place, np.ascontiguousarray(feed[name]).tobytes())
-    if translation.dla is not None and translation.dla.fallbacks and "cut" not in request.skip:
+    if translation.dla is not None and translation.dla.fallbacks and "cut" not in asked.skip:
         with contextlib.suppress(UserError):  # then no part is there, and who needs one says so
             cut_tail(translation, files)
+
+
+def _verified(asked: DeployOptions, files: TranslationFiles, shapes: list[str]) -> Mapping[str, Any]:
+    """`verify` on the data, or on random inputs."""
+    images = {name: getattr(asked, name) for name in _IMAGES}
+    model, data, samples = asked.model, asked.data, asked.samples
+    options = VerifyOptions(model, translation=str(files.model), inputs=data, samples=samples, shapes=shapes, **images)
+    return verify(dataclasses.replace(options, fuse="on"))
 
 
 def _consume(
@@ -199,14 +195,16 @@ def _target(wanted: str, platform: Platform) -> str:
     return wanted or generation
 
 
-def _options(request: Request, target: str) -> TranslateOptions:
-    if not _is_quantized(request.model) and request.options.calibrate is None:
+def _options(asked: DeployOptions, target: str) -> TranslateOptions:
+    if not _is_quantized(asked.model) and asked.data is None:
         raise UserError(
             "The model is a float one, so its scales have to come from data.", "Give calibration inputs with --data."
         )
-    given = request.options.sizes
+    same = {name: getattr(asked, name) for name in ("shapes", *_IMAGES)}
+    base = TranslateOptions(calibrate=asked.data, calibrate_samples=asked.samples, **same)
+    given = base.sizes
     shapes, unknown = [], []
-    for name, dims in Network.read(Path(request.model)).inputs.items():
+    for name, dims in Network.read(Path(asked.model)).inputs.items():
         sizes = given.get(name) or [1 if index == 0 and size < 0 else size for index, size in enumerate(dims)]
         if any(size < 0 for size in sizes):
             unknown.append(name)
@@ -218,9 +216,9 @@ def _options(request: Request, target: str) -> TranslateOptions:
         )
     preset = "gpu" if target == "gpu" else "dla"
     fields = {
-        **dataclasses.asdict(request.options),
-        "platform": request.board,
-        "shapes": shapes or request.options.shapes,
+        **dataclasses.asdict(base),
+        "platform": asked.board,
+        "shapes": shapes or asked.shapes,
     }
     return TranslateOptions(**{**fields, "preset": preset, "target": target})
 
@@ -231,7 +229,7 @@ def _is_quantized(model: str) -> bool:
 
 
 def _bundle(
-    request: Request, platform: Platform, target: str, options: TranslateOptions, files: TranslationFiles
+    asked: DeployOptions, platform: Platform, target: str, options: TranslateOptions, files: TranslationFiles
 ) -> Bundle:
     report = files.read_report()
     fallbacks = [row["name"] for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if report["dla"] else []
@@ -240,7 +238,7 @@ def _bundle(
         files.folder,
         platform,
         target,
-        request.dla_core,
+        asked.dla_core,
         files,
         None,
         files.model,

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from qdq_translator.simulate.inputs import Samples
 
 
+Model = Union[str, Path, onnx.ModelProto]
+
+
 class Translation(Shown, Translated):
     """What `translate` gives: the value, and its way into a report and into files. Nothing is written before `save`."""
 
@@ -84,7 +87,7 @@ class Translation(Shown, Translated):
 
 
 def translate(
-    model: Union[str, Path, onnx.ModelProto],
+    model: Model,
     options: Optional[TranslateOptions] = None,
     name: Optional[str] = None,
     progress: Progress = silent,
@@ -171,8 +174,7 @@ def _conclude(
     causes = find_root_causes(context, plan, network.users_names())
     plan = explain(plan, causes)
     if dla is not None and costs is not None:
-        from qdq_translator.planning.gains import with_milliseconds
-        from qdq_translator.planning.what_if import what_if_on_dla
+        from qdq_translator.planning.what_if import what_if_on_dla, with_milliseconds
 
         causes = with_milliseconds(causes, plan, dla, costs)
         if tried is not None and may_try and not settings.assume_scales:
@@ -213,9 +215,7 @@ def _conclude(
     return translation
 
 
-def _read(
-    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
-) -> tuple[Network, Source, str]:
+def _read(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple[Network, Source, str]:
     """The network behind all passes, where it comes from, and what its files are called."""
     if isinstance(model, onnx.ModelProto):
         copy = onnx.ModelProto()
@@ -239,7 +239,7 @@ _NOT_PROVED = "its rewrite could not be proved to be the same function"
 
 
 def _earned(
-    model: Union[str, Path, onnx.ModelProto],
+    model: Model,
     settings: Settings,
     diagnostics: Diagnostics,
     where: Optional[Evaluation] = None,
@@ -274,9 +274,7 @@ def _earned(
     return network, source, name
 
 
-def _proved(
-    model: Union[str, Path, onnx.ModelProto], settings: Settings, diagnostics: Diagnostics
-) -> tuple[Network, Source, str]:
+def _proved(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple[Network, Source, str]:
     """As `_read`, without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
     from qdq_translator.simulate.prove import SAMPLES, prove
 
@@ -315,9 +313,7 @@ def _proved(
     return network, source, name
 
 
-def _prove_whole(
-    model: Union[str, Path, onnx.ModelProto], network: Network, settings: Settings, diagnostics: Diagnostics
-) -> None:
+def _prove_whole(model: Model, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
     """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises UserError if
     they differ; a note if ONNX Runtime cannot run one of them."""
     from qdq_translator.simulate.reference import other_function
@@ -343,9 +339,7 @@ def _prove_whole(
         )
 
 
-def _prove_precision(
-    model: Union[str, Path, onnx.ModelProto], made: Translation, settings: Settings, **more: Any
-) -> None:
+def _prove_precision(model: Model, made: Translation, settings: Settings, **more: Any) -> None:
     """SQNR and INT8 values of the planned precision, without the rewrites and with them, on the calibration data or random inputs.
     more: further arguments of `translate`."""
     from qdq_translator.planning.steps import MOST
@@ -397,7 +391,7 @@ class _Tried:
 
     def __init__(
         self,
-        model: Union[str, Path, onnx.ModelProto],
+        model: Model,
         network: Network,
         given: ScaleTable,
         options: TranslateOptions,
@@ -451,9 +445,7 @@ def _data_scales(
     return DataScales(samples, wanted, diagnostics, progress, where or HERE)
 
 
-def _reach(
-    model: Union[str, Path, onnx.ModelProto], settings: Settings, where: Optional[Evaluation]
-) -> dict[str, float]:
+def _reach(model: Model, settings: Settings, where: Optional[Evaluation]) -> dict[str, float]:
     """Rule F12 on the calibration data."""
     from qdq_translator.simulate.calibration.data_scales import clip_reach, load_data
     from qdq_translator.simulate.evaluation import HERE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Optional, Protocol, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 import onnx
 
@@ -13,7 +13,7 @@ from qdq_translator._version import __version__
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, SIGMOID
-from qdq_translator.core.options import words_of
+from qdq_translator.core.options import VerifyOptions, words_of
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source, load_model
@@ -55,49 +55,7 @@ MOST_FAULTS = 5
 KIND = "qdq-translator verification"
 
 
-Real = float
-"""`float` is the name of an option."""
-
-
-class Request(Protocol):
-    """What `verify` is asked for: the options of the command (`commands/verify.py` says what each means)."""
-
-    model: str
-    translation: str
-    float: Optional[str]
-    inputs: Optional[str]
-    labels: Optional[str]
-    samples: Optional[int]
-    ignore_nonfinite: bool
-    seed: int
-    image_mean: list[Real]
-    image_std: list[Real]
-    layout: str
-    per_layer: bool
-    sensitivity: bool
-    audit: bool
-    strict: bool
-    save_layers: Optional[str]
-    time_limit: Real
-    fp16: bool
-    rounding: str
-    sigmoid: str
-    fuse: str
-    hypotheses: str
-    layer_arg: Optional[str]
-    min_cosine: Optional[Real]
-    min_top1_agreement: Optional[Real]
-    metric: Optional[str]
-    max_metric_drop: Optional[Real]
-    device_results: Optional[str]
-    explicit_network: Optional[str]
-
-    @property
-    def sizes(self) -> dict[str, list[int]]:
-        """Of dynamic inputs: `--shapes`."""
-
-
-def verify(options: Request, progress: Progress = silent, where: Evaluation = HERE) -> dict[str, Any]:
+def verify(options: VerifyOptions, progress: Progress = silent, where: Evaluation = HERE) -> dict[str, Any]:
     """Everything that was asked for, as JSON types. `failed`: sentences about missed thresholds. where: who computes.
 
     Raises UserError for files that do not belong together or cannot be run.
@@ -119,7 +77,7 @@ def verify(options: Request, progress: Progress = silent, where: Evaluation = HE
 class _Given:
     """What is compared, and how."""
 
-    options: Request
+    options: VerifyOptions
     files: TranslationFiles
     network: ImplicitNetwork
     made: Remembered
@@ -138,7 +96,7 @@ class _Given:
 
 
 def _given(
-    options: Request, files: TranslationFiles, network: ImplicitNetwork, progress: Progress, where: Evaluation
+    options: VerifyOptions, files: TranslationFiles, network: ImplicitNetwork, progress: Progress, where: Evaluation
 ) -> tuple[_Given, Source]:
     if options.layer_arg is not None:
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
@@ -163,7 +121,7 @@ def _given(
 
 
 def _verified(
-    options: Request,
+    options: VerifyOptions,
     files: TranslationFiles,
     network: ImplicitNetwork,
     faults: list[str],
@@ -276,16 +234,18 @@ def _add_asked(results: dict[str, Any], given: _Given, outputs: OutputComparison
             network, samples, given.progress, weights, given.where, given.explicit
         ).as_dict()
     if options.per_layer or options.sensitivity or options.audit:
-        _account(results, given, _enough(options, outputs))
+        _account(results, given, outputs)
     if "integrity" not in network.report:
         results["notes"].append("the files were written without digests, so changes in the model go unnoticed")
 
 
-def _account(results: dict[str, Any], given: _Given, enough: Optional[Real]) -> None:
+def _account(results: dict[str, Any], given: _Given, outputs: OutputComparison) -> None:
     """Into `results`: the noise account, in whose terms jumps, sensitivity and audit are given."""
     options, network = given.options, given.network
     judge = Judge(network, given.settings, given.samples, given.float_model, metric=given.metric, where=given.where)
     if options.sensitivity:
+        # the metric of the explicit model, less what may be lost
+        enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
         found = measure_sensitivity(judge, options.time_limit, given.progress, enough)
         command = _translate_again(options, given.files, network, found.layers)
         results["sensitivity"] = {**found.as_dict(), "command": command}
@@ -309,7 +269,7 @@ def _parts(files: TranslationFiles, network: ImplicitNetwork, settings: Simulati
 
 
 def _other_ends(
-    options: Request, network: ImplicitNetwork, settings: SimulationOptions, simulated: Simulated
+    options: VerifyOptions, network: ImplicitNetwork, settings: SimulationOptions, simulated: Simulated
 ) -> dict[str, Simulated]:
     """Hypothesis -> the simulation at its other end, of those that round other tensors or layers than the plan."""
     held, rests_on = simulated.placement.held, {name for row in network.plan for name in row.hypotheses}
@@ -353,7 +313,7 @@ def _explicit_network(path: str, simulated: Simulated) -> Simulated:
     return dataclasses.replace(simulated, model=model)
 
 
-def _samples(options: Request, network: ImplicitNetwork, made: Remembered) -> Samples:
+def _samples(options: VerifyOptions, network: ImplicitNetwork, made: Remembered) -> Samples:
     specs = input_specs(network.model, made.sizes_for(options.sizes, "--shapes"))
     if options.inputs is None:
         return random_samples(specs, network.scales, options.samples, options.seed)
@@ -367,12 +327,9 @@ def _metric_drop(outputs: OutputComparison) -> float:
     return outputs.metric[EXPLICIT] - outputs.metric[SIMULATED]
 
 
-def _enough(options: Request, outputs: OutputComparison) -> Optional[float]:
-    """The metric that sensitivity has to reach: that of the explicit model, less what may be lost."""
-    return outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
-
-
-def _translate_again(options: Request, files: TranslationFiles, network: ImplicitNetwork, layers: Sequence[str]) -> str:
+def _translate_again(
+    options: VerifyOptions, files: TranslationFiles, network: ImplicitNetwork, layers: Sequence[str]
+) -> str:
     """The command that translates with the same options and `layers` above INT8; '' for none."""
     if not layers:
         return ""
@@ -383,7 +340,7 @@ def _translate_again(options: Request, files: TranslationFiles, network: Implici
     return shlex.join([*words, *words_of({**network.option, "keep_fp16": kept})])
 
 
-def _failed(options: Request, outputs: OutputComparison) -> list[str]:
+def _failed(options: VerifyOptions, outputs: OutputComparison) -> list[str]:
     rows = outputs.pairs[EXPLICIT, SIMULATED]
     failed = [sentence for name, row in rows.items() for sentence in _failed_output(options, name, row)]
     if options.max_metric_drop is not None and _metric_drop(outputs) > options.max_metric_drop:
@@ -398,7 +355,7 @@ def _failed(options: Request, outputs: OutputComparison) -> list[str]:
     return failed
 
 
-def _failed_output(options: Request, name: str, row: SlicedComparison) -> Iterator[str]:
+def _failed_output(options: VerifyOptions, name: str, row: SlicedComparison) -> Iterator[str]:
     """Sentences about missed thresholds of one output."""
     least, worst = options.min_cosine, row.worst_slice
     if least is not None and (row.cosine < least or row.non_finite):

@@ -171,8 +171,7 @@ def translated() -> dict[str, Any]:
 
 def callbacks() -> dict[str, Any]:
     """Our classes against the real base classes, without any double."""
-    from qdq_translator.engine.builder import BuildJob, build
-    from qdq_translator.engine.callbacks import make_calibrator, make_logger
+    from qdq_translator.engine.builder import BuildJob, build, make_calibrator, make_logger
     from qdq_translator.engine.versions import Api
 
     api = Api(trt)

@@ -1,10 +1,15 @@
-"""The value of trtexec's `--layerPrecisions`: `name:fp16,name:fp16` (fact 3.6, 3.7, 3.19)."""
+"""Names of layers: those that trtexec's `--layerPrecisions` passes to TensorRT unchanged, its value (`name:fp16,name:fp16`), and the layers
+that `--keep_fp16` names (fact 3.6, 3.7, 3.19)."""
 
 from __future__ import annotations
 
-from typing import Iterable, Mapping
+import fnmatch
+import re
+from pathlib import Path
+from typing import Iterable, Mapping, Sequence
 
-from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.disk import read_text
+from qdq_translator.core.errors import UserError
 
 
 def format_layer_precisions(precisions: Mapping[str, str]) -> str:
@@ -33,3 +38,58 @@ def parse_layer_precisions(text: str) -> dict[str, str]:
 
 def fp16_layers(nodes: Iterable[str]) -> dict[str, str]:
     return dict.fromkeys(nodes, "fp16")
+
+
+FORBIDDEN = ",'*"
+"""',' splits the list, a quote throws or vanishes, '*' is a pattern; control characters break files and shells."""
+_BAD = re.compile("[" + re.escape(FORBIDDEN) + r"\x00-\x1f\x7f]")
+
+
+def is_expressible(name: str) -> bool:
+    """True where trtexec's grammar hands `name` to TensorRT unchanged."""
+    return bool(name) and _BAD.search(name) is None
+
+
+def legal_name(name: str) -> str:
+    """`name` with '_' for every character that no layer may have; '' stays ''."""
+    return _BAD.sub("_", name)
+
+
+def read_layers(items: Sequence[str]) -> list[str]:
+    """Names and patterns, with `@FILE` replaced by what the file holds: a name a line, or a --layerPrecisions argument.
+
+    Raises UserError where the file cannot be read.
+    """
+    layers: list[str] = []
+    for item in items:
+        if not item.startswith("@"):
+            layers.append(item)
+            continue
+        text = read_text(Path(item[1:]), "Check the path behind @.")
+        try:
+            layers += (name for name, precision in parse_layer_precisions(text).items() if precision != "int8")
+        except ValueError:
+            layers += filter(None, map(str.strip, text.splitlines()))
+    return layers
+
+
+def kept_layers(items: Sequence[str], nodes: Iterable[str], gone: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """The nodes that `items` name. nodes: all of the stripped model. gone: node of the user's model that a rewrite replaced,
+    or that has another name (rule F6) -> the nodes that do its work. `*` and `?` in an item match any characters, unless a node is called just so.
+
+    Raises UserError for an item that names nothing.
+    """
+    if not items:
+        return frozenset()
+    from qdq_translator.core.parsing import did_you_mean
+
+    known: dict[str, Sequence[str]] = {name: (name,) for name in nodes}
+    known.update({old: (*known.get(old, ()), *new) for old, new in gone.items()})
+    kept: set[str] = set()
+    for item in read_layers(items):
+        found = [item] if item in known else fnmatch.filter(known, item.replace("[", "[[]"))
+        if not found:
+            near = did_you_mean(item, known) or "The report lists the layers ('qdq-translator report --all')."
+            raise UserError(f"--keep_fp16 names '{item}', which is not a layer of the model.", near)
+        kept.update(name for one in found for name in known[one])
+    return frozenset(kept)

@@ -9,21 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import (
-    Any,
-    Dict,
-    List,
-    Literal,
-    Mapping,
-    Optional,
-    Tuple,
-    Type,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Dict, Literal, Mapping, Optional, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Schema = Dict[str, Any]
 
@@ -62,7 +48,7 @@ def plain(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=None)
-def _written(row: Any) -> Optional[List[Tuple[str, str, Optional[int], bool]]]:
+def _written(row: Any) -> Optional[list[tuple[str, str, Optional[int], bool]]]:
     """Name, key, digits and whether it is sparse, of each field; None for what is no row."""
     if not dataclasses.is_dataclass(row):
         return None

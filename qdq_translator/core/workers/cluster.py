@@ -14,9 +14,8 @@ from typing import Any, Iterator, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.core.workers.opened import shard_of
 from qdq_translator.core.workers.packing import Packed, pack, unpack
-from qdq_translator.core.workers.work import Engine, Work
+from qdq_translator.core.workers.work import Engine, Work, shard_of
 
 PATIENCE = 4.0
 """Seconds: for the scheduler, and again for a first worker."""

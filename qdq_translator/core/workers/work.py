@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Iterator, Optional, Sequence
@@ -114,3 +115,32 @@ class InProcess(Engine):
         with contextlib.closing(in_order(work.open(), runs, self._threads)) as results:  # type: ignore[type-var]
             for shard in ranges:
                 yield fold(work, (next(results) for _ in shard))
+
+
+# ---------------------------------------------------------------- within a worker
+
+
+class _Opened:
+    """The last piece of work; the lock keeps two threads of a worker from opening it twice."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[Work, Callable[[int], Any]]] = {}
+
+    def get(self, digest: str, read: Callable[[], Work]) -> tuple[Work, Callable[[int], Any]]:
+        with self._lock:
+            if digest not in self._kept:
+                self._kept.clear()
+                work = read()
+                self._kept[digest] = work, work.open()
+            return self._kept[digest]
+
+
+_OPENED = _Opened()
+"""Of this process, which is a worker and lives for nothing else."""
+
+
+def shard_of(digest: str, read: Callable[[], Work], runs: range, threads: int) -> Any:
+    """The folded part of one shard. digest: of the work, which `read` gives."""
+    work, function = _OPENED.get(digest, read)
+    return fold(work, in_order(function, runs, threads))

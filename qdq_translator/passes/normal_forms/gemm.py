@@ -23,7 +23,6 @@ from qdq_translator.ir.operators import coefficients, transposed
 from qdq_translator.passes.editor import Editor
 
 _NOTE = "range of the output and of the bias"
-WHAT = "Gemm without factors, and its bias as an Add"
 
 
 def apply(editor: Editor) -> None:

@@ -15,7 +15,6 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import states_output_shape, window
 from qdq_translator.passes.editor import Editor
 
-WHAT = "One-dimensional layers with a second dimension of 1"
 _NEUTRAL = {"kernel_shape": [1], "strides": [1], "dilations": [1], "output_padding": [0], "pads": []}
 """What each attribute gets for the second dimension."""
 

@@ -12,7 +12,7 @@
 | GridSample, `linear` or `cubic` | `bilinear` or `bicubic` |
 | GroupNormalization for TensorRT 8.x, whose opset has none | Reshape, InstanceNormalization, Reshape, Mul, Add |
 
-Whatever remains is an error (`targets/parser.py`).
+Whatever remains is an error (`targets/parser_network.py`).
 Not: sizes that are not known, or that the form needs and are computed.
 """
 
@@ -29,7 +29,6 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.passes.editor import Editor
 
 RULE = "F11"
-WHAT = "Forms that TensorRT's parser refuses"
 
 
 def apply(editor: Editor) -> None:

@@ -19,8 +19,16 @@ from typing import Any, Callable, Tuple
 
 from qdq_translator.core.formats.report_rows import CauseGroup, RootCause, WhatIf
 from qdq_translator.ir.graph import Graph
-from qdq_translator.planning.root_causes.causes import RootCauses, add_macs
-from qdq_translator.planning.root_causes.cures import Flag, Needs, command_line, everything_on, try_rules, what_if
+from qdq_translator.planning.root_causes.cures import (
+    Flag,
+    Needs,
+    RootCauses,
+    add_macs,
+    command_line,
+    everything_on,
+    try_rules,
+    what_if,
+)
 from qdq_translator.planning.root_causes.roots import Roots
 from qdq_translator.planning.root_causes.words import evidence, what, who, why_not
 from qdq_translator.scales.inference import Context

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Dict, Iterable, NamedTuple, Optional
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.formats.report_rows import WhatIf
+from qdq_translator.core.formats.report_rows import FoundCauses, RootCause, WhatIf
 from qdq_translator.core.rules import MARKERS, RULES, inference_options
 from qdq_translator.ir.graph import Node
-from qdq_translator.planning.root_causes.causes import add_macs
 from qdq_translator.scales.inference import Context, Policy, infer_scales, pass_through
 from qdq_translator.scales.table import ScaleTable, TensorScale
+from qdq_translator.targets.macs import total
 from qdq_translator.targets.precision import INT8, LayerPlan
 
 _MORE_OPERATORS = "addtl_ops_to_infer_adjacent_scales"
@@ -131,3 +132,24 @@ def _count(options: tuple[str, ...], plan: list[LayerPlan], table: ScaleTable) -
         if layer.precision == INT8 or (layer.avoidable and layer.missing and all(t in table for t in layer.missing))
     ]
     return WhatIf(options, len(int8), add_macs(int8), len(table))
+
+
+@dataclasses.dataclass(frozen=True)
+class RootCauses(FoundCauses):
+    """root_of: missing tensor -> its root."""
+
+    root_of: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def by_tensor(self) -> dict[str, RootCause]:
+        return {cause.tensor: cause for cause in self.causes}
+
+    @property
+    def found(self) -> FoundCauses:
+        """Their form in the report."""
+        return FoundCauses(self.causes, self.groups, self.what_if)
+
+
+def add_macs(layers: Iterable[LayerPlan]) -> Optional[int]:
+    """The sum; None if one is unknown."""
+    return total(layer.macs for layer in layers)

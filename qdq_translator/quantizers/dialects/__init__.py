@@ -1,13 +1,11 @@
 """Other quantized forms than ONNX's QuantizeLinear/DequantizeLinear: each is converted into that form before anything else looks
 at the network (rule Q13), so that nothing behind this knows them.
 
-A dialect is a function of a module here and a row of `DIALECTS`. `python -m qdq_translator.quantizers.dialects PAGE` writes the
-table of docs/dialects.md.
+A dialect is a function of a module here and a row of `DIALECTS`. `python -m tests.renew` writes the table of docs/dialects.md.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Callable, Optional
 
@@ -106,14 +104,3 @@ def convert(graph: Graph) -> Converted:
             counts[row.name] = count
             constants = None  # of the graph as it is now
     return Converted(counts, rejected)
-
-
-_TABLE = re.compile(r"(<!-- dialects -->\n).*?(<!-- end of dialects -->)", re.S)
-
-
-def page(text: str) -> str:
-    """The text of docs/dialects.md with its table as `DIALECTS` has it."""
-    rows = [("form", "written by", "becomes", "exact"), ("---",) * 4]
-    rows += [(row.name, row.writers, row.becomes, row.exact) for row in DIALECTS]
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
-    return _TABLE.sub(lambda found: found[1] + table + found[2], text)

@@ -6,12 +6,10 @@ from typing import Callable, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.ir.graph import Node
-from qdq_translator.scales.inference.context import Context
+from qdq_translator.scales.inference.context import Context, Policy
 from qdq_translator.scales.inference.formulas import add_unary_scales
 from qdq_translator.scales.inference.phases import ScaleRule, all_rules, phases, rules_by_op
-from qdq_translator.scales.inference.policy import Policy
 from qdq_translator.scales.inference.report import report_inferred
-from qdq_translator.scales.table import ScaleTable
 
 __all__ = ["Context", "Observe", "Policy", "all_rules", "infer_scales", "rules_by_op"]
 
@@ -57,10 +55,3 @@ def _to_rest(rules: tuple[ScaleRule, ...], context: Context) -> None:
         for node, own in reversed(work):
             for rule in own:
                 changed |= rule.backward is not None and rule.backward(node, context)
-        # a node gives scales to what it reads and makes
-        work = [pair for pair in work if changed and not _is_complete(pair[0], context.scales)]
-
-
-def _is_complete(node: Node, scales: ScaleTable) -> bool:
-    """Everything around the node has a scale, which no rule changes (rule S1)."""
-    return not [name for name in (*node.inputs, *node.outputs) if name not in scales]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Mapping, Optional
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.scales.inference.policy import Policy
 from qdq_translator.scales.table import Origin, ScaleTable
 
 LOWER_BOUND = "a lower bound: larger values are clipped"
@@ -117,3 +117,20 @@ class Context:
         """Adds a scale by `rule` where rules S1 and S2 allow it; True if it was added. source: the tensors that it was
         made from, separated by ', ' ('' for none)."""
         return self.lacks(tensor) and self.scales.infer(tensor, value, Origin(rule, node.name, source, note))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user declares
+    to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. for_dla: the target is a
+    DLA. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max'), as long as
+    none loses more than max_bits_lost. by_data: what no rule gives is observed on data (rule K1).
+    """
+
+    on: frozenset[str] = frozenset()
+    passed: tuple[str, ...] = ()
+    mode: str = "sound"
+    for_dla: bool = False
+    unify: str = "warn"
+    max_bits_lost: float = 3.0
+    by_data: bool = False

@@ -18,6 +18,14 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.inference.context import LOWER_BOUND, Context
 
+
+def _hand_on(node: Node, context: Context, rule: str, back: bool = False, note: str = "") -> bool:
+    """The output gets the scale of the first input, or the input that of the output."""
+    source, target = (node.outputs[0], node.inputs[0]) if back else (node.inputs[0], node.outputs[0])
+    value = context.scale(source)
+    return value is not None and context.give(target, value, rule, node, source, note)
+
+
 WITHIN_ONE = ("Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf")
 """Operators whose outputs have a magnitude of at most 1."""
 
@@ -39,8 +47,7 @@ def clip_forward(node: Node, context: Context) -> bool:
 
 def clip_backward(node: Node, context: Context) -> bool:
     """The input takes the output's scale, because int8 saturation and the clamp cut the same values."""
-    value = context.scale(node.outputs[0])
-    return value is not None and context.give(node.inputs[0], value, "S3", node, node.outputs[0])
+    return _hand_on(node, context, "S3", back=True)
 
 
 def _clip_limits(node: Node, context: Context) -> Optional[tuple[float, float]]:
@@ -110,17 +117,11 @@ def _is_spatial_mean(node: Node, context: Context) -> bool:
 
 
 def mean_forward(node: Node, context: Context) -> bool:
-    value = context.scale(node.inputs[0])
-    if value is None or not _is_spatial_mean(node, context):
-        return False
-    return context.give(node.outputs[0], value, "S6", node, node.inputs[0])
+    return _is_spatial_mean(node, context) and _hand_on(node, context, "S6")
 
 
 def mean_reference_backward(node: Node, context: Context) -> bool:
-    value = context.scale(node.outputs[0])
-    if value is None or not _is_spatial_mean(node, context):
-        return False
-    return context.give(node.inputs[0], value, "S6", node, node.outputs[0], LOWER_BOUND)
+    return _is_spatial_mean(node, context) and _hand_on(node, context, "S6", back=True, note=LOWER_BOUND)
 
 
 def is_mean_of_normalization(node: Node, graph: Graph) -> bool:
@@ -282,10 +283,7 @@ def _give_sum(tensor: str, known: Sequence[str], node: Node, context: Context) -
 
 def leaky_forward(node: Node, context: Context) -> bool:
     """The output is at most as large as the input, for slopes up to 1."""
-    value = context.scale(node.inputs[0])
-    if value is None or _slope(node, context) is None:
-        return False
-    return context.give(node.outputs[0], value, "S12", node, node.inputs[0], "an upper bound")
+    return _slope(node, context) is not None and _hand_on(node, context, "S12", note="an upper bound")
 
 
 def leaky_backward(node: Node, context: Context) -> bool:

@@ -19,8 +19,7 @@ from typing import Callable, Optional
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import SPATIAL_MEANS
 from qdq_translator.scales.inference import formulas, pass_through, self_gated
-from qdq_translator.scales.inference.context import Context
-from qdq_translator.scales.inference.policy import Policy
+from qdq_translator.scales.inference.context import Context, Policy
 
 Apply = Callable[[Node, Context], bool]
 

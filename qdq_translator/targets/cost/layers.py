@@ -64,8 +64,8 @@ class _Fusing:
             self.layers.append(layer)
         else:
             layer.nodes.append(index)
-            if not node.is_op(*_UPGRADED):
-                _write_fp16(layer, verdict == DLA_FP16)
+            if layer.works and not node.is_op(*_UPGRADED):  # the last node says what is handed on
+                layer.works = [dataclasses.replace(layer.works[0], writes_fp16=verdict == DLA_FP16), *layer.works[1:]]
         self.made_by.update((name, layer) for name in node.outputs if name)
 
     def _joined(self, node: Node) -> Optional[FusedLayer]:
@@ -128,12 +128,6 @@ class _Fusing:
             and source not in self.graph.outputs
             and self.graph.consumer_count(source) == 2
         )
-
-
-def _write_fp16(layer: FusedLayer, fp16: bool) -> None:
-    """The last node says what is handed on."""
-    if layer.works:
-        layer.works = [dataclasses.replace(layer.works[0], writes_fp16=fp16), *layer.works[1:]]
 
 
 # ---------------------------------------------------------------- the work of one node

@@ -165,11 +165,6 @@ def published() -> dict[str, Any]:
     return dict(json.loads(PUBLISHED.read_text(encoding="utf-8")))
 
 
-def power_modes() -> dict[str, PowerMode]:
-    """Name -> row."""
-    return {row["name"]: PowerMode(**row) for row in published()["modes"]}
-
-
 def _mode(power_mode: Optional[str], dla_clock: Optional[float], platform: str) -> PowerMode:
     """The row that is asked for; default: DRIVE on a DRIVE platform, else MAXN. Raises UsageError."""
     if power_mode is not None and dla_clock is not None:
@@ -179,7 +174,7 @@ def _mode(power_mode: Optional[str], dla_clock: Optional[float], platform: str) 
             raise UsageError(f"--dla_clock {dla_clock:g} is not a clock.", "Give it in GHz, for example 1.331.")
         low, high = published()["clock_range_ghz"]
         return PowerMode(f"DLA clock {dla_clock:g} GHz", dla_clock, low <= dla_clock <= high, "")
-    modes = power_modes()
+    modes = {row["name"]: PowerMode(**row) for row in published()["modes"]}
     name = power_mode or ("DRIVE" if platform.startswith("drive-os") else "MAXN")
     found = next((mode for mode in modes.values() if mode.name.lower() == name.lower()), None)
     if found is None:

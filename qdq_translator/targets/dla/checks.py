@@ -69,10 +69,12 @@ def since(*version: int) -> Check:
     return check
 
 
-def kernel_of(layer: Layer) -> Optional[list[int]]:
-    """Spatial kernel of a convolution or pooling; None where unknown."""
-    window = layer.window
-    return None if window is None else window.kernel
+def _of_window(part: str) -> Callable[[Layer], Optional[list[int]]]:
+    """A part of the window of a convolution or pooling; None where it is unknown."""
+    return lambda layer: None if layer.window is None else getattr(layer.window, part)
+
+
+kernel_of, strides, dilations = _of_window("kernel"), _of_window("strides"), _of_window("dilations")
 
 
 def explicit_pads(layer: Layer) -> Optional[list[int]]:
@@ -112,16 +114,6 @@ def within(what: str, low: int, high: int, get: Callable[[Layer], Optional[list[
     return check
 
 
-def strides(layer: Layer) -> Optional[list[int]]:
-    window = layer.window
-    return None if window is None else window.strides
-
-
-def dilations(layer: Layer) -> Optional[list[int]]:
-    window = layer.window
-    return None if window is None else window.dilations
-
-
 def output_padding(layer: Layer) -> Optional[list[int]]:
     return operators.output_padding(layer.node)
 
@@ -133,20 +125,15 @@ def two_spatial(layer: Layer) -> Optional[str]:
     return "" if len(kernel) == 2 else f"{len(kernel)} spatial dimensions"
 
 
-def four_dimensions(layer: Layer) -> Optional[str]:
-    ranks = [layer.context.types.rank(name) for name in layer.activations()]
-    odd = next((r for r in ranks if r is not None and r != 4), None)
-    if odd is not None:
-        return f"{odd} dimensions"
-    return None if None in ranks else ""
+def dimensions(least: int, most: int) -> Check:
+    def check(layer: Layer) -> Optional[str]:
+        ranks = [layer.context.types.rank(name) for name in layer.activations()]
+        odd = next((r for r in ranks if r is not None and not least <= r <= most), None)
+        if odd is not None:
+            return f"{odd} dimensions"
+        return None if None in ranks else ""
 
-
-def at_most_four(layer: Layer) -> Optional[str]:
-    ranks = [layer.context.types.rank(name) for name in layer.activations()]
-    high = next((r for r in ranks if r is not None and r > 4), None)
-    if high is not None:
-        return f"{high} dimensions"
-    return None if None in ranks else ""
+    return check
 
 
 def sizes_up_to(what: str, limit: int, part: slice) -> Check:
@@ -240,13 +227,14 @@ def fits_buffer(documented: bool) -> Check:
     return check
 
 
-def constant_weight(layer: Layer) -> Optional[str]:
-    return "" if layer.context.graph.is_constant(layer.node.input(1)) else f"weights are tensor '{layer.node.input(1)}'"
+def constant(what: str) -> Check:
+    """Of input 1."""
 
+    def check(layer: Layer) -> Optional[str]:
+        name = layer.node.input(1)
+        return "" if layer.context.graph.is_constant(name) else f"{what} tensor '{name}'"
 
-def constant_second(layer: Layer) -> Optional[str]:
-    name = layer.node.input(1)
-    return "" if layer.context.graph.is_constant(name) else f"second input is tensor '{name}'"
+    return check
 
 
 def deconv_kernel(layer: Layer) -> Optional[str]:

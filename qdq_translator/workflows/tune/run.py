@@ -17,7 +17,7 @@ import onnx
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import read_file
 from qdq_translator.core.formats.files import model_name
-from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted

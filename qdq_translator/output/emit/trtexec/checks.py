@@ -13,7 +13,7 @@ from typing import Iterable, Optional
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.layer_names import is_expressible
+from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.output.emit.trtexec.request import (
     BuildRequest,
     Network,

@@ -1,0 +1,250 @@
+"""Rule F8: operators that the parser writes as several layers are written so in the model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+import numpy as np
+
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import coefficients
+from qdq_translator.passes.editor import Editor
+from qdq_translator.targets.parser_network import has_operator
+
+
+def activations(editor: Editor) -> None:
+    """Rule F8: activations that the parser writes as several layers are written so in the model.
+
+    1. `HardSwish(x)`      -> `Mul(x, HardSigmoid(x))`, alpha 1/6, beta 1/2
+    2. `Mish(x)`           -> `Mul(x, Tanh(Softplus(x)))`
+    3. `Celu(x)`           -> `Elu(x)`; with alpha not 1 `alpha * Elu(x / alpha)`
+    4. `LogSoftmax(x)`     -> `Log(Softmax(x))`, only where the model quantizes the output: with scores more than 87 apart the
+       logarithm of a float that vanished would be minus infinity
+
+    Scales of the new tensors, where input and output have one: HardSigmoid, Tanh and Softmax 1/127; Softplus the input's and
+    ln 2 / 127, which it cannot exceed; around Elu those of input and output, divided by alpha.
+    """
+    for node in editor.nodes(*_PARTS):
+        if editor.is_float(node.outputs[0]):
+            _PARTS[node.op_type](editor, node)
+
+
+def _hard_swish(editor: Editor, node: Node) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    gate = _step(editor, node, "HardSigmoid", source, "gate", alpha=1 / 6, beta=0.5)
+    editor.replace("F8", node, [gate, Node("Mul", [source, gate.outputs[0]], [target], node.name)])
+    _bounded(editor, gate, source, target)
+
+
+def _mish(editor: Editor, node: Node) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    plus = _step(editor, node, "Softplus", source, "softplus")
+    gate = _step(editor, node, "Tanh", plus.outputs[0], "gate")
+    editor.replace("F8", node, [plus, gate, Node("Mul", [source, gate.outputs[0]], [target], node.name)])
+    editor.derive(
+        "F8",
+        plus.outputs[0],
+        source,
+        plus,
+        plus=math.log(2) / 127,
+        needs=editor.unless_output(target),
+        note="at most x + ln 2",
+    )
+    _bounded(editor, gate, source, target)
+
+
+def _celu(editor: Editor, node: Node) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    alpha, dtype = coefficients(node)[0], editor.dtype(source)
+    if alpha == 1:
+        editor.replace("F8", node, [Node("Elu", [source], [target], node.name, alpha=1.0)])
+        return
+    if dtype is None or alpha <= 0:
+        return
+    divided = _step(editor, node, "Mul", source, "divided")
+    divided.inputs.append(editor.constant(f"{node.name}.1/alpha", np.array(1 / alpha, dtype)))
+    elu = _step(editor, node, "Elu", divided.outputs[0], "elu", alpha=1.0)
+    factor = editor.constant(f"{node.name}.alpha", np.array(alpha, dtype))
+    editor.replace("F8", node, [divided, elu, Node("Mul", [elu.outputs[0], factor], [target], node.name)])
+    editor.derive(
+        "F8",
+        divided.outputs[0],
+        source,
+        divided,
+        factor=1 / alpha,
+        needs=[target],
+        note="the input's, divided by alpha",
+    )
+    editor.derive(
+        "F8", elu.outputs[0], target, elu, factor=1 / alpha, needs=[source], note="the output's, divided by alpha"
+    )
+
+
+def _log_softmax(editor: Editor, node: Node) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    if target not in editor.scales:
+        return
+    axis = {key: value for key, value in node.attributes.items() if key == "axis"}
+    soft = _step(editor, node, "Softmax", source, "softmax")
+    soft.attributes = {**soft.attributes, **axis}
+    editor.replace("F8", node, [soft, Node("Log", [soft.outputs[0]], [target], node.name)])
+    _bounded(editor, soft, source, target)
+
+
+def _step(editor: Editor, node: Node, op: str, source: str, part: str, **values: Any) -> Node:
+    output = editor.tensor(f"{node.outputs[0]}_{part}")
+    return Node(op, [source], [output], editor.node(f"{node.name}_{part}"), **values)
+
+
+def _bounded(editor: Editor, step: Node, source: str, target: str) -> None:
+    needs = editor.unless_output(target)
+    editor.derive("F8", step.outputs[0], source, step, factor=0.0, least=1 / 127, needs=needs, note="at most 1")
+
+
+_PARTS: dict[str, Callable[[Editor, Node], None]] = {
+    "HardSwish": _hard_swish,
+    "Mish": _mish,
+    "Celu": _celu,
+    "LogSoftmax": _log_softmax,
+}
+
+
+def layer_norm(editor: Editor) -> None:
+    """Rule F8: LayerNormalization in parts, where the parser of the target's TensorRT has none (8.5 and before).
+
+    `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`. The parts get no scales: the inside of
+    a normalization is no place for INT8.
+    Not: on other versions; a second or third output that somebody reads; operands that are not constant; an unknown rank,
+    or an axis that it does not have.
+    """
+    if editor.parser is None or has_operator("LayerNormalization", editor.parser):
+        return
+    for node in editor.nodes("LayerNormalization"):
+        rank, dtype = editor.rank(node.inputs[0]), editor.dtype(node.inputs[0])
+        constant = all(name in editor.graph.initializers for name in node.inputs[1:])
+        read = any(
+            editor.graph.consumer_count(name) or name in editor.graph.outputs for name in node.outputs[1:] if name
+        )
+        if rank is None or dtype is None or not constant or read:
+            continue
+        first = operators.from_front(operators.axis(node, editor.graph.opset()), rank)
+        if 0 <= first < rank:
+            _in_parts(editor, node, list(range(first, rank)), dtype)
+
+
+def _in_parts(editor: Editor, node: Node, axes: list[int], dtype: type) -> None:
+    source, target = node.inputs[0], node.outputs[0]
+    nodes: list[Node] = []
+
+    def step(op: str, part: str, *inputs: str) -> str:
+        output = editor.tensor(f"{target}_{part}")
+        nodes.append(Node(op, inputs, [output], editor.node(f"{node.name}_{part}")))
+        return output
+
+    def mean(of: str, part: str) -> str:
+        if editor.graph.opset() >= 18:
+            return step("ReduceMean", part, of, editor.constant(f"{node.name}.axes", np.array(axes, np.int64)))
+        output = step("ReduceMean", part, of)
+        nodes[-1].set("axes", axes)
+        return output
+
+    centred = step("Sub", "centred", source, mean(source, "mean"))
+    variance = mean(step("Mul", "square", centred, centred), "variance")
+    epsilon = editor.constant(f"{node.name}.epsilon", np.full((1,) * (axes[-1] + 1), operators.epsilon(node), dtype))
+    root = step("Sqrt", "deviation", step("Add", "shifted", variance, epsilon))
+    current = step("Div", "normal", centred, root)
+    for op, part, index in (("Mul", "scaled", 1), ("Add", "biased", 2)):
+        if node.input(index):
+            current = step(op, part, current, node.input(index))
+    last = nodes[-1]
+    last.outputs, last.name = [target], node.name
+    editor.replace("F8", node, nodes)
+
+
+def chains(editor: Editor) -> None:
+    """Rule F8: Sum, Max and Min of three or more become two-input layers with named tensors between them.
+
+    1. `Sum(a, b, c, ...)` -> `Add(Add(a, b), c) ...`
+    2. `Max(a, b, c, ...)` -> `Max(Max(a, b), c) ...`, Min likewise
+
+    Scales of the new tensors, where output and inputs have one: a partial sum the sum of its terms' ranges, which holds it
+    whatever the values; a partial maximum or minimum the output's, because what that saturates the rest of the chain does not
+    choose.
+    Not: integers.
+    """
+    for node in editor.nodes("Sum", "Max", "Min"):
+        if len(node.inputs) < 3 or not editor.is_float(node.outputs[0]):
+            continue
+        target, terms = node.outputs[0], list(node.inputs)
+        op = "Add" if node.is_op("Sum") else node.op_type
+        nodes: list[Node] = []
+        current = terms[0]
+        for number, other in enumerate(terms[1:], 1):
+            last = number == len(terms) - 1
+            output = target if last else editor.tensor(f"{target}_part{number}")
+            name = node.name if last else editor.node(f"{node.name}_part{number}")
+            nodes.append(Node(op, [current, other], [output], name))
+            current = output
+        editor.replace("F8", node, nodes)
+        for count, part in enumerate(nodes[:-1], 2):
+            name = part.outputs[0]
+            activations = [term for term in terms if term not in editor.graph.initializers]
+            if op != "Add":
+                editor.derive("F8", name, target, part, needs=activations, note="scale of the output")
+                continue
+            added = [term for term in terms[:count] if term in activations]
+            constants = sum(editor.largest(term) for term in terms[:count] if term not in activations)
+            if added:
+                note = f"sum of the ranges of {count} terms"
+                editor.derive(
+                    "F8",
+                    name,
+                    added[0],
+                    part,
+                    more=added[1:],
+                    plus=constants / 127,
+                    needs=[*editor.unless_output(target), *activations],
+                    note=note,
+                )
+
+
+def depth_space(editor: Editor) -> None:
+    """Rule F8: DepthToSpace and SpaceToDepth as Reshape, Transpose, Reshape.
+
+    1. `DepthToSpace(b)`: [N, b, b, C', H, W] (CRD: [N, C', b, b, H, W]) -> [N, C', H, b, W, b] -> [N, C', H*b, W*b]
+    2. `SpaceToDepth(b)`: [N, C, H', b, W', b] -> [N, b, b, C, H', W'] -> [N, b*b*C, H', W']
+
+    The values only move, so rule S3 gives the new tensors their scales.
+    Not: on a DLA, which has no six dimensions (rule D11 is for it); unknown C, H or W; blocks that do not divide them.
+    """
+    if editor.settings.hardware.generation:
+        return
+    for node in editor.nodes("DepthToSpace", "SpaceToDepth"):
+        image = editor.image(node.inputs[0])
+        if image is None:
+            continue
+        _, channels, height, width = image
+        block = operators.block_size(node)
+        if block < 1 or (channels % block**2 if node.is_op("DepthToSpace") else height % block or width % block):
+            continue
+        if node.is_op("DepthToSpace"):
+            rest = channels // (block * block)
+            if operators.mode(node) == "CRD":
+                split, order = [0, rest, block, block, height, width], [0, 1, 4, 2, 5, 3]
+            else:
+                split, order = [0, block, block, rest, height, width], [0, 3, 4, 1, 5, 2]
+            joined = [0, rest, height * block, width * block]
+        else:
+            height, width = height // block, width // block
+            split, order = [0, channels, height, block, width, block], [0, 3, 5, 1, 2, 4]
+            joined = [0, channels * block * block, height, width]
+        parts = [editor.tensor(f"{node.outputs[0]}_{part}") for part in ("split", "moved")]
+        names = [editor.node(f"{node.name}_{part}") for part in ("split", "move")]
+        nodes = [
+            editor.reshape(node.inputs[0], parts[0], split, names[0]),
+            Node("Transpose", [parts[0]], [parts[1]], names[1], perm=order),
+            editor.reshape(parts[1], node.outputs[0], joined, node.name),
+        ]
+        editor.replace("F8", node, nodes)
