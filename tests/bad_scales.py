@@ -160,7 +160,7 @@ class Outcome:
     right: Quality
     bad: Quality
     found: Sensitivity
-    mended: Quality
+    repaired: Quality
 
     @property
     def is_named_first(self) -> bool:
@@ -168,7 +168,7 @@ class Outcome:
 
     @property
     def is_recovered(self) -> bool:
-        return self.is_named_first and self.mended.sqnr_db >= self.right.sqnr_db - WITHIN_DB
+        return self.is_named_first and self.repaired.sqnr_db >= self.right.sqnr_db - WITHIN_DB
 
 
 def run(case: Case) -> Optional[Outcome]:
@@ -184,8 +184,8 @@ def run(case: Case) -> Optional[Outcome]:
         bad = judge.of(judge.simulated({}))
         if bad.sqnr_db <= right.sqnr_db - COSTS_DB:
             found = measure_sensitivity(Judge(spoilt, OPTIONS, samples), 300)
-            mended = judge.of(judge.simulated(parse_layer_precisions(found.layer_argument)))
-            return Outcome(tensor, right, bad, found, mended)
+            repaired = judge.of(judge.simulated(parse_layer_precisions(found.layer_argument)))
+            return Outcome(tensor, right, bad, found, repaired)
     return None
 
 
@@ -200,7 +200,7 @@ def main() -> None:
         first = outcome.found.ranking[0][0].label if outcome.found.ranking else "-"
         print(
             f"{case!s:<44} {outcome.tensor[-24:]:<24} {outcome.right.sqnr_db:6.1f} -> {outcome.bad.sqnr_db:5.1f} -> "
-            f"{outcome.mended.sqnr_db:5.1f} dB, {len(outcome.found.layers)} layers, "
+            f"{outcome.repaired.sqnr_db:5.1f} dB, {len(outcome.found.layers)} layers, "
             f"{'recovered' if outcome.is_recovered else f'NOT: {first} {outcome.is_named_first}'}",
             flush=True,
         )

@@ -43,7 +43,7 @@ def one_or_two_sentences(text: str) -> bool:
         ),
     ],
 )
-def test_section_6_what_where_and_how_to_mend(
+def test_section_6_what_where_and_how_to_fix(
     change: dict[str, np.ndarray], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The bad model is told on stderr, the good one is translated, and an earlier output stays."""

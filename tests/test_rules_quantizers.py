@@ -772,7 +772,7 @@ def test_q12_bfloat16() -> None:
         ("d_q = QuantizeLinear(x, s, z) r = Cast<to=1>(d_q) d = Exp(r)", {"s": np.float32(0.1), "z": np.int8(0)}, ["Cast_r", "data movement"]),
     ],
 )  # fmt: skip
-def test_refusals_name_node_tensor_and_mend(text: str, arrays: dict[str, np.ndarray], words: list[str]) -> None:
+def test_refusals_name_node_tensor_and_remedy(text: str, arrays: dict[str, np.ndarray], words: list[str]) -> None:
     body = text.replace("{pair}", pair("x", "d"))
     message = refusal(model(f"g (float[2,3] x, float x0) => (float[2,3] y) {{ {body} y = Exp(d) }}", **arrays))
     for word in [*words, "Linear"]:

@@ -40,7 +40,7 @@ BUILT = [case for case in CASES if case.tensor]
 def test_the_bad_tensor_is_named_first_and_freed(case: Case) -> None:
     outcome = bad_scales.run(case)
     assert outcome is not None and outcome.found.ranking[0][0].tensor == case.tensor
-    assert outcome.mended.sqnr_db > outcome.right.sqnr_db - 1 > outcome.bad.sqnr_db + bad_scales.COSTS_DB
+    assert outcome.repaired.sqnr_db > outcome.right.sqnr_db - 1 > outcome.bad.sqnr_db + bad_scales.COSTS_DB
     readers = {"one reader": 1, "residual": 2, "SiLU": 2, "behind a Relu": 1, "graph output": 1}
     assert len(outcome.found.layers) == readers.get(case.kind, 3 if case.source == "fork of three" else 2)
 

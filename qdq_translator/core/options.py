@@ -51,7 +51,7 @@ def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
 
 def check_values(options: Any) -> None:
     """Raises UsageError for a field of `options` (a dataclass of settings) whose value has another type or is no choice."""
-    from qdq_translator.core.parsing import not_a_choice
+    from qdq_translator.core.parsing import not_a_choice, sentence
 
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
@@ -59,7 +59,7 @@ def check_values(options: Any) -> None:
             value = os.fspath(value)
             object.__setattr__(options, field.name, value)
         if not _fits(value, field.type):
-            help = str(field.metadata["help"])
+            help = sentence(str(field.metadata["help"]).replace("%%", "%"))
             raise UsageError(f"--{field.name}: {value!r} is not of the type {_type_words(field.type)}.", help)
         choices = choices_of(field)
         if choices and isinstance(value, str) and value not in choices:

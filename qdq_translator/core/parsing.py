@@ -56,7 +56,7 @@ def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParse
             action = self._option_string_actions.get(wrong[1].split("/")[-1]) if wrong else None
             if wrong and action and action.choices:
                 raise not_a_choice(wrong[1].split("/")[0], wrong[2], map(str, action.choices))
-            raise UsageError(f"{message[0].upper()}{message[1:].rstrip('.')}.", _suggestion(self, message))
+            raise UsageError(sentence(message), _suggestion(self, message))
 
     for field in dataclasses.fields(options):  # whose names no field knows when it is made
         about = field.metadata
@@ -101,6 +101,11 @@ def _usage(parser: argparse.ArgumentParser) -> str:
         if not a.option_strings
     ]
     return " ".join(["%(prog)s", *required, "[options]", *places])
+
+
+def sentence(message: str) -> str:
+    """With a capital and a period."""
+    return f"{message[0].upper()}{message[1:].rstrip('.')}."
 
 
 def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:

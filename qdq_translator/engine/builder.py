@@ -164,7 +164,7 @@ class _Build:
         with self._progress(progress):
             memory = self.builder.build_serialized_network(self.network, self.config)
         if memory is None:
-            raise self._failed("could not build the engine", self._how_to_mend())
+            raise self._failed("could not build the engine", self._how_to_fix())
         engine = bytes(memory)
         self._after_build()
         return BuildResult(
@@ -439,7 +439,7 @@ class _Build:
         text: str = inspector.get_engine_information(self.trt.LayerInformationFormat.JSON)
         return text
 
-    def _how_to_mend(self) -> str:
+    def _how_to_fix(self) -> str:
         text = " ".join(message for letter, message in self.logger.messages if letter in "EW")
         if self.calibrator is not None and self.calibrator.asked_for_data:
             return (

@@ -14,7 +14,7 @@ from qdq_translator.ir.qparams import RANGES, QuantParams
 
 @dataclass(frozen=True)
 class Rejected:
-    """Why a quantizer has no implicit INT8 counterpart: what was found, with node and tensor, and how to mend it."""
+    """Why a quantizer has no implicit INT8 counterpart: what was found, with node and tensor, and how to fix it."""
 
     what: str
     hint: str

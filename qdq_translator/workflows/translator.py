@@ -104,7 +104,7 @@ def translate(
     else the graph's name). progress: told how far the calibration is (`--calibrate`). assume_scales: plan as if every tensor
     had one and the same scale (`qdq-translator plan`). where: who observes data (default: this process). try_more: say
     what further options would do. explicit: for `explicit`, which puts Q/DQ back (TensorRT 10 and later). given: tensor -> scale, for a
-    float model. Raises UserError, always with a way to mend it.
+    float model. Raises UserError, always with a remedy.
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()

@@ -197,11 +197,12 @@ def _device_results(given: _Given) -> Optional[DeviceResults]:
 def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[str]) -> dict[str, Any]:
     """What runs in which precision. others: hypotheses whose other end is shown."""
     options, settings, placement = given.options, given.settings, given.simulated.placement
+    gates = any(node.op_type in ("Sigmoid", "Tanh") for node in given.network.model.graph.node)
     return {
         "rounding": settings.rounding,
         "higher_layers": "fp16" if settings.fp16 else "fp32",
         "layers_in_fp16_on_dla": len(placement.higher & given.network.on_dla),
-        "sigmoid": "fp16" if settings.sigmoid_fp16 else "int8",
+        "sigmoid": ("fp16" if settings.sigmoid_fp16 else "int8") if gates else "",
         "fuse": options.fuse,
         "layer_arg": options.layer_arg is not None,
         "tensors_held_in_int8": len(placement.held),

@@ -86,7 +86,8 @@ def _print_simulation(console: Any, simulation: dict[str, Any]) -> None:
         f"({simulation['higher_layers']}), as planned{' with --layer_arg' if simulation['layer_arg'] else ''}; "
         f"{counted(simulation['tensors_held_in_int8'], 'tensor')} and "
         f"{counted(simulation['weights_rounded'], 'weight')} rounded, ties to "
-        f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}, sigmoid in {simulation['sigmoid']}"
+        f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}"
+        + (f", sigmoid in {simulation['sigmoid']}" if simulation["sigmoid"] else "")
     )
     if simulation["tensors_inside_fusions"]:
         print_fusion = {

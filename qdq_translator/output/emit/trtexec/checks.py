@@ -55,7 +55,7 @@ class Settings:
 def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Version] = None) -> Settings:
     """Checks the request. `version`: default the cache's header.
 
-    Raises UserError or UsageError with a way to mend it; what is only worth knowing goes to `notes`.
+    Raises UserError or UsageError with a remedy; what is only worth knowing goes to `notes`.
     """
     cache = files.read_cache()
     if version is None:

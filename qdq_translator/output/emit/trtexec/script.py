@@ -20,7 +20,7 @@ _WILDCARD_CHECK = """    if [ "$major" -lt 10 ]; then
 
 
 def shell_script(settings: Settings, arguments: Sequence[Argument], folder: Path) -> str:
-    """A POSIX script that lies in `folder`: checks files and version, mends the cache header in a copy, runs trtexec.
+    """A POSIX script that lies in `folder`: checks files and version, corrects the cache header in a copy, runs trtexec.
 
     Paths are relative to the script, so that script and files can be copied to a board together; absolute ones stay
     where they are neither in the script's folder nor in the translation's.
