@@ -1,9 +1,9 @@
 """The cost model against every published time of Orin's DLA that we know: the fit, leave-one-network-out, docs/tables/cost.md.
 
-    python -m benchmarks.cost [--fit] [--write] [--zoo FOLDER...]
+    python -m benchmarks.cost [--fit] [--per_sample] [--write] [--zoo FOLDER...]
 
 Prints the table of docs/tables/cost.md (`--write` puts it there); `--fit` fits the parameters of `qdq_translator/targets/cost/orin.json`
-again and prints them. The points are other people's measurements (`data/dla_points.json`, each with its source), the layers
+again and prints them, `--per_sample` with the fixed part of a layer once for each sample of a batch. The points are other people's measurements (`data/dla_points.json`, each with its source), the layers
 of their networks are written down in `data/dla_networks.json`. Takes about ten seconds. `--zoo`: also the verdict for every
 model of the folders, as it is and with `--preset dla --unify_scales max`, below the first table.
 """
@@ -71,14 +71,16 @@ class Point:
     source: str
     fitted: bool
     works: tuple[tuple[Work, bool], ...]
+    per_sample: bool = False
 
     def predicted(self, parameters: Parameters) -> float:
         model = CostModel("", parameters, self.clock)
-        return sum(model.estimate(work, fp16).milliseconds for work, fp16 in self.works)
+        more = (self.batch - 1) * 1e3 * parameters.seconds_per_layer if self.per_sample else 0.0
+        return sum(model.estimate(work, fp16).milliseconds + more for work, fp16 in self.works)
 
 
-def points() -> list[Point]:
-    """Every published time, in the order of the file."""
+def points(per_sample: bool = False) -> list[Point]:
+    """Every published time, in the order of the file. per_sample: the fixed part counts for each sample of a batch."""
     networks = json.loads((DATA / "dla_networks.json").read_text(encoding="utf-8"))
     found = []
     for row in json.loads((DATA / "dla_points.json").read_text(encoding="utf-8")):
@@ -98,6 +100,7 @@ def points() -> list[Point]:
                 row["source"],
                 row.get("power_mode") != "15W" and row["precision"] in FITTED,
                 works,
+                per_sample,
             )
         )
     return found
@@ -213,10 +216,11 @@ def with_table(page: str, text: str, begins: str = BEGIN) -> str:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="The cost model against published times.")
     parser.add_argument("--fit", action="store_true", help="fit the parameters again and print them")
+    parser.add_argument("--per_sample", action="store_true", help="the fixed part once per sample, with --fit")
     parser.add_argument("--write", action="store_true", help="put the table into docs/tables/cost.md")
     parser.add_argument("--zoo", type=Path, nargs="+", help="folders of Q/DQ models: the DLA's verdict for each")
     options = parser.parse_args(argv)
-    every = points()
+    every = points(options.per_sample)
     parameters = Parameters(**published()["parameters"])
     if options.fit:
         parameters = fitted_to([point for point in every if point.fitted], parameters)
@@ -228,7 +232,7 @@ def main(argv: Sequence[str]) -> int:
         verdicts = zoo_table([path for folder in options.zoo for path in sorted(folder.glob("*.onnx"))])
         print("\n" + verdicts, end="")
         page = with_table(page, verdicts, ZOO_BEGIN)
-    if options.write:
+    if options.write and not options.per_sample:
         PAGE.write_text(page, encoding="utf-8")
     return 0
 

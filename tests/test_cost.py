@@ -164,6 +164,21 @@ def test_gemm_is_a_1x1_convolution() -> None:
     assert costs(text, ["dla-int8"], w=np.ones((64, 32), np.float32)) == pytest.approx([1e-3 + (64 + 32 + 2048) * 1e-6])
 
 
+def test_the_share_of_operators_without_published_times() -> None:
+    """Of a Tanh; the Conv and what is fused into it rest on published times."""
+    text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { t = Tanh (x) c = Conv (t, w) y = Relu (c) }"
+    graph = Graph.from_model(model(text, 17, 8, w=np.ones((4, 4, 1, 1), np.float32)))
+    plan = estimate_costs(graph, TensorTypes(graph), ["dla-fp16", "dla-int8", "dla-int8"], maxn(), "")
+    tanh, conv = plan.layers[0], plan.layers[1]
+    assert tanh is not None and conv is not None and tanh.milliseconds and conv.milliseconds
+    row = plan.row()
+    assert row.extrapolated_milliseconds == tanh.milliseconds and row.milliseconds == plan.milliseconds
+    share = 100 * tanh.milliseconds / (tanh.milliseconds + conv.milliseconds)
+    assert row.what.endswith(f"; operators without published times: {share:.1f}% of the DLA's time")
+    without = estimate_costs(graph, TensorTypes(graph), ["gpu", "dla-int8", "dla-int8"], maxn(), "").row()
+    assert without.extrapolated_milliseconds == 0.0 and "without" not in without.what
+
+
 def test_unknown_sizes_have_no_time() -> None:
     graph = Graph.from_model(model("g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }", 17, 8))
     plan = estimate_costs(graph, TensorTypes(graph), ["dla-int8"], maxn(), "")

@@ -344,14 +344,16 @@ class Cost:
     shape is unknown or no figure is published. fp16_milliseconds: the same with all layers in FP16.
     between_milliseconds: transitions between DLA and GPU: 0.58 per further DLA region, half of that for GPU layers
     before the first or after the last region; includes the GPU layers. total_milliseconds: `milliseconds` and
-    `between_milliseconds`. what: description of the estimate. note: the power mode or clock, or why there is no
-    figure. unknown_layers: layers without an estimate. model: `name`, `source`, `clock_ghz` and the parameters;
-    None without a figure."""
+    `between_milliseconds`. extrapolated_milliseconds: the part of `milliseconds` of operators without published
+    times. what: description of the estimate. note: the power mode or clock, or why there is no figure.
+    unknown_layers: layers without an estimate. model: `name`, `source`, `clock_ghz` and the parameters; None
+    without a figure."""
 
     milliseconds: Optional[float]
     fp16_milliseconds: Optional[float]
     between_milliseconds: Optional[float]
     total_milliseconds: Optional[float]
+    extrapolated_milliseconds: Optional[float]
     what: str
     note: str
     unknown_layers: int

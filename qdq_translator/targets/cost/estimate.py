@@ -7,9 +7,11 @@ from typing import Optional, Sequence
 
 from qdq_translator.core.formats.report_rows import Cost
 from qdq_translator.core.formats.report_rows import LayerCost as LayerCost
+from qdq_translator.core.words import percent
 from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.operators import DENSE, POOLING
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.targets.cost.layers import FusedLayer, fused_layers
+from qdq_translator.targets.cost.layers import IN_PLACE, FusedLayer, fused_layers
 from qdq_translator.targets.cost.model import ESTIMATE, CostModel
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU
 
@@ -19,12 +21,16 @@ rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutoria
 END_ON_GPU = FURTHER_REGION / 2
 """Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two [inferred]."""
 
+_PUBLISHED = ("Conv", *DENSE, *POOLING, "GlobalAveragePool", "Add", "Slice", "Split", *IN_PLACE)
+"""First operators of layers that the networks with published times have (benchmarks/data/dla_networks.json)."""
+
 
 @dataclasses.dataclass(frozen=True)
 class CostPlan:
     """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
     core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is none.
-    between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, the GPU's layers included.
+    between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, the GPU's layers included. extrapolated:
+    milliseconds of layers that the published networks do not have.
     """
 
     layers: list[Optional[LayerCost]]
@@ -33,6 +39,7 @@ class CostPlan:
     note: str
     model: Optional[CostModel]
     between: float = 0.0
+    extrapolated: float = 0.0
 
     @property
     def total(self) -> Optional[float]:
@@ -60,13 +67,15 @@ class CostPlan:
 
     def row(self) -> Cost:
         """The estimate as the report has it."""
-        model = self.model
+        model, known = self.model, self.milliseconds is not None
+        share = percent(self.extrapolated, self.milliseconds) if self.extrapolated else ""
         return Cost(
             self.milliseconds,
             self.fp16_milliseconds,
-            None if self.milliseconds is None else self.between,
+            self.between if known else None,
             self.total,
-            ESTIMATE,
+            self.extrapolated if known else None,
+            f"{ESTIMATE}; operators without published times: {share} of the DLA's time" if share else ESTIMATE,
             self.note,
             self.unknown,
             None
@@ -92,21 +101,23 @@ def estimate_costs(
 ) -> CostPlan:
     """Linear in the nodes. verdicts: one for each node. model: None gives bytes only. note: as `choose_model` says it.
     regions: subgraphs of the DLA."""
-    names = [node.name for node in graph.nodes]
-    rows: list[Optional[LayerCost]] = [None] * len(names)
+    nodes = list(graph.nodes)
+    rows: list[Optional[LayerCost]] = [None] * len(nodes)
     total: Optional[float] = 0.0 if model is not None else None
-    unknown = 0
+    unknown, extrapolated = 0, 0.0
     for layer in fused_layers(graph, types, verdicts):
         cost = _cost(layer, model)
         rows[layer.nodes[0]] = cost
         for index in layer.nodes[1:]:
             zero = None if cost.milliseconds is None else 0.0
-            rows[index] = LayerCost(zero, 0, "", zero, zero, names[layer.nodes[0]])
+            rows[index] = LayerCost(zero, 0, "", zero, zero, nodes[layer.nodes[0]].name)
         unknown += layer.works is None
+        if not nodes[layer.nodes[0]].is_op(*_PUBLISHED):
+            extrapolated += cost.milliseconds or 0.0
         if total is not None:
             total = None if cost.milliseconds is None else total + cost.milliseconds
     between = FURTHER_REGION * max(0, regions - 1) + END_ON_GPU * _ends(graph, verdicts)
-    return CostPlan(rows, total, unknown, note, model, between)
+    return CostPlan(rows, total, unknown, note, model, between, extrapolated)
 
 
 def _ends(graph: Graph, verdicts: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ from qdq_translator.targets.precision import float_activations
 _UPGRADED = ("Sigmoid", "Tanh")
 """They run in FP16 whatever the scales say (limit A1), and hand on codes where there is a scale."""
 _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
-_IN_PLACE = ("Concat", "Identity", "Dropout")
+IN_PLACE = ("Concat", "Identity", "Dropout")
 
 
 @dataclasses.dataclass
@@ -144,7 +144,7 @@ def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
 
 def work_of(node: Node, graph: Graph, types: TensorTypes) -> Optional[list[Work]]:
     """What the node does as a layer of its own: [] for nothing, several for a Split; None where a shape is unknown."""
-    if node.is_op(*_IN_PLACE):
+    if node.is_op(*IN_PLACE):
         return []
     if node.is_op(*WEIGHTED):
         work = _product(node, types)
