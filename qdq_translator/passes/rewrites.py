@@ -62,12 +62,15 @@ class Rewrites:
 def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
     """old -> new through several steps. A name that stands on both sides was kept."""
 
-    def ends(name: str, seen: tuple[str, ...]) -> list[str]:
-        if name not in steps or name in seen:
+    def ends(name: str, path: tuple[str, ...], done: set[str]) -> list[str]:
+        if name not in steps or name in path:
             return [name]
-        return list(dict.fromkeys(end for new in steps[name] for end in ends(new, (*seen, name))))
+        if name in done:
+            return []
+        done.add(name)
+        return [end for new in steps[name] for end in ends(new, (*path, name), done)]
 
-    return {old: list(dict.fromkeys(e for n in new for e in ends(n, (old,)))) for old, new in steps.items()}
+    return {old: list(dict.fromkeys(ends(old, (), set()))) for old in steps}
 
 
 def rewrite_for_dla(network: Network, settings: Settings) -> None:

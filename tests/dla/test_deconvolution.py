@@ -80,7 +80,11 @@ def test_codes_of_the_weights_stay() -> None:
             marks=covers("parameters that do not fit them, or are negative"),
         ),
         pytest.param(
-            "pads = [1, 1]", "1,4,5", (4, 3, 3), "two spatial", marks=covers("other than two spatial dimensions")
+            "pads = [1, 1, 1, 1, 1, 1]",
+            "1,4,5,5,5",
+            (4, 3, 3, 3, 3),
+            "two spatial",
+            marks=covers("other than two spatial dimensions"),
         ),
         pytest.param(
             "dilations = [11, 11], pads = [1, 1, 1, 1]",
@@ -97,7 +101,7 @@ def test_codes_of_the_weights_stay() -> None:
 def test_not(attributes: str, shape: str, dims: tuple[int, ...] | None, why: str) -> None:
     weight, more = ("w", "") if dims else ("k", ", float[4,3,3,3] k")
     body = pair("x", "q") + f"m = ConvTranspose <{attributes}> (q, {weight})\n" + END
-    target = "float[n,c,h,w] y" if shape.count(",") == 3 else "float[n,c,h] y"
+    target = "float[n,c,h,w] y" if shape.count(",") == 3 else "float[n,c,d,h,w] y"
     arrays = {"w": weights(1, *dims)} if dims else {}
     found = both(graph(f"float[{shape}] x{more}", target, body, **arrays))
     assert "D21" not in found.rules

@@ -31,6 +31,7 @@ from qdq_translator.passes.dla import (
     identities,
     linear_axis,
     max_pool,
+    one_dimension,
     pads,
     products,
     reshapes,
@@ -49,10 +50,12 @@ from qdq_translator.targets.settings import Settings
 RULES = (
     shapes,
     identities,
+    one_dimension,
     channels_last,
+    spatial_mean,
+    max_pool,
     chains,
     split_conv,
-    spatial_mean,
     dense,
     reshapes,
     hard_activations,
@@ -68,7 +71,6 @@ RULES = (
     conv_padding,
     deconvolution,
     average_pool,
-    max_pool,
     tails,
 )
 """In the order in which they are applied, each once."""

@@ -1,4 +1,4 @@
-"""What rules D5 and D18 have in common: regions of nodes that can work on tensors of another shape, and their borders."""
+"""What rules D5, D18 and D24 have in common: regions of nodes that can work on tensors of another shape, and their borders."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ UNARY = (
 )
 
 
-def regions(rewriter: Rewriter, fits: Callable[[Node], bool]) -> list[list[Node]]:
-    """Nodes that fit, as tensors connect them, in graph order; those regions that have a fully connected layer."""
+def regions(
+    rewriter: Rewriter, fits: Callable[[Node], bool], around: Callable[[Node], bool] = lambda node: node.is_op(*DENSE)
+) -> list[list[Node]]:
+    """Nodes that fit, as tensors connect them, in graph order; those regions that have a layer that is asked for: a fully connected one."""
     nodes = [node for node in rewriter.graph.nodes if fits(node) and rewriter.allows(node)]
     unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
@@ -28,7 +30,7 @@ def regions(rewriter: Rewriter, fits: Callable[[Node], bool]) -> list[list[Node]
     found: dict[int, list[Node]] = {}
     for index, node in enumerate(nodes):
         found.setdefault(unions.root(index), []).append(node)
-    return [region for region in found.values() if any(node.is_op(*DENSE) for node in region)]
+    return [region for region in found.values() if any(map(around, region))]
 
 
 def activations(rewriter: Rewriter, names: Iterable[str]) -> list[str]:

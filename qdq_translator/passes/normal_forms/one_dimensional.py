@@ -22,7 +22,7 @@ _NEUTRAL = {"kernel_shape": [1], "strides": [1], "dilations": [1], "output_paddi
 def apply(editor: Editor) -> None:
     graph = editor.graph
     found = [
-        n for n in editor.nodes("Conv", "ConvTranspose", "MaxPool", "AveragePool") if _is_one_dimensional(editor, n)
+        n for n in editor.nodes("Conv", "ConvTranspose", "MaxPool", "AveragePool") if is_one_dimensional(editor, n)
     ]
     members = {id(node) for node in found}
     wide: dict[str, str] = {}
@@ -34,25 +34,25 @@ def apply(editor: Editor) -> None:
             wide[source] = editor.tensor(f"{source}_2d")
             new.append(_axis_layer(editor, "Unsqueeze", source, wide[source], f"{node.name}_2d"))
         wide[target] = target if inside else editor.tensor(f"{target}_2d")
-        new.append(_two_dimensional(editor, node, wide[source], wide[target]))
+        widen(editor, node)
+        inputs = [wide[source], *node.inputs[1:]]
+        new.append(Node(node.op_type, inputs, [wide[target]], node.name, attributes=node.attributes))
         if not inside:
             new.append(_axis_layer(editor, "Squeeze", wide[target], target, f"{node.name}_1d"))
         editor.replace("F8", node, new)
 
 
-def _two_dimensional(editor: Editor, node: Node, source: str, target: str) -> Node:
-    inputs = [source, *node.inputs[1:]]
+def widen(editor: Editor, node: Node) -> None:
+    """Weight and attributes for a second dimension, in place."""
     if node.is_op("Conv", "ConvTranspose"):
-        inputs[1] = editor.weight(node, 1, "", lambda values: values[..., np.newaxis])
-    layer = Node(node.op_type, inputs, [target], node.name, attributes=node.attributes)
+        editor.graph.set_input(node, 1, editor.weight(node, 1, "", lambda values: values[..., np.newaxis]))
     for key, neutral in _NEUTRAL.items():
         if key in node.attributes:
             values = node.get(key)
-            layer.set(key, [values[0], 0, values[1], 0] if key == "pads" else [*values, *neutral])
-    return layer
+            node.set(key, [values[0], 0, values[1], 0] if key == "pads" else [*values, *neutral])
 
 
-def _is_one_dimensional(editor: Editor, node: Node) -> bool:
+def is_one_dimensional(editor: Editor, node: Node) -> bool:
     if node.is_op("Conv", "ConvTranspose"):
         weight = editor.graph.initializers.get(node.input(1))
         return weight is not None and len(weight.dims) == 3 and not states_output_shape(node)

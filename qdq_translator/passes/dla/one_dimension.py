@@ -1,0 +1,170 @@
+"""Rule D24: one-dimensional layers, and the layers between them, work on [N, C, L, 1] instead of [N, C, L].
+
+1. `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool`, `GlobalAveragePool`, `GlobalMaxPool` with one spatial dimension get a second one
+   of size 1, as by rule F8, which puts an Unsqueeze and a Squeeze around each of them
+2. Layers between and around them that work value by value (Relu, Add, ...), normalizations over channels or L, `Softmax`, `Concat`,
+   `Split`, `Slice`, `Pad`, `Resize` and `Reduce` over L keep their operator.
+3. A Reshape to [N, C, L, 1] stands in front of the region, one to [N, C, L] behind it, where another layer or a graph output needs it;
+   rule D17 merges them with their neighbours.
+4. The same for `ReduceMean`, `ReduceSum`, `ReduceMax` and `ReduceMin` over L of an image that is flattened to it
+
+Tensors inside keep their names and scales. The tensor in front of a last Reshape is new (`NAME_4d`) and has the scale of the Reshape's
+output, no other (rule S2 where that is a graph output). Every weight keeps its quantized value.
+Not: a weight that is not constant; an `output_shape`; Softmax below opset 13; a Slice, Pad, Resize or Reduce with
+computed parameters; a Resize by sizes; regions without a layer of case 1 or 4.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+import numpy as np
+
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla import lifting
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.normal_forms.one_dimensional import is_one_dimensional, widen
+
+RULE = "D24"
+_WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
+_NARY = (*operators.ELEMENTWISE, "PRelu", "Mean", "Pow", "Where")
+_SAME = ("BatchNormalization", "InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool")
+_REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
+
+
+def apply(rewriter: Rewriter) -> None:
+    for region in lifting.regions(rewriter, lambda node: _fits(rewriter, node), lambda node: _asks(rewriter, node)):
+        _lift(rewriter, region)
+
+
+def _asks(rewriter: Rewriter, node: Node) -> bool:
+    """Cases 1 and 4."""
+    maker = rewriter.graph.producer.get(node.inputs[0])
+    flattened = maker is not None and maker.is_op(*operators.VIEWS) and rewriter.image(maker.inputs[0]) is not None
+    return node.is_op(*_WINDOWED) or (node.is_op(*_REDUCTIONS) and flattened)
+
+
+def _is_series(rewriter: Rewriter, tensor: str) -> bool:
+    """An [N, C, L] float activation."""
+    return rewriter.rank(tensor) == 3 and rewriter.dtype(tensor) is not None and not rewriter.graph.is_constant(tensor)
+
+
+def _fits(rewriter: Rewriter, node: Node) -> bool:
+    if not node.is_standard or not node.inputs or not node.outputs:
+        return False
+    known = rewriter.graph.initializers
+    reads = node.inputs if node.is_op("Concat", *_NARY) else node.inputs[:1]
+    if node.is_op(*_NARY):
+        reads = [name for name in reads if name not in known or len(known[name].dims) > 3]
+    if not reads or not all(_is_series(rewriter, name) for name in reads):
+        return False
+    if node.is_op(*_WINDOWED):
+        return is_one_dimensional(rewriter, node)
+    if node.is_op(*_PARAMETERS):
+        return _PARAMETERS[node.op_type](rewriter, node) is not None
+    if not all(_is_series(rewriter, name) for name in node.outputs if name):
+        return False
+    if node.is_op("Split", "Concat", "Softmax"):
+        return _axis(rewriter, node) != 0 and (rewriter.graph.opset() >= 13 or not node.is_op("Softmax"))
+    unary = node.is_op(*lifting.UNARY) and lifting.scalars(rewriter, node.inputs[1:])
+    return lifting.one_output(rewriter, node) and (unary or node.is_op(*_SAME, *_NARY))
+
+
+def _axis(rewriter: Rewriter, node: Node) -> int:
+    return operators.from_front(operators.axis(node, rewriter.graph.opset()), 3)
+
+
+# ---------------------------------------------------------------- parameters, by axis
+
+
+def _slice(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+    cut = operators.slices(node, rewriter.graph.array)
+    axes = None if cut is None else operators.non_negative(cut.axes, 3)
+    return None if axes is None or 0 in axes or not operators.is_given(node, "axes", 3) else ("axes", 3, np.array(axes))
+
+
+def _pad(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+    pads = operators.integers(node, "pads", 1, rewriter.graph.array)
+    known = pads is not None and len(pads) == 6 and not node.input(3) and not pads[0] and not pads[3]
+    return ("pads", 1, np.array([*(pads or [])[:3], 0, *(pads or [])[3:], 0])) if known else None
+
+
+def _resize(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+    scales = operators.resize_scales(node, rewriter.graph.opset(), rewriter.graph.array)
+    known = scales is not None and scales.size == 3 and rewriter.graph.opset() >= 11 and not node.input(3)
+    fits = known and "axes" not in node.attributes and operators.mode(node) != "cubic" and not operators.crops(node)
+    return ("scales", 2, np.append(scales, np.float32(1))) if fits and scales is not None else None
+
+
+def _reduce(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+    axes = operators.non_negative(operators.axes(node, rewriter.graph.array), 3)
+    return ("axes", 1, np.array([2, 3])) if axes == [2] else None
+
+
+_PARAMETERS: dict[str, Callable[[Rewriter, Node], Optional[tuple[str, int, np.ndarray]]]] = {
+    "Slice": _slice,
+    "Pad": _pad,
+    "Resize": _resize,
+    **dict.fromkeys(_REDUCTIONS, _reduce),
+}
+"""Operator -> attribute, input and values of its parameter for four dimensions; None where it does not fit."""
+
+
+# ---------------------------------------------------------------- lifting
+
+
+def _lift(rewriter: Rewriter, region: list[Node]) -> None:
+    graph = rewriter.graph
+    inside = {id(node) for node in region}
+    entries = set(lifting.entering(rewriter, region))
+    wide: dict[str, str] = {}
+    for node in region:
+        before = Node(node.op_type, node.inputs, node.outputs, node.name)
+        after, new = [node], []  # type: list[Node], list[str]
+        for name in [name for name in dict.fromkeys(node.inputs) if name in entries]:
+            entries.remove(name)
+            wide[name] = rewriter.tensor(f"{name}_4d")
+            shape = rewriter.reshape(name, wide[name], [0, 0, -1, 1], rewriter.node(f"{wide[name]}_reshape"))
+            after.append(graph.insert_after(shape, graph.producer.get(name)))
+            new.append(wide[name])
+        _convert(rewriter, node, [wide.get(name, name) for name in node.inputs])
+        for output in [name for name in node.outputs if name and _is_series(rewriter, name)]:
+            graph.value_info.pop(output, None)
+            readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
+            if output in graph.outputs or readers:
+                wide[output] = _exit(rewriter, node, output, readers, after)
+                new.append(wide[output])
+        rewriter.note(RULE, [before], after, {}, new)
+
+
+def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], after: list[Node]) -> str:
+    """Gives `node` an output of a new name, and a Reshape that makes `output` for these readers; the new name."""
+    lifted = rewriter.tensor(f"{output}_4d")
+
+    def back() -> list[Node]:
+        shape = rewriter.reshape(lifted, output, [0, 0, -1], rewriter.node(f"{output}_reshape"))
+        return [rewriter.graph.insert_after(shape, node)]
+
+    note = "the same values as its Reshape's output"
+    after += lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
+    return lifted
+
+
+def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
+    """The node on four-dimensional inputs, in place."""
+    found = _PARAMETERS[node.op_type](rewriter, node) if node.is_op(*_PARAMETERS) else None
+    if found is not None:
+        key, index, values = found
+        if key in node.attributes:
+            node.set(key, values.tolist())
+        else:
+            inputs[index] = rewriter.constant(f"{node.name}.{key}", values)
+    elif node.is_op("Split", "Concat", "Softmax"):
+        node.set("axis", _axis(rewriter, node))
+    elif node.is_op(*_NARY):
+        lifting.lift_constants(rewriter, inputs, "_4d", lambda values: values[..., np.newaxis])
+    elif node.is_op(*_WINDOWED):
+        widen(rewriter, node)
+        inputs[1:2] = node.inputs[1:2]
+    rewriter.graph.set_inputs(node, inputs)
