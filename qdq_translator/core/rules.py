@@ -366,8 +366,7 @@ _ROWS = (
                 "D7",
                 "HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
             ),
-            ("D8", "Mean of several inputs becomes a Sum and a Scale"),
-            ("D9", "Neg, Div by a constant, and nodes that only change the scale become a Scale"),
+            ("D9", "Neg, Div by a constant, Mean, and nodes that only change the scale become a Scale"),
             ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
             (

@@ -126,7 +126,7 @@ def test_d4_sums_and_means_over_8192_channels() -> None:
 def test_d8_the_sum_has_as_many_times_the_scale() -> None:
     for count in (2, 3, 5):
         found = of(f"a = Relu (q)\nm = Mean ({', '.join(['q', *['a'] * (count - 1)])})" + END)
-        assert found.rewritten.tensor_scales["m_sum"] == pytest.approx(count * SCALE) and found.rules == ["D8"]
+        assert found.rewritten.tensor_scales["m_sum"] == pytest.approx(count * SCALE) and found.rules == ["D9"]
 
 
 def test_d9_factors_of_the_scale() -> None:

@@ -71,3 +71,40 @@ def test_case_3_a_requantization(op: str, batch: str) -> None:
     found = same(graph(X, "float[b,c,h,w] y", body, batch, s2=np.float32(SCALE * 3 / 4)), batch, bits=True)
     assert found.ops == ["BatchNormalization", "Relu"] and len(found.gpu()[0]) == 1 and not found.gpu()[1]
     assert found.rewritten.tensor_scales == found.plain.tensor_scales
+
+
+MEANS = "float[{N},3,4,4] a, float[{N},3,4,4] b, float[{N},3,4,4] c"
+MEAN_PAIRS = pair("a", "a1") + pair("b", "b1") + pair("c", "c1")
+MEAN_END = pair("m", "p", "s") + "y = Relu (p)"
+ONE_MEAN = pair("a", "a1") + "m = Mean (a1)\n" + MEAN_END
+
+
+@covers(4)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("count", [2, 3])
+def test_case_4(count: int, batch: str) -> None:
+    names = ", ".join(["a1", "b1", "c1"][:count])
+    found = same(graph(MEANS, "float[n,k,h,w] y", MEAN_PAIRS + f"m = Mean ({names})\n" + MEAN_END, batch), batch)
+    assert found.ops == ["Sum", "BatchNormalization", "Relu"]
+    assert found.gpu() == (["Mean"], [])
+    assert found.rewritten.scales["m_sum"].value == count * SCALE
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param("1,3,4"),
+        pytest.param("1,c,4,4"),
+    ],
+)
+def test_not_a_mean(shape: str) -> None:
+    body = pair("a", "a1") + pair("b", "b1") + "m = Mean (a1, b1)\n" + MEAN_END
+    found = both(graph(f"float[{shape}] a, float[{shape}] b", f"float[{shape}] y", body))
+    assert "Mean" in found.ops
+    assert "four dimensions" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+@covers("Mean of one input (rule D2)")
+def test_not_a_mean_of_one() -> None:
+    found = same(graph("float[1,3,4,4] a", "float[n,k,h,w] y", ONE_MEAN), bits=True)
+    assert "D9" not in found.rules and found.ops == ["Relu"]

@@ -1,7 +1,7 @@
 """`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 and on, one module a rule).
 
 Each module has `RULE` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
-docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D8 say what else, and why.
+docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D9 say what else, and why.
 Every rewrite computes the same function in float; D22, which has to be asked for, nearly the same.
 
 Scales: tensors that stay keep theirs. A new tensor gets one by the rule's own words, with the rule as its origin: at once
@@ -40,7 +40,6 @@ from qdq_translator.passes.dla import (
     shapes,
     spatial_mean,
     split_conv,
-    sums,
     tails,
 )
 from qdq_translator.passes.dla.rewriter import Rewriter
@@ -61,7 +60,6 @@ RULES = (
     hard_activations,
     products,
     error_function,
-    sums,
     scales,
     pads,
     depth_space,
