@@ -366,6 +366,7 @@ _ROWS = (
                 "D7",
                 "HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
             ),
+            ("D8", "one-dimensional layers, and what is around them, work on [N, C, L, 1]"),
             ("D9", "Neg, Div by a constant, Mean, and nodes that only change the scale become a Scale"),
             ("D10", "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)"),
             ("D11", "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy"),
@@ -390,7 +391,6 @@ _ROWS = (
             ("D21", "ConvTranspose with padding, groups or dilation becomes one without, and a Slice"),
             ("D22", "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)"),
             ("D23", "Resize, Pad, Tile and CumSum along H, W or the channels become 1x1 Convs with a constant matrix"),
-            ("D24", "one-dimensional layers, and what is around them, work on [N, C, L, 1]"),
         )
     ),
 )
