@@ -8,6 +8,7 @@ their accuracy means nothing. The engine beside ResNet-18 is made up, to show ho
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import onnx  # noqa: E402
 
 from benchmarks.networks import Builder, residual  # noqa: E402
 from qdq_translator import TranslateOptions, translate  # noqa: E402
+from qdq_translator.core.formats.report_rows import Report, Source  # noqa: E402
 from qdq_translator.output.report.html import write_page  # noqa: E402
 
 WIDTH, HEIGHT = 1440, 1000
@@ -83,22 +85,17 @@ def take(
     print(name)
 
 
-def engine_of(report: dict[str, Any]) -> dict[str, Any]:
+def engine_of(report: Report) -> dict[str, Any]:
     """What a made-up engine did: each Conv runs as planned but for one in FP16, the rest is fused into the Convs."""
-    rows, head = [], ""
-    for row in report["plan"]:
-        head = row["name"] if row["op"] in ("Conv", "Gemm") or not head else head
-        actual = "fp16" if row["name"] == "Conv_30" else row["precision"]
-        layer = {
-            "name": row["name"],
-            "op": row["op"],
-            "planned": row["precision"],
-            "actual": actual,
-            "engine_layer": head,
-        }
-        against = actual != row["precision"]
+    rows: list[dict[str, Any]] = []
+    head = ""
+    for row in report.plan:
+        head = row.name if row.op in ("Conv", "Gemm") or not head else head
+        actual = "fp16" if row.name == "Conv_30" else row.precision
+        against = actual != row.precision
+        layer = {"name": row.name, "op": row.op, "planned": row.precision, "actual": actual, "engine_layer": head}
         verdict, why = ("disobeyed", "CaskConvolution, reads fp16, writes fp16") if against else ("obeyed", "")
-        time = (row["macs"] or 0) / 4e9 + 0.004 if head == row["name"] else None
+        time = (row.macs or 0) / 4e9 + 0.004 if head == row.name else None
         rows.append({**layer, "verdict": verdict, "against": against, "why": why, "milliseconds": time})
         rows[-1].update(device="GPU", format="", fused_with=[])
     total = sum(row["milliseconds"] or 0.0 for row in rows)
@@ -117,23 +114,22 @@ def main() -> int:
     dla = {"target": "orin-dla", "platform": "jetpack-6.2"}
     models = HERE.parent / "tests" / "data" / "models"
     model = resnet18()
-    plain = translate(model, TranslateOptions(**dla), "resnet18").report
-    unary = translate(model, TranslateOptions(**dla, add_unary_ew_scales_for_dla=True), "resnet18").report
-    on_gpu = translate(model, TranslateOptions(add_unary_ew_scales_for_dla=True), "resnet18").report
-    vit = translate(
-        models / "vit__ort_u8.onnx", TranslateOptions(**dla, preset="dla", asymmetric="widen"), "vit"
-    ).report
-    unet = translate(models / "unet__mo_dla_fp32.onnx", TranslateOptions(**dla, preset="dla"), "unet").report
-    deep = translate(residual(4000, channels=4), TranslateOptions(**dla), "ten_thousand_layers").report
-    for report in (plain, unary, on_gpu):
-        report["source"] = {"file": "resnet18.onnx", "sha256": ""}
+    plain = translate(model, TranslateOptions(**dla), "resnet18").rows
+    unary = translate(model, TranslateOptions(**dla, add_unary_ew_scales_for_dla=True), "resnet18").rows
+    on_gpu = translate(model, TranslateOptions(add_unary_ew_scales_for_dla=True), "resnet18").rows
+    vit = translate(models / "vit__ort_u8.onnx", TranslateOptions(**dla, preset="dla", asymmetric="widen"), "vit").rows
+    unet = translate(models / "unet__mo_dla_fp32.onnx", TranslateOptions(**dla, preset="dla"), "unet").rows
+    deep = translate(residual(4000, channels=4), TranslateOptions(**dla), "ten_thousand_layers").rows
+    plain, unary, on_gpu = (
+        dataclasses.replace(rows, source=Source("resnet18.onnx", "")) for rows in (plain, unary, on_gpu)
+    )
     pages = {"plain": plain, "vit": vit, "unet": unet, "deep": deep}
-    avoidable = next(i for i, row in enumerate(plain["plan"]) if row["precision"] == "fp16")
+    avoidable = next(i for i, row in enumerate(plain.plan) if row.precision == "fp16")
     with tempfile.TemporaryDirectory() as folder, browser() as window:
         paths = {name: Path(folder) / f"{name}.html" for name in (*pages, "engine", "comparison")}
         for name, report in pages.items():
             write_page(report, paths[name])
-        write_page(on_gpu, paths["engine"], engine=engine_of(on_gpu))
+        write_page(on_gpu, paths["engine"], engines=[engine_of(on_gpu)])
         write_page(unary, paths["comparison"], against=plain)
         take(window, paths["plain"], "page_resnet18.png", section="#network", script=choose("precision", avoidable))
         take(window, paths["unet"], "page_unet.png", section="#network", script=choose("ms"))

@@ -104,14 +104,14 @@ def main() -> int:
     failed = False
     for layers in arguments.layers:
         model = residual(layers * 2 // 5, channels=4)
-        report = translate(model, TranslateOptions(target="orin-dla", platform="jetpack-6.2"), "residual").report
+        report = translate(model, TranslateOptions(target="orin-dla", platform="jetpack-6.2"), "residual").rows
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.html"
             start = time.process_time()
             write_page(report, page)
             row = {"written": time.process_time() - start, **measure(page)}
             figures = " | ".join(f"{row[key]:.2f}" for key in ("written", "usable", "stroke", "open"))
-            print(f"| {len(report['plan']):,} | {page.stat().st_size / 1e6:.1f} | {figures} | {row['elements']:,.0f} |")
+            print(f"| {len(report.plan):,} | {page.stat().st_size / 1e6:.1f} | {figures} | {row['elements']:,.0f} |")
             for finding in findings(page, arguments.axe) if arguments.axe else ():
                 print(*finding)
                 failed = True

@@ -151,7 +151,7 @@ def test_the_lists_name_what_the_model_has(path: Path, options: dict[str, Any]) 
         made = translate(path, TranslateOptions(**options))
     except UserError:
         return
-    lists = fix_lists(made.report)
+    lists = fix_lists(made.rows)
     graph = onnx.load(path, load_external_data=False).graph
     nodes = {node.name: node.op_type for node in graph.node}
     tensors = {value.name for value in graph.input} | {output for node in graph.node for output in node.output}

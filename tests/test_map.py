@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from qdq_translator.engine.truth import engine_truth
 
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
+from qdq_translator.core.words import milliseconds
+from qdq_translator.engine.inspector import check_engine
+from qdq_translator.engine.layer_info import parse_layer_info
 from qdq_translator.output.report.charts import share_noise
-from qdq_translator.output.report.html import report_page
-from qdq_translator.output.report.model import Network
 from tests import browser as browsers
 from tests.conftest import SHARED, need_shared
-from tests.test_html import Page
+from tests.pages import Page, comparison_page, network, report_page
 
 DLA: dict[str, Any] = {"target": "orin-dla", "platform": "jetpack-6.2", "add_unary_ew_scales_for_dla": True}
 
@@ -46,9 +52,23 @@ def report() -> dict[str, Any]:
     return translate(scoped(), TranslateOptions(**DLA), "scoped").report
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory, report: dict[str, Any]) -> Path:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(report_page(report), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain() -> Any:
+    """The same without unary scales."""
+    options = {key: value for key, value in DLA.items() if key != "add_unary_ew_scales_for_dla"}
+    return translate(scoped(), TranslateOptions(**options), "scoped")
+
+
 @pytest.fixture()
-def page(browser: Any, tmp_path: Path, report: dict[str, Any]) -> Page:
-    return Page(browser, tmp_path / "page.html", report_page(report))
+def page(browser: Any, drawn: Path) -> Page:
+    return Page(browser, drawn)
 
 
 def test_groups_are_closed_at_first_and_show_their_totals(page: Page, report: dict[str, Any]) -> None:
@@ -83,7 +103,7 @@ def test_a_group_opens_and_closes_by_mouse_and_keys(page: Page, report: dict[str
     ActionChains(page.browser).send_keys(Keys.BACKSPACE).perform()
     assert page.js("return document.querySelectorAll('#graph .frame').length") == 0
     last = len(report["plan"]) - 1
-    page.js(f"location.hash = '#layer-{last}'; dispatchEvent(new PopStateEvent('popstate'))")
+    page.select("layer", last)
     assert page.one(f"#layer-{last}") and report["plan"][last]["name"] in page.text("#panel")
 
 
@@ -111,41 +131,55 @@ return boxes.flatMap(([x, y, w, h], i) => boxes.slice(0, i).filter(([u, v, a, b]
 """
 
 
-@pytest.mark.parametrize("grouping", ["scope", "region", "order"])
-def test_boxes_do_not_overlap(page: Page, grouping: str) -> None:
-    assert page.js(f"regroup('{grouping}'); redraw(); {OVERLAPS}") == 0
-    assert page.js(f"for (const g of root.kids.filter(isGroup)) open.add(g); redraw(); {OVERLAPS}") == 0
+def test_boxes_do_not_overlap(page: Page) -> None:
+    for grouping in ("scope", "region", "order"):
+        assert page.js(f"regroup('{grouping}'); redraw(); {OVERLAPS}") == 0
+        assert page.js(f"for (const g of root.kids.filter(isGroup)) open.add(g); redraw(); {OVERLAPS}") == 0
 
 
 def test_colours_by_number_add_up(page: Page, report: dict[str, Any]) -> None:
     total = page.js("colour = 'ms'; return numberOf(root)")
     assert total == pytest.approx(report["cost"]["milliseconds"])
-    page.js("const s = document.querySelector('#colour'); s.value = 'ms'; s.dispatchEvent(new Event('change'))")
+    page.choose("#colour", "ms")
     assert "ms" in page.text("#legend") and "INT8" not in page.text("#legend")
-    page.js("const s = document.querySelector('#colour'); s.value = 'device'; s.dispatchEvent(new Event('change'))")
+    page.choose("#colour", "device")
     assert "DLA, INT8" in page.text("#legend")
     assert page.complaints() == []
 
 
-@pytest.mark.parametrize("network", ["scoped", "vit"])
-def test_keeping_layers_in_fp16_gives_the_times_of_translate(browser: Any, tmp_path: Path, network: str) -> None:
-    """The page's sum against the estimate of a translation with the option that the page shows."""
-    model = scoped() if network == "scoped" else need_shared(SHARED / "zoo" / "mini" / "vit__nvpq17.onnx")
-    options = {**DLA, "preset": "dla"} if network == "vit" else DLA
-    report = translate(model, TranslateOptions(**options), network).report
+@pytest.mark.parametrize("command, name", [("translate", "scoped"), ("plan", "scoped"), ("translate", "vit")])
+def test_keeping_layers_in_fp16_gives_the_times_of_the_command(
+    browser: Any, tmp_path: Path, report: dict[str, Any], command: str, name: str, capsys: Any
+) -> None:
+    """The page's sum against the estimate of the command that the page shows, `translate` or `plan` with --keep_fp16."""
+    model = tmp_path / f"{name}.onnx"
+    if name == "vit":
+        shutil.copy(need_shared(SHARED / "zoo" / "mini" / "vit__nvpq17.onnx"), model)
+        report = translate(model, TranslateOptions(**{**DLA, "preset": "dla"})).report
+    else:
+        onnx.save(scoped(), model)
+    words = ["plan", "-i", str(model), "--target", DLA["target"], "--platform", DLA["platform"]]
+    if command == "plan":
+        assert main([*words, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
     page = Page(browser, tmp_path / "page.html", report_page(report))
     offered = page.js("return data.layers.filter(canKeep).map(x => x.index)")
     assert len(offered) > 5 and all(report["plan"][i]["precision"] == "int8" for i in offered)
     chosen = sorted({*offered[:: max(1, len(offered) // 6)], offered[-1]})
     for index in chosen:
-        page.js(f"location.hash = '#layer-{index}'; dispatchEvent(new PopStateEvent('popstate'))")
+        page.select("layer", index)
         page.click("#keep")
-    words = shlex.split(page.text("#kept code"))
-    assert words[:2] == ["qdq-translator", "translate"]
-    kept = words[words.index("--keep_fp16") + 1 :]
+    said = shlex.split(page.text("#kept code"))
+    assert said[:2] == ["qdq-translator", command]
+    kept = said[said.index("--keep_fp16") + 1 :]
     assert {report["plan"][i]["name"] for i in chosen} <= set(kept)
     shown = float(page.js("return document.querySelector('#kept').dataset.milliseconds"))
-    again = translate(model, TranslateOptions(**options, keep_fp16=kept), network).report
+    if command == "plan":
+        assert main([str(model) if word == model.name else word for word in said[1:]] + ["--json"]) == 0
+        again = json.loads(capsys.readouterr().out)
+    else:
+        options = {key: report["options"][key] for key in ("preset", *DLA)}
+        again = translate(model, TranslateOptions(**options, keep_fp16=kept)).report
     assert shown == pytest.approx(again["cost"]["milliseconds"], rel=1e-12)
     assert shown > report["cost"]["milliseconds"]
     page.click("#kept button")
@@ -232,6 +266,152 @@ def test_the_engine_stands_beside_the_plan(
     assert total == pytest.approx(told["milliseconds"] - told["unmatched"][0]["milliseconds"])
 
 
+def truth_of(made: Any) -> dict[str, Any]:
+    """What `report --layer_info --profile` makes of `engine_of`."""
+    info, profile = engine_of(made.report)
+    parsed = parse_layer_info(json.dumps(info))
+    return engine_truth(check_engine(made.plan, parsed), parsed, {row["name"]: row["averageMs"] for row in profile[1:]})
+
+
+def slower(info: dict[str, Any], profile: list[dict[str, Any]]) -> None:
+    """Another board: the third Conv is in FP16, and all times are others."""
+    layer = info["Layers"][2]
+    layer["Weights"]["Type"] = layer["Inputs"][0]["Format/Datatype"] = "Half"
+    for index, row in enumerate(profile[1:]):
+        row["averageMs"] *= 0.5 if index % 3 else 1.75
+
+
+def test_two_boards_on_one_map(
+    browser: Any, tmp_path: Path, built: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, (_, info, _, profile) = built
+    report = json.loads((folder / "scoped_report.json").read_text(encoding="utf-8"))
+    other = engine_of(report)
+    slower(*other)
+    for name, content in zip(("info", "profile"), other):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    words = ["report", "-t", str(folder), "--layer_info", info, str(tmp_path / "info.json")]
+    words += ["--profile", profile, str(tmp_path / "profile.json")]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    compared, names = found["engines"], [row["name"] for row in report["plan"] if row["op"] == "Conv"]
+    a, b = ({row["name"]: row[side] for row in compared["layers"]} for side in "ab")
+    differ = [row["name"] for row in compared["layers"] if row["differs"]]
+    assert (
+        names[2] in differ and compared["differ"] == len(differ) == len(found["engine"]["layers"][0]["fused_with"]) + 1
+    )
+    assert (a[names[2]]["actual"], b[names[2]]["actual"]) == ("int8", "fp16")
+    assert a[names[0]]["milliseconds"] == pytest.approx(0.01) and b[names[0]]["milliseconds"] == pytest.approx(0.0175)
+    path = tmp_path / "boards.html"
+    assert main([*words, "--html", str(path)]) == 0
+    page = Page(browser, path)
+    assert page.complaints() == []
+    more = sum(row["difference"] or 0.0 for row in compared["layers"])
+    totals = [whole - part for whole, part in zip(compared["milliseconds"], compared["unmatched_milliseconds"])]
+    assert (
+        page.js("colour = 'moreReal'; return numberOf(root)")
+        == pytest.approx(more)
+        == pytest.approx(totals[1] - totals[0])
+    )
+    assert page.js("return data.layers.filter(x => x.changed).map(x => [x.name, x.changed])") == [
+        [row["name"], "worse"] for row in report["plan"] if row["name"] in differ
+    ]
+    page.select("layer", next(i for i, row in enumerate(report["plan"]) if row["name"] == names[2]))
+    assert page.sides()["Engine"] == ["INT8, GPU", "FP16, GPU"]
+    assert page.sides()["Measured"] == [milliseconds(side[names[2]]["milliseconds"]) for side in (a, b)]
+    page.js("showGroup(root)")
+    assert page.sides()["Measured"] == [milliseconds(total) for total in totals]
+    assert pages_of(browser) <= 2
+    assert [row[0] for row in page.rows("engines-table")] == [row["name"] for row in compared["layers"]][:80]
+    capsys.readouterr()
+    assert main(words) == 0
+    assert f"Engines A and B: {len(differ)} layers" in capsys.readouterr().out.replace("\n", " ")
+    assert main([*words, "--layer_info", "a", "b", "c"]) == 2
+    assert "two engines at most" in capsys.readouterr().err
+
+
+def test_two_translations_on_one_map(browser: Any, tmp_path: Path, report: dict[str, Any], plain: Any) -> None:
+    """A without scales for the Convs in front of an Add, B with: time, precision and scale of each layer on both sides."""
+    page = Page(browser, tmp_path / "two.html", comparison_page(report, plain.report))
+    before, after = ({row["name"]: row for row in side["plan"]} for side in (plain.report, report))
+    assert before.keys() == after.keys()
+    own = {name: [side[name]["cost"]["milliseconds"] or 0.0 for side in (before, after)] for name in after}
+    found = page.js("return Object.fromEntries(data.layers.map(x => [x.name, colours.moreMs.number(x)]))")
+    assert {name: value or 0.0 for name, value in found.items()} == {
+        name: pytest.approx(b - a) for name, (a, b) in own.items()
+    }
+    total = page.js("colour = 'moreMs'; return numberOf(root)")
+    assert total == pytest.approx(report["cost"]["milliseconds"] - plain.report["cost"]["milliseconds"]) and total < 0
+    page.choose("#colour", "moreMs")
+    assert "\u2212" in page.text("#graph .group .m") and page.js("return document.querySelectorAll('.k-f5').length") > 0
+    index, row = next((i, r) for i, r in enumerate(report["plan"]) if before[r["name"]]["precision"] != r["precision"])
+    page.select("layer", index)
+    assert page.sides()["Estimated"] == [milliseconds(value) for value in own[row["name"]]]
+    assert page.sides()["Planned"] == ["FP16 avoidable \u00b7 DLA, FP16", "DLA, INT8"]
+    assert f"In A: {before[row['name']]['reason']}" in page.text("#panel")
+    new = {row["tensor"] for row in report["scales"]} - {row["tensor"] for row in plain.report["scales"]}
+    page.select("tensor", page.js("return data.tensors.find(t => t.name === arguments[0]).index", sorted(new)[0]))
+    assert "In A: no scale" in page.text("#panel")
+    page.js("showGroup(root)")
+    assert page.sides()["Estimated"] == [milliseconds(side["cost"]["milliseconds"]) for side in (plain.report, report)]
+
+
+def test_five_questions_take_three_clicks_at_most(browser: Any, tmp_path: Path, plain: Any) -> None:
+    """Each answer on the page is the report's."""
+    report, engine = plain.report, truth_of(plain)
+    block = next(i for i, row in enumerate(report["plan"]) if row["precision"] == "fp16" and row["cause"])
+    entries = [{"tensors": [], "weights": [report["plan"][i]["name"]], "share": 0.02 * i} for i in range(0, 10, 3)]
+    text = report_page(report, {"account": {"entries": entries}}, None, [engine])
+    page = Page(browser, tmp_path / "asked.html", text)
+    group = "return [...shown.boxes.values()].find((b) => b.group && b.group.layers.includes(arguments[0])).key"
+    most = "return [...shown.boxes.values()].filter((b) => b.group).sort((a, b) => numberOf(b.group) - numberOf(a.group))[0].key"
+
+    def ask(*clicks: Any) -> str:
+        """Text of the panel, after clicks on a page just opened."""
+        page.browser.refresh()
+        page.clicks = 0
+        for click in clicks:
+            click()
+        assert 0 < page.clicks <= 3
+        return page.text("#panel")
+
+    def open_group() -> None:
+        page.click(f'[data-key="{page.js(group, block)}"]')
+
+    def darkest() -> None:
+        key = page.js(most)
+        assert "k-h5" in page.one(f'[data-key="{key}"]').get_attribute("class")
+        page.click(f'[data-key="{key}"]')
+
+    row = report["plan"][block]
+    said = ask(open_group, lambda: page.click(f"#layer-{block}"))
+    assert page.text("#panel .why") == row["reason"] and f"Cure: {row['cure']}" in said
+    saved = row["cost"]["fp16_milliseconds"] - row["cost"]["int8_milliseconds"]
+    assert f"INT8 would save {milliseconds(saved)}" in said
+    ask(lambda: page.click("nav a[href='#causes']"))
+    assert milliseconds(report["root_causes"]["groups"][0]["milliseconds"]) in page.text(".cause .gain")
+
+    def by_block(values: dict[str, float]) -> tuple[str, str]:
+        """The block with the largest sum, and its largest layer."""
+        sums: dict[str, float] = {}
+        for name, value in values.items():
+            sums[name.split("/")[2]] = sums.get(name.split("/")[2], 0.0) + value
+        largest = max(sums, key=lambda name: sums[name])
+        return largest, max((n for n in values if n.split("/")[2] == largest), key=lambda name: values[name])
+
+    times = {r["name"]: r["cost"]["milliseconds"] or 0.0 for r in report["plan"] if not r["cost"]["fused_into"]}
+    shares = {entry["weights"][0]: entry["share"] for entry in entries}
+    for colour, values, words in (("ms", times, milliseconds), ("noise", shares, lambda share: f"{100 * share:.1f}%")):
+        said = ask(functools.partial(page.choose, "#colour", colour), darkest)
+        name, layer = by_block(values)
+        assert page.text("#panel h3").endswith(name) and layer in said and words(values[layer]) in said
+    ask(lambda: page.click("nav a[href='#engine']"), lambda: page.click("#against-table a"))
+    (first, *_) = engine["disagreements"]
+    built = next(row for row in engine["layers"] if row["name"] == first)
+    assert page.rows("against-table")[0][0] == first
+    assert f"Engine: {built['actual'].upper()}" in page.text("#panel") and built["actual"] != built["planned"]
+
+
 def test_an_engine_on_a_terminal_tells_its_disagreements_first(
     built: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,7 +464,89 @@ def test_the_noise_share_is_that_of_the_account(report: dict[str, Any]) -> None:
         {"tensors": rows[2]["outputs"] + rows[4]["outputs"], "weights": [], "share": 0.6},
         {"tensors": [], "weights": [rows[2]["name"]], "share": 0.4},
     ]
-    network = Network(report)
-    share_noise({"entries": entries}, network)
-    found = {layer.index: layer.noise for layer in network.layers if layer.noise is not None}
+    drawn = network(report)
+    share_noise({"entries": entries}, drawn)
+    found = {layer.index: layer.noise for layer in drawn.layers if layer.noise is not None}
     assert found == {2: pytest.approx(0.7), 4: pytest.approx(0.3)}
+
+
+def explicit_network(layers: list[dict[str, Any]]) -> Any:
+    """The network of the real engine: its nodes, tensors and shapes as its layers name them, weights made up. A convolution that writes
+    INT8 has a Q behind it; one that writes more feeds a Q that is a layer of its own."""
+    nodes: list[Any] = []
+    constants = {"scale": np.float32(0.05), "zero": np.int8(0), "codes": np.zeros((), np.int8)}
+    given = helper.make_tensor_value_info("input1", TensorProto.FLOAT, [1, 3, 224, 224])
+    made: dict[str, str] = {"input1": "input1"}  # tensor of the engine -> the float tensor that a layer reads
+
+    def node(op: str, inputs: list[str], output: str, name: str = "", **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, inputs, [output], name or f"{op}_of_{output}", **attributes))
+        return output
+
+    def pair(source: str, name: str, tensor: str) -> str:
+        node("QuantizeLinear", [source, "scale", "zero"], f"{tensor}_q", name)
+        return node("DequantizeLinear", [f"{tensor}_q", "scale", "zero"], f"{tensor}_dq")
+
+    for layer in layers:
+        source, *others = [made.get(row["Name"], row["Name"]) for row in layer["Inputs"]]
+        target = layer["Outputs"][0]
+        names = re.findall(r"\b(?:QuantizeLinear|Conv|Clip|Add|Gemm|GlobalAveragePool)_\d+", layer["Name"])
+        if layer.get("Origin") == "REFORMAT" or layer["LayerType"] == "NoOp":
+            made[target["Name"]] = source
+            continue
+        if layer.get("Origin") == "QDQ":
+            made[target["Name"]] = pair(source, names[0], target["Name"])
+            continue
+        if names[0].startswith("Quantize"):
+            shape = (target["Dimensions"][1], layer["Inputs"][0]["Dimensions"][1] // layer.get("Groups", 1), 1, 1)
+            constants[f"{names[0]}.codes"] = np.ones(shape, np.int8)
+            names[0] = node("DequantizeLinear", [f"{names[0]}.codes", "scale", "zero"], f"{names[0]}_w")
+        for name in names[names[0].endswith("_w") :]:
+            op, last = name.split("_")[0], name == names[-1]
+            more = {"Conv": [names[0]], "Gemm": [names[0]], "Add": others}.get(op, [])
+            words = {"strides": stride(layer), "group": layer.get("Groups", 1)} if op == "Conv" else {}
+            output = f"{target['Name']}_float" if last else f"{name}_out"
+            source = node("Conv" if op == "Gemm" else op, [source, *more], output, name, **words)
+        quantized = "Int8" in target["Format/Datatype"] and layer["LayerType"] != "TiledPooling"
+        made[target["Name"]] = pair(source, "", target["Name"]) if quantized else source
+    end = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
+    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "mobilenet", [given], [end], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def stride(layer: dict[str, Any]) -> list[int]:
+    before, after = (layer[side][0]["Dimensions"][2] for side in ("Inputs", "Outputs"))
+    return [before // after] * 2
+
+
+def test_which_qdq_of_a_real_explicit_engine_did_not_fuse(browser: Any, tmp_path: Path, capsys: Any) -> None:
+    """TensorRT's own files of MobileNet-v2 (TensorRT 8, explicit), read here without our reader."""
+    folder = need_shared(SHARED / "engine_info")
+    info, profile = (folder / f"mobilenet.qat.onnx.engine.{kind}.json" for kind in ("graph", "profile"))
+    layers = json.loads(info.read_text(encoding="utf-8"))["Layers"]
+    times = {row["name"]: row["averageMs"] for row in json.loads(profile.read_text(encoding="utf-8"))[1:]}
+    wanted = [layer["Name"] for layer in layers if layer.get("Origin") == "QDQ"]
+    onnx.save(explicit_network(layers), tmp_path / "mobilenet.onnx")
+    words = ["report", "-t", str(tmp_path / "mobilenet.onnx"), "--layer_info", str(info), "--profile", str(profile)]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["engine"]
+    assert [row["layer"] for row in found["unfused"]] == wanted and len(wanted) == 17
+    assert [row["milliseconds"] for row in found["unfused"]] == [times[name] for name in wanted]
+    patterns = {row["layer"]: row["pattern"] for row in found["unfused"]}
+    assert "graph input 'input1'" in patterns["QuantizeLinear_2"]
+    assert patterns["QuantizeLinear_98"] == "Add 'Add_144' reads '410_float' without a pair"
+    assert patterns["QuantizeLinear_147"] == "behind Add 'Add_144', which reads no pair"
+    assert found["unfused"][2]["cure"] == "Put a pair on '410_float'."
+    assert "behind GlobalAveragePool" in patterns["QuantizeLinear_854"] and all(patterns.values())
+    assert main([*words, "--html", str(tmp_path / "page.html")]) == 0
+    page = Page(browser, tmp_path / "page.html")
+    assert page.complaints() == [] and page.js("return data.layers.some(canKeep)") is False
+    assert [row[0] for row in page.rows("unfused-table")] == wanted
+    assert page.js("return [...unfusedAt.values()].flat().length") == sum(
+        len(row["readers"]) for row in found["unfused"]
+    )
+    page.click("#unfused-table tr:nth-child(2) td:nth-child(4) a")
+    assert "Q/DQ that did not fuse" in page.text("#panel") and "QuantizeLinear_98" in page.text("#panel")
+    assert page.js("colour = 'real'; return numberOf(root)") == pytest.approx(
+        sum(times.values()) - sum(row["milliseconds"] or 0 for row in found["unmatched"])
+    )

@@ -189,9 +189,9 @@ def test_page_gets_reports_and_results(
     page = tmp_path / "page.html"
     one = ["report", "-t", str(tmp_path / "a"), "--html", str(page)]
     assert main([*one, "--against", str(tmp_path / "b"), "--verify", str(results)]) == 0
-    report, path, against, verify, names, tuned, engine = calls[0]
-    assert report["model"] == against["model"] == "small" and path == page and verify == {"per_layer": {}}
-    assert names == (str(tmp_path / "b"), str(tmp_path / "a")) and tuned is engine is None
+    report, path, against, verify, names, tuned, engines = calls[0]
+    assert report.model == against.model == "small" and path == page and verify == {"per_layer": {}}
+    assert names == (str(tmp_path / "b"), str(tmp_path / "a")) and tuned is None and engines == []
     assert main(one) == 0 and calls[1][2:4] == (None, None)
     assert main([*one[:3], "--verify", str(results)]) == 2
     assert "Give the page with --html" in capsys.readouterr().err

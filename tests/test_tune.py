@@ -149,7 +149,12 @@ def test_the_page_shows_every_point(outcome: tuple[Path, dict[str, Any]], tmp_pa
     asked = ["report", "-t", str(folder), "--html", str(page), "--tuning", str(folder / "spread_tune.json")]
     assert main(asked) == 0
     text = page.read_text()
-    assert text.count('class="tuned t-') == len(found["points"]) and text.count("t-best") == 2  # the style names it too
+    drawn = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])["tuned"]
+    assert [row["score"] for row in drawn["points"]] == [point["measured"]["score"] for point in found["points"]]
+    assert [row["kind"] for row in drawn["points"]].count("best") == 1
+    assert sorted(row["front"] for row in drawn["points"] if row["front"]) == [
+        i + 1 for i in range(len(found["front"]))
+    ]
     section = text[text.index('<section id="tuning">') :]
     assert section[: section.index("</section>")].count("<tr>") == 1 + len(found["front"])
     assert main([*asked[:3], "--tuning", "x"]) == 2

@@ -216,12 +216,12 @@ def report(
 
     Raises UserError if the folder contains no translation or the page cannot be written.
     """
-    found = _report_of(translation)
+    found = Report(_report_of(translation))
     if html is not None:
         from qdq_translator.output.report.html import write_page
 
-        write_page(found, Path(html), None if against is None else _report_of(against))
-    return Report(found)
+        write_page(found._rows, Path(html), None if against is None else Report(_report_of(against))._rows)
+    return found
 
 
 def explain(name: Place) -> Explanation:

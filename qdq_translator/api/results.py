@@ -13,8 +13,7 @@ from qdq_translator.core.disk import write_file
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.rows import read
 from qdq_translator.core.words import milliseconds
-from qdq_translator.output.report.shown import Shown, framed
-from qdq_translator.output.report.terminal_summary import report_lines
+from qdq_translator.output.report.shown import Shown, framed, report_lines
 from qdq_translator.workflows.translator import Translation
 
 
@@ -41,18 +40,22 @@ class Report(Result):
         """One row a layer of the plan; `pandas.DataFrame(report.layers)` makes a table of them."""
         return list(self.to_dict()["plan"])
 
+    @property
+    def _rows(self) -> rows.Report:
+        return read(rows.Report, self._results)
+
     def page(self) -> str:
         """The page of `report --html`, one HTML document. Raises MissingDependency without jinja2."""
         from qdq_translator.output.report.html import report_page
 
-        return report_page(self._results)
+        return report_page(self._rows)
 
     def _repr_html_(self) -> str:
         return framed(self.page(), self.lines()[0], 800)
 
     def lines(self) -> list[str]:
         """Model, coverage, estimated time and the largest causes."""
-        return report_lines(read(rows.Report, self._results))
+        return report_lines(self._rows)
 
 
 class Verification(Result):
@@ -87,9 +90,9 @@ class Tuning(Result):
     holds: bool
     """Whether the best point keeps the accuracy or the time that was asked for."""
 
-    def _shown_report(self) -> dict[str, Any]:
+    def _shown_report(self) -> rows.Report:
         """Of the best point."""
-        return self.translation.report
+        return self.translation.rows
 
     def lines(self) -> list[str]:
         """The best point and its translation."""
@@ -110,9 +113,9 @@ class Bundle(Result):
     folder: Path
     _report: dict[str, Any] = field(repr=False)
 
-    def _shown_report(self) -> dict[str, Any]:
+    def _shown_report(self) -> rows.Report:
         """Of the translation in the folder."""
-        return self._report
+        return read(rows.Report, self._report)
 
     def lines(self) -> list[str]:
         """The folder, the verdict, and the command of each consumer."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from qdq_translator.commands.explain import occurrences, print_log
-from qdq_translator.commands.located import locate
+from qdq_translator.commands.located import is_explicit, locate
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
 from qdq_translator.engine.messages import BuildLog, read_log
@@ -18,6 +18,7 @@ from qdq_translator.output.report.tables import pairs, table_of, title
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
+    from qdq_translator.engine.unfused import Explicit
 
 
 @dataclass
@@ -42,17 +43,12 @@ class Options:
 
 def run(options: Options) -> int:
     """Prints table or JSON; status 1 only where --strict or --fail_on_gpu_fallback ask for it."""
-    from qdq_translator.engine.unfused import explain_unfused, plan_of
-    from qdq_translator.ir.graph import Graph
-    from qdq_translator.ir.io import load_model
+    from qdq_translator.engine.unfused import explain_unfused, read_explicit
 
-    if Path(options.translation).is_file() and not options.translation.endswith(MODEL_SUFFIX):
-        from qdq_translator.engine.inspector import check_engine
-
-        graph = Graph.from_model(load_model(options.translation)[0])
-        info, log = _read(options.layer_info, options.log)
-        check = _checked(options.layer_info, options.translation, check_engine(plan_of(graph), info, log))
-        rows = explain_unfused(graph, check)
+    if is_explicit(options.translation):
+        network = read_explicit(Path(options.translation))
+        check, _, log = inspect_explicit(network, options.layer_info, options.log)
+        rows = explain_unfused(network.graph, check)
         unfused = {"unfused_qdq": [dataclasses.asdict(row) for row in rows]}
         _print(options, check, log, unfused)
         for row in () if options.json else rows:
@@ -68,6 +64,16 @@ def run(options: Options) -> int:
 
 def _read(layer_info: str, log: Optional[str]) -> "Tuple[LayerInfo, Optional[BuildLog]]":
     return read_layer_info(Path(layer_info)), read_log(Path(log)) if log else None
+
+
+def inspect_explicit(
+    network: "Explicit", layer_info: str, log_file: Optional[str]
+) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
+    """The engine of `layer_info` against the plan of an explicit network. Raises UserError for an engine of another one."""
+    from qdq_translator.engine.inspector import check_engine
+
+    info, log = _read(layer_info, log_file)
+    return _checked(layer_info, network.report.source.file, check_engine(network.plan, info, log)), info, log
 
 
 def inspect(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import SPLIT_SUFFIX, TranslationFiles
+from qdq_translator.core.formats.files import MODEL_SUFFIX, SPLIT_SUFFIX, TranslationFiles
 from qdq_translator.core.formats.report_rows import CutParts
 from qdq_translator.core.formats.rows import read
 from qdq_translator.core.formats.schemas import SPLIT, read_json
@@ -92,6 +92,11 @@ def _loadable(parts: CutParts) -> str:
     formats = (",".join(row.format for row in ends) for ends in (part.inputs, part.outputs))
     words = "qdq-translator trtexec -t {} --dla_standalone --input_io_formats {} --output_io_formats {}"
     return words.format(file, *formats)
+
+
+def is_explicit(path: str) -> bool:
+    """A model with Q/DQ, not a translation."""
+    return Path(path).is_file() and not path.endswith(MODEL_SUFFIX)
 
 
 def find_explicit(files: TranslationFiles, model: str) -> str:

@@ -69,7 +69,7 @@ def run(options: Options) -> int:
         from qdq_translator.output.report.html import write_page
 
         refuse_overwriting([Path(options.html)], [Path(options.input_onnx_model)])
-        write_page(report, Path(options.html))
+        write_page(made.rows, Path(options.html))
     if options.json:
         print(format_report(report), end="")
     elif options.html:

@@ -3,15 +3,15 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from qdq_translator.commands.check_engine import draw, inspect
-from qdq_translator.commands.located import locate, manifest_of, print_next
+from qdq_translator.commands.check_engine import draw, inspect, inspect_explicit
+from qdq_translator.commands.located import is_explicit, locate, manifest_of, print_next
 from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Report
-from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.schemas import BOARD, RESULTS, TUNING, read_json
 from qdq_translator.core.options import model_option, setting, translation_option
 
@@ -39,13 +39,17 @@ class Options:
     tuning: Optional[str] = setting(
         "NAME_tune.json of 'qdq-translator tune', to show on the page of --html", None, metavar="FILE"
     )
-    layer_info: Optional[str] = setting(
-        "what TensorRT built of it (trtexec --exportLayerInfo, or NAME_board.json of ingest): disagreements, first",
-        None,
+    layer_info: List[str] = setting(
+        "what TensorRT built of it (trtexec --exportLayerInfo, or NAME_board.json of ingest): disagreements, first; of two, "
+        "A and B, what differs (with --against, A is its engine)",
+        [],
+        nargs="+",
         metavar="FILE",
     )
-    profile: Optional[str] = setting("measured times, for --layer_info (trtexec --exportProfile)", None, metavar="FILE")
-    log: Optional[str] = setting("the build log, for --layer_info", None, metavar="FILE")
+    profile: List[str] = setting(
+        "measured times, one file for each --layer_info (trtexec --exportProfile)", [], nargs="+", metavar="FILE"
+    )
+    log: List[str] = setting("the build log, likewise", [], nargs="+", metavar="FILE")
     strict: bool = setting("exit status 1 where the engine of --layer_info disagrees with the plan")
     overlay: Optional[str] = setting(
         "node data for Model Explorer, of NAME_noqdq.onnx; FILE_ms.json has the times", None, metavar="FILE.json"
@@ -62,6 +66,57 @@ def run(options: Options) -> int:
     """Draws from NAME_report.json alone. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
     from qdq_translator.output.report.data import format_report
 
+    _check(options)
+    if is_explicit(options.translation):
+        report, engines = _explicit(options)
+        files, content, kept = None, plain(report), [Path(options.translation)]
+    else:
+        files = locate(options.translation, options.model)
+        content = files.read_report()
+        report, engines, kept = read(Report, content), _engines(files, options), [*files]
+    if options.fix_list:
+        from qdq_translator.output.report.fix_lists import format_fix_list
+
+        print(format_fix_list(report, options.fix_list), end="")
+        return 0
+    compared: Dict[str, Any] = {}
+    if len(engines) == 2:
+        from qdq_translator.output.report.changes import compare_engines
+
+        compared = {"engines": compare_engines(*engines)}
+    other = comparison = None
+    if options.against:
+        from qdq_translator.output.report.changes import compare
+
+        other = read(Report, locate(options.against, "").read_report())
+        comparison = compare(other, report, (options.against, options.translation))
+    if options.html:
+        _write_page(options, kept, report, other, engines)
+    if options.overlay:
+        _write_overlays(Path(options.overlay), report, engines, kept)
+    if options.json:
+        built = {"engine": engines[-1]} if engines and not comparison else {}
+        print(format_report({**(comparison or content), **built, **compared}), end="")
+    elif options.html or options.overlay:
+        print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
+    else:
+        from qdq_translator.output.report.terminal_changes import print_comparison, print_engines
+
+        if compared:
+            print_engines(compared["engines"], options.all)
+        if comparison:
+            print_comparison(comparison, options.all)
+        else:
+            from qdq_translator.output.report.terminal import print_report
+
+            print_report(report, options.all)
+            if files is not None:
+                print_next(files, "", "report", parts=manifest_of(files))
+    failed = options.strict and not all(engine["summary"]["obeys"] for engine in engines)
+    return 1 if failed or (comparison and comparison["worse"]) else 0
+
+
+def _check(options: Options) -> None:
     if options.verify and not options.html:
         raise UsageError("--verify shows on a page.", "Give the page with --html FILE.")
     if options.fix_list and (options.html or options.json or options.against):
@@ -72,73 +127,78 @@ def run(options: Options) -> int:
         )
     if not options.layer_info and (options.profile or options.log or options.strict):
         raise UsageError("--profile, --log and --strict belong to an engine.", "Give it with --layer_info FILE.")
-    files = locate(options.translation, options.model)
-    report = files.read_report()
-    engine = _engine(files, options) if options.layer_info else None
-    if options.fix_list:
-        from qdq_translator.output.report.fix_lists import format_fix_list
-
-        print(format_fix_list(report, options.fix_list), end="")
-        return 0
-    other = comparison = None
-    names = (options.against or "", options.translation)
-    if options.against:
-        from qdq_translator.output.report.changes import compare
-
-        other = locate(options.against, "").read_report()
-        comparison = compare(other, report, names)
-    if options.html:
-        from qdq_translator.output.report.html import write_page
-
-        given = (options.verify, options.tuning, options.layer_info, options.profile, options.log)
-        shown = (Path(path) for path in given if path)
-        refuse_overwriting([Path(options.html)], [*files, *shown])
-        results = None
-        if options.verify:
-            results = read_json(Path(options.verify), RESULTS, "Give a file of 'qdq-translator verify --save FILE'.")
-        tuned = None
-        if options.tuning:
-            tuned = read_json(Path(options.tuning), TUNING, "Name the NAME_tune.json that 'qdq-translator tune' wrote.")
-        write_page(report, Path(options.html), other, results, names, tuned, engine)
-    if options.overlay:
-        _write_overlays(Path(options.overlay), report, engine, [*files])
-    if options.json:
-        print(format_report(comparison or {**report, **({} if engine is None else {"engine": engine})}), end="")
-    elif options.html or options.overlay:
-        print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
-    elif comparison:
-        from qdq_translator.output.report.terminal_changes import print_comparison
-
-        print_comparison(comparison, options.all)
-    else:
-        from qdq_translator.output.report.terminal import print_report
-
-        print_report(read(Report, report), options.all)
-        print_next(files, "", "report", parts=manifest_of(files))
-    failed = options.strict and engine is not None and not engine["summary"]["obeys"]
-    return 1 if failed or (comparison and comparison["worse"]) else 0
+    if len(options.layer_info) > 2 or max(len(options.profile), len(options.log)) > len(options.layer_info):
+        raise UsageError("--layer_info compares two engines at most.", "Give each its --profile and --log, in order.")
 
 
-def _write_overlays(
-    path: "Path", report: "Dict[str, Any]", engine: "Optional[Dict[str, Any]]", kept: "List[Path]"
+def _write_page(
+    options: Options,
+    kept: "Sequence[Path]",
+    report: "Report",
+    other: "Optional[Report]",
+    engines: "List[Dict[str, Any]]",
 ) -> None:
-    from qdq_translator.output.report.overlay import node_data
+    from qdq_translator.output.report.html import write_page
 
-    for ending, data in node_data(report, engine).items():
+    given = (options.verify, options.tuning, *options.layer_info, *options.profile, *options.log)
+    refuse_overwriting([Path(str(options.html))], [*kept, *(Path(path) for path in given if path)])
+    results = tuned = None
+    if options.verify:
+        results = read_json(Path(options.verify), RESULTS, "Give a file of 'qdq-translator verify --save FILE'.")
+    if options.tuning:
+        tuned = read_json(Path(options.tuning), TUNING, "Name the NAME_tune.json that 'qdq-translator tune' wrote.")
+    a, b = (options.against, options.translation) if options.against else (*options.layer_info, "", "")[:2]
+    write_page(report, Path(str(options.html)), other, results, (a, b), tuned, engines)
+
+
+def _write_overlays(path: Path, report: "Report", engines: "List[Dict[str, Any]]", kept: "Sequence[Path]") -> None:
+    from qdq_translator.output.report.embed import node_data
+
+    for ending, data in node_data(report, engines[-1] if engines else None).items():
         target = path.with_name(f"{path.stem}{ending}.json")
         refuse_overwriting([target], kept)
         write_file(target, (json.dumps(data, indent=1) + "\n").encode())
 
 
-def _engine(files: "TranslationFiles", options: Options) -> "Dict[str, Any]":
-    """The engine beside the plan; on a terminal its disagreements are printed before the report."""
+def _explicit(options: Options) -> "Tuple[Report, List[Dict[str, Any]]]":
+    """A network with Q/DQ as it is, and its engines."""
+    from qdq_translator.engine.inspector import engine_truth
+    from qdq_translator.engine.unfused import explain_unfused, read_explicit, unfused_rows
+
+    network, engines = read_explicit(Path(options.translation)), []
+    for layer_info, times, log in _engine_files(options):
+        check, info, _ = inspect_explicit(network, layer_info, log)
+        if not (options.html or options.json):
+            draw(check, options.all)
+        unfused = unfused_rows(explain_unfused(network.graph, check), times)
+        engines.append({**engine_truth(check, info, times), "unfused": unfused})
+    return network.report, engines
+
+
+def _engine_files(options: Options) -> "Iterator[Tuple[str, Dict[str, float], Optional[str]]]":
+    """Layer information, times and log of each engine."""
     from qdq_translator.engine.board import read_profile
+
+    profiles, logs = iter(options.profile), iter(options.log)
+    for path in options.layer_info:
+        profile = next(profiles, None)
+        yield path, read_profile(profile) if profile else {}, next(logs, None)
+
+
+def _engines(files: "TranslationFiles", options: Options) -> "List[Dict[str, Any]]":
+    """The engines beside the plan; on a terminal their disagreements are printed before the report."""
     from qdq_translator.engine.inspector import engine_truth
 
-    path = Path(str(options.layer_info))
     quiet = options.html or options.json
-    if '"qdq-translator board"' in read_text(path, "Check the path.")[:200]:
-        stored: Optional[Dict[str, Any]] = read_json(path, BOARD, "Give the file that 'ingest' wrote.").get("engine")
+    engines = []
+    for path, times, log in _engine_files(options):
+        if '"qdq-translator board"' not in read_text(Path(path), "Check the path.")[:200]:
+            check, info, _ = inspect(files, path, log)
+            if not quiet:
+                draw(check, options.all)
+            engines.append(engine_truth(check, info, times))
+            continue
+        stored = read_json(Path(path), BOARD, "Give the file that 'ingest' wrote.").get("engine")
         if stored is None:
             raise UserError(
                 f"{path} holds no layers of an engine.", "Collect again where trtexec writes layer information."
@@ -146,8 +206,5 @@ def _engine(files: "TranslationFiles", options: Options) -> "Dict[str, Any]":
         for row in stored["layers"] if not quiet else ():
             if row["against"]:
                 print(f"{row['name']}: planned {row['planned']}, runs in {row['actual'] or row['verdict']}")
-        return stored
-    check, info, _ = inspect(files, str(path), options.log)
-    if not quiet:
-        draw(check, options.all)
-    return engine_truth(check, info, read_profile(options.profile) if options.profile else {})
+        engines.append(stored)
+    return engines

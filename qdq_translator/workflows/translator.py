@@ -25,8 +25,7 @@ from qdq_translator.ir.operators import RANDOM
 from qdq_translator.ir.validate import validate
 from qdq_translator.output.emit.write import write_translation
 from qdq_translator.output.report.data import make_report
-from qdq_translator.output.report.shown import Shown
-from qdq_translator.output.report.terminal_summary import report_lines
+from qdq_translator.output.report.shown import Shown, report_lines
 from qdq_translator.passes.annotate import annotate, has_place
 from qdq_translator.passes.names import automatic_collisions
 from qdq_translator.passes.pipeline import run_passes
@@ -73,9 +72,8 @@ class Translation(Shown, Translated):
         """A copy of the report."""
         return copy.deepcopy(self.report)
 
-    def _shown_report(self) -> dict[str, Any]:
-        """The report."""
-        return self.report
+    def _shown_report(self) -> Report:
+        return self.rows
 
     def lines(self) -> list[str]:
         """Model, coverage, estimated time and the largest causes."""

@@ -1,20 +1,37 @@
-"""What differs between two reports: layers, scales, options, for the page, the terminal and as one plain object."""
+"""What differs between two reports, or two engines: layers, scales, options, times, for the page, the terminal and as one plain object."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Optional
 
+from qdq_translator.core.formats.report_rows import Report, RootCause
 from qdq_translator.core.options import PRESETS, TranslateOptions, effective
 from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.output.report.charts import Bar, shares
-from qdq_translator.output.report.model import Layer, Network
+from qdq_translator.output.report.model import Network
 
 COMPARISON_SCHEMA_VERSION = 1
+_WORTH = ("int8", "limit", "expected", "avoidable", "gpu", "none")
+"""Kinds of layers, from the best to the worst."""
+_ENGINE_WORTH = ("int8", "fp8", "fp16", "bf16", "fp32")
+_BUILT = ("actual", "verdict", "device", "milliseconds")
 
 
-def compare(against: dict[str, Any], report: dict[str, Any], names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
-    """`report --against --json` (docs/report_schema.md): A is `against`, B is `report`, both objects of NAME_report.json."""
+@dataclass(frozen=True)
+class Change:
+    """A layer or a tensor that differs. before, after: a `Layer` or `Tensor`, None if one side lacks it. ratio: of two scales."""
+
+    name: str
+    link: str
+    before: Any
+    after: Any
+    ratio: Optional[float] = None
+
+
+def compare(against: Report, report: Report, names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
+    """`report --against --json` (docs/report_schema.md): A is `against`, B is `report`."""
     before, after = Network(against), Network(report)
     rows = changed_layers(before, after)
     a, b = (_side(*each) for each in zip((against, report), (before, after), names))
@@ -23,65 +40,51 @@ def compare(against: dict[str, Any], report: dict[str, Any], names: tuple[str, s
         "schema_version": COMPARISON_SCHEMA_VERSION,
         "a": a,
         "b": b,
-        "same_source": (against.get("source") or {}).get("sha256") == (report.get("source") or {}).get("sha256"),
+        "same_source": against.source.sha256 == report.source.sha256,
         "worse": _worse(a, b),
         "options": changed_options(against, report),
         "layers": {
             "union": len({*before.layer_index, *after.layer_index}),
-            "only_a": sum(row["after"] is None for row in rows),
-            "only_b": sum(row["before"] is None for row in rows),
+            "only_a": sum(row.after is None for row in rows),
+            "only_b": sum(row.before is None for row in rows),
             "changed": [
                 {
-                    "name": row["name"],
-                    "op": (row["after"] or row["before"]).op,
-                    "a": _where(row["before"]),
-                    "b": _where(row["after"]),
-                    "reason": row["after"].reason if row["after"] else "",
+                    "name": row.name,
+                    "op": (row.after or row.before).op,
+                    "a": row.before and row.before.label,
+                    "b": row.after and row.after.label,
+                    "reason": row.after.reason if row.after else "",
                 }
                 for row in rows
             ],
         },
         "scales": [
-            {
-                "tensor": row["name"],
-                "a": row["before"].scale if row["before"] else None,
-                "b": row["after"].scale if row["after"] else None,
-            }
+            {"tensor": row.name, "a": row.before and row.before.scale, "b": row.after and row.after.scale}
             for row in changed_scales(before, after)
         ],
         "causes": {"gone": [t for t in old if t not in new], "new": [t for t in new if t not in old]},
     }
 
 
-def _side(report: dict[str, Any], network: Network, name: str) -> dict[str, Any]:
+def _side(report: Report, network: Network, name: str) -> dict[str, Any]:
     """macs_share and layers_share: percent in INT8, on the DLA where that is the target."""
     macs, layers = shares(network)[:2]
-    options = report.get("options") or {}
-    implied = PRESETS.get(options.get("preset") or "", {})
+    implied = PRESETS.get(report.options.get("preset") or "", {})
     return {
         "name": name,
-        "model": report.get("model", ""),
-        "target": report.get("target", ""),
+        "model": report.model,
+        "target": report.target,
         "options": [
-            _flag(row)
+            f"--{row['name']}" if row["value"] == "yes" else f"--{row['name']} {row['value']}"
             for row in option_rows(report)
-            if row["changed"] and not (row["name"] in implied and implied[row["name"]] == options[row["name"]])
+            if row["changed"] and not (row["name"] in implied and implied[row["name"]] == report.options[row["name"]])
         ],
         "macs_share": first_share(macs),
         "layers_share": first_share(layers),
-        "milliseconds": (report.get("cost") or {}).get("milliseconds"),
+        "milliseconds": report.cost.milliseconds if report.cost else None,
         "gpu_layers": sum(layer.kind == "gpu" for layer in network.layers),
-        "scales": sum(t.scale is not None for t in network.tensors),
+        "scales": len(report.scales),
     }
-
-
-def _flag(row: dict[str, Any]) -> str:
-    return f"--{row['name']}" if row["value"] == "yes" else f"--{row['name']} {row['value']}"
-
-
-def _where(layer: Optional[Layer]) -> Optional[str]:
-    """'INT8', 'FP16 avoidable', ...; None for a layer that is not there."""
-    return None if layer is None else layer.label
 
 
 def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
@@ -101,88 +104,98 @@ def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
-def times_of(*reports: dict[str, Any]) -> list[float]:
-    """Estimated milliseconds of each, [] where one has none."""
-    found = [(report.get("cost") or {}).get("milliseconds") for report in reports]
-    known = [float(time) for time in found if time is not None]
-    return known if len(known) == len(found) else []
+def compare_engines(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """`engines` of `report --layer_info A B --json`. a, b: of `engine.truth`. layers: those of both that run in another precision or
+    on another device, or take another time, by the size of `difference` (ms, B - A; a layer fused into another one takes 0)."""
+    before, rows = {row["name"]: row for row in a["layers"]}, []
+    for row in b["layers"]:
+        sides = [{key: side[key] for key in _BUILT} for side in (before.get(row["name"]), row) if side]
+        if len(sides) < 2:
+            continue
+        old, new = sides
+        known = old["milliseconds"] is not None or new["milliseconds"] is not None
+        difference = (new["milliseconds"] or 0.0) - (old["milliseconds"] or 0.0) if known else None
+        differs = any(old[key] != new[key] for key in ("actual", "device"))
+        if differs or difference:
+            found = {"name": row["name"], "op": row["op"], "a": old, "b": new}
+            rows.append({**found, "difference": difference, "differs": differs})
+    rows.sort(key=lambda row: -abs(row["difference"] or 0.0))
+    return {
+        "milliseconds": [a["milliseconds"], b["milliseconds"]],
+        "unmatched_milliseconds": [sum(row["milliseconds"] or 0.0 for row in side["unmatched"]) for side in (a, b)],
+        "differ": sum(row["differs"] for row in rows),
+        "layers": rows,
+    }
 
 
-def causes_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {cause["tensor"]: cause for cause in (report.get("root_causes") or {}).get("causes") or []}
+def mark_engines(compared: dict[str, Any], network: Network) -> None:
+    """compared: of `compare_engines`. The layers of the network that run otherwise in B become 'better' or 'worse'."""
+    worth = {name: rank for rank, name in enumerate(_ENGINE_WORTH)}
+    for row in compared["layers"]:
+        if row["differs"] and row["name"] in network.layer_index:
+            old, new = ((worth.get(row[side]["actual"], 9), row[side]["device"] == "GPU") for side in "ab")
+            network.layers[network.layer_index[row["name"]]].changed = "better" if new < old else "worse"
+
+
+def causes_of(report: Report) -> dict[str, RootCause]:
+    return {cause.tensor: cause for cause in report.root_causes.causes}
 
 
 def first_share(bar: Bar) -> Optional[float]:
     """Percent of the first kind (INT8)."""
-    first = {"int8", "dla-int8"}
     if bar.total is None:
         return None
-    return next((part.share for part in bar.parts if part.kind in first), 0.0)
+    return next((part.share for part in bar.parts if part.kind in ("int8", "dla-int8")), 0.0)
 
 
-def changed_layers(before: Network, after: Network) -> list[dict[str, Any]]:
+def changed_layers(before: Network, after: Network) -> list[Change]:
     """Layers whose precision or device differs, and those that only one of the two has; marks the changed ones."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Change] = []
     for layer in after.layers:
-        old = before.layer_index.get(layer.name)
-        if old is None:
-            layer.changed = "new"
-            rows.append({"name": layer.name, "link": f"#layer-{layer.index}", "before": None, "after": layer})
+        index = before.layer_index.get(layer.name)
+        was = None if index is None else before.layers[index]
+        if was is not None and (was.kind, was.device) == (layer.kind, layer.device):
             continue
-        was = before.layers[old]
-        layer.was = ", ".join(filter(None, (was.label, was.device_label)))
-        if (was.kind, was.device) != (layer.kind, layer.device):
-            worth = {"int8": 0, "limit": 1, "expected": 2, "avoidable": 3, "gpu": 4, "none": 5}
-            layer.changed = "better" if (worth[layer.kind], layer.device) < (worth[was.kind], was.device) else "worse"
-            rows.append({"name": layer.name, "link": f"#layer-{layer.index}", "before": was, "after": layer})
-    rows += [
-        {"name": layer.name, "link": "", "before": layer, "after": None}
-        for layer in before.layers
-        if layer.name not in after.layer_index
-    ]
-    return rows
+        layer.changed = "new"
+        if was is not None:
+            old, new = ((_WORTH.index(x.kind), x.device) for x in (was, layer))
+            layer.changed = "better" if new < old else "worse"
+        rows.append(Change(layer.name, f"#layer-{layer.index}", was, layer))
+    return rows + [Change(x.name, "", x, None) for x in before.layers if x.name not in after.layer_index]
 
 
-def changed_scales(before: Network, after: Network) -> list[dict[str, Any]]:
-    """Tensors whose scale differs by a bit or more, or that only one of the two gives a scale."""
-    old = {t.name: t for t in before.tensors if t.scale is not None}
-    new = {t.name: t for t in after.tensors if t.scale is not None}
-    rows: list[dict[str, Any]] = []
+def changed_scales(before: Network, after: Network) -> list[Change]:
+    """Tensors whose scale differs by a bit or more, or that only one of the two gives a scale: the largest factor first."""
+    old, new = ({t.name: t for t in side.tensors if t.scale is not None} for side in (before, after))
+    rows: list[Change] = []
     for name in dict.fromkeys((*new, *old)):
         a, b = old.get(name), new.get(name)
-        if a is not None and b is not None and a.scale == b.scale:
-            continue
-        ratio = b.scale / a.scale if a is not None and b is not None and a.scale and b.scale else None
-        rows.append({"name": name, "link": after.link(tensor=name), "before": a, "after": b, "ratio": ratio})
-    rows.sort(key=_change)
-    return rows
+        if a is None or b is None or a.scale != b.scale:
+            ratio = b.scale / a.scale if a and b and a.scale and b.scale else None
+            rows.append(Change(name, after.link(tensor=name), a, b, ratio))
+    return sorted(rows, key=lambda row: -abs(math.log(row.ratio)) if row.ratio else 0.0)
 
 
-def _change(row: dict[str, Any]) -> float:
-    """The largest factor first, then scales that only one of the two has."""
-    return -abs(math.log(row["ratio"])) if row["ratio"] else 0.0
-
-
-def option_rows(report: dict[str, Any]) -> list[dict[str, Any]]:
+def option_rows(report: Report) -> list[dict[str, Any]]:
     """Every option with its value; `changed`: it is not the default."""
     defaults = effective(TranslateOptions())
     return [
         {"name": name, "value": _option_text(value), "changed": value != defaults.get(name)}
-        for name, value in (report.get("options") or {}).items()
+        for name, value in report.options.items()
     ]
 
 
-def changed_options(against: dict[str, Any], report: dict[str, Any]) -> list[dict[str, str]]:
-    old, new = against.get("options") or {}, report.get("options") or {}
-    rows = [
-        {"name": f"--{name}", "before": _option_text(old.get(name)), "after": _option_text(new.get(name))}
+def changed_options(against: Report, report: Report) -> list[dict[str, str]]:
+    old, new = ({**r.options, "cache version": r.cache_version.number} for r in (against, report))
+    return [
+        {
+            "name": name if name == "cache version" else f"--{name}",
+            "before": _option_text(old.get(name)),
+            "after": _option_text(new.get(name)),
+        }
         for name in dict.fromkeys((*old, *new))
         if old.get(name) != new.get(name)
     ]
-    versions = [(r.get("cache_version") or {}).get("number", "") for r in (against, report)]
-    if versions[0] != versions[1]:
-        rows.append({"name": "cache version", "before": versions[0], "after": versions[1]})
-    return rows
 
 
 def _option_text(value: Any) -> str:

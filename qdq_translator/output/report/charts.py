@@ -1,16 +1,12 @@
-"""What the page draws beside the picture: shares, the roofline, and the noise of `verify` along the network."""
+"""What the page draws beside the map: shares, the ridge of the roofline, and the noise of `verify` along the network."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Union
 
 from qdq_translator.core.words import amount, milliseconds
 from qdq_translator.output.report.model import DEVICES, KINDS, Network
-
-_TOP_DB = 80.0
-"""The chart of `verify` ends here; equal tensors lie on this line."""
 
 
 @dataclass(frozen=True)
@@ -80,50 +76,11 @@ def _bar(
     return Bar(title, total, words(total), parts)
 
 
-@dataclass(frozen=True)
-class Roofline:
-    """MACs per byte against milliseconds, both logarithmic; layers that do not multiply stand at the left edge.
-
-    dots: (x, y, layer), in pixels. ridge: where arithmetic takes as long as memory in INT8, a pixel; None without a model.
-    columns, rows: ticks (pixel, words).
-    """
-
-    dots: list[tuple[float, float, int]]
-    ridge: Optional[float]
-    columns: list[tuple[float, str]]
-    rows: list[tuple[float, str]]
-
-
-_PLOT = (72.0, 970.0, 14.0, 280.0)
-"""left, right, top, bottom of the plot in a drawing of 1000 by 320."""
-
-
-def roofline(network: Network, model: Optional[dict[str, Any]] = None) -> Optional[Roofline]:
-    """None where no layer has an estimate. model: `cost.model` of the report."""
-    shown = [layer for layer in network.layers if layer.milliseconds and layer.cost.bytes]
-    if not shown:
-        return None
-    left, right, top, bottom = _PLOT
-    times = [math.log10(layer.milliseconds or 1.0) for layer in shown]
-    low, high = math.floor(min(times)), max(math.ceil(max(times)), math.floor(min(times)) + 1)
-    most = 4.0  # 10^4 MACs a byte
-
-    def across(value: float) -> float:
-        return round(left + 40 + (right - left - 40) * min(max(math.log10(value), 0.0), most) / most, 1)
-
-    def up(power: float) -> float:
-        return round(bottom - (bottom - top) * (power - low) / (high - low), 1)
-
-    dots = []
-    for layer, time in zip(shown, times):
-        intensity = (layer.macs or 0) / layer.cost.bytes
-        dots.append((across(intensity) if intensity >= 1 else left + 6, up(time), layer.index))
+def ridge(model: Optional[dict[str, Any]]) -> Optional[float]:
+    """MACs a byte at which arithmetic takes as long as memory in INT8; None without a figure. model: `cost.model` of the report."""
     rates = [(model or {}).get(key) for key in ("int8_rate", "clock_ghz", "bytes_per_second")]
     known = [rate for rate in rates if isinstance(rate, (int, float)) and rate > 0]
-    ridge = across(known[0] * known[1] * 1e9 / known[2]) if len(known) == len(rates) else None
-    columns = [(across(10.0**power), f"{10**power:,}") for power in range(5)]
-    rows = [(up(power), milliseconds(10.0**power)) for power in range(low, high + 1)]
-    return Roofline(dots, ridge, columns, rows)
+    return known[0] * known[1] * 1e9 / known[2] if len(known) == len(rates) else None
 
 
 def share_noise(account: dict[str, Any], network: Network) -> None:
@@ -141,101 +98,35 @@ def share_noise(account: dict[str, Any], network: Network) -> None:
             layer.noise = (layer.noise or 0.0) + entry["share"] / len(makers)
 
 
-@dataclass(frozen=True)
-class Point:
-    """One tensor on the chart of `verify`: pixels, and SQNR in dB (None: equal)."""
-
-    x: float
-    read_y: float
-    made_y: Optional[float]
-    tensor: int
-    layer: int
-    text: str
-
-
-@dataclass(frozen=True)
-class JumpMark:
-    x: float
-    y: float
-    link: str
-    title: str
-    notes: list[str]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Error along the depth of the network. made_lines: pieces, broken where nothing is known."""
-
-    points: list[Point]
-    jumps: list[JumpMark]
-    grid: list[tuple[float, str]]
-    read_line: str
-    made_line: str
-
-
-_CHART = (46.0, 984.0, 14.0, 224.0)
-"""left, right, top, bottom of the plot in a drawing of 1000 by 260."""
-
-
-def chart(verify: dict[str, Any], network: Network) -> Optional[Chart]:
-    """None without results per layer. The tensors' dB go into the network's layers."""
+def error_along(verify: dict[str, Any], network: Network) -> dict[str, Any]:
+    """`points`: a tensor each, with its number and that of the layer that makes it (-1: none), SQNR in dB as read and as made (None: not
+    computed). `jumps`: the number of a point, where the error grows. {} without results per layer. The dB go into the layers."""
     per_layer = verify.get("per_layer") or {}
-    rows = per_layer.get("layers") or []
-    if not rows:
-        return None
-    left, right, top, bottom = _CHART
-
-    def height(comparison: Optional[dict[str, Any]]) -> Optional[float]:
-        if comparison is None:
-            return None
-        db = _decibel(comparison)
-        return round(bottom - (bottom - top) * min(max(db, 0.0), _TOP_DB) / _TOP_DB, 1)
-
-    points: list[Point] = []
-    places: dict[str, Point] = {}
-    for number, row in enumerate(rows):
-        x = round(left + (right - left) * (number / (len(rows) - 1) if len(rows) > 1 else 0.5), 1)
-        made, read = row.get("made"), row.get("read") or {}
-        tensor = network.tensor_index.get(row["tensor"], -1)
+    points: list[dict[str, Any]] = []
+    places: dict[str, int] = {}
+    for row in per_layer.get("layers") or []:
         layer = network.layer_index.get(row.get("node") or "", -1)
-        text = f"{row['tensor']}: {_db_text(read)} as read"
-        if made:
-            text += f", {_db_text(made)} as made"
-        point = Point(x, height(read) or 0.0, height(made), tensor, layer, text)
-        points.append(point)
-        places[row["tensor"]] = point
+        tensor = network.tensor_index.get(row["tensor"], -1)
+        read, made = _decibel(row.get("read") or {}), _decibel(row["made"]) if row.get("made") else None
+        places[row["tensor"]] = len(points)
+        points.append({"name": row["tensor"], "layer": layer, "tensor": tensor, "read": read, "made": made})
         if layer >= 0:
-            network.layers[layer].db = _decibel(read)
+            network.layers[layer].db = read
     jumps = []
     for jump in per_layer.get("jumps") or []:
-        at = places.get(jump["tensor"])
-        if at is None:
-            continue
-        who = f"{jump.get('op', '')} {jump.get('node') or jump['tensor']}".strip()
-        what = "computes something else" if jump.get("where") == "made" else "is rounded differently"
-        lost = jump.get("lost_db")
-        title = f"{who} {what}" + (f", {min(lost, 999.0):.1f} dB lost" if lost is not None else "")
-        y = at.made_y if jump.get("where") == "made" and at.made_y is not None else at.read_y
-        jumps.append(
-            JumpMark(at.x, y, network.link(jump.get("node") or "", jump["tensor"]), title, jump.get("notes") or [])
-        )
-    grid = [(bottom - (bottom - top) * db / _TOP_DB, f"{db}") for db in (0, 20, 40, 60)] + [(top, "80+")]
-    return Chart(
-        points,
-        jumps,
-        grid,
-        " ".join(f"{p.x:g},{p.read_y:g}" for p in points),
-        " ".join(f"{p.x:g},{p.made_y:g}" for p in points if p.made_y is not None),
-    )
+        if jump["tensor"] in places:
+            made, lost = jump.get("where") == "made", jump.get("lost_db")
+            who = f"{jump.get('op', '')} {jump.get('node') or jump['tensor']}".strip()
+            title = f"{who} {'computes something else' if made else 'is rounded differently'}"
+            title += f", {min(lost, 999.0):.1f} dB lost" if lost is not None else ""
+            at, link = places[jump["tensor"]], network.link(jump.get("node") or "", jump["tensor"])
+            made = made and points[at]["made"] is not None
+            jumps.append({"at": at, "made": made, "link": link, "title": title, "notes": jump.get("notes") or []})
+    return {"points": points, "jumps": jumps} if points else {}
 
 
-def _decibel(comparison: dict[str, Any]) -> float:
+def _decibel(comparison: dict[str, Any]) -> Union[float, str]:
     value = comparison.get("sqnr_db")
     if value is None:
-        return math.inf if comparison.get("identical") else -math.inf
+        return "equal" if comparison.get("identical") else "none left"
     return float(value)
-
-
-def _db_text(comparison: dict[str, Any]) -> str:
-    db = _decibel(comparison)
-    return "equal" if db == math.inf else "nothing of the signal left" if db == -math.inf else f"{db:.1f} dB"

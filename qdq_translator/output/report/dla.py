@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
-from qdq_translator.core.formats.report_rows import Finding, Verdict
-from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.report_rows import Finding, Report, Verdict
 from qdq_translator.output.report.model import Layer, Network
 
 Found = Tuple[Verdict, Finding]
@@ -59,13 +58,13 @@ class Dla:
     subgraphs: list[Subgraph]
 
 
-def dla_rows(report: dict[str, Any], network: Network) -> Optional[Dla]:
+def dla_rows(report: Report, network: Network) -> Optional[Dla]:
     """None without a DLA as target."""
-    rows = [read(Verdict, row) for row in (report.get("dla") or {}).get("layers") or ()]
-    if not report.get("dla") or len(rows) != len(network.layers):
+    if report.dla is None:
         return None
+    rows = report.dla.layers
     layers = {row.name: layer for row, layer in zip(rows, network.layers)}
-    why = {row["node"]: row.get("why") or "" for row in (report.get("dla_rewrites") or {}).get("left") or []}
+    why = {row.node: row.why for row in report.dla_rewrites.left}
     subgraphs: dict[int, list[Layer]] = {}
     for row in rows:
         if row.subgraph >= 0:

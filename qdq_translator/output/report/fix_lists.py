@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable
+from typing import Callable, Iterable
 
+from qdq_translator.core.formats.report_rows import NodeRow, Report
 from qdq_translator.ir.operators import VIEWS
 
 
@@ -28,28 +29,25 @@ class FixLists:
     leave_ops: list[str]
 
 
-def fix_lists(report: dict[str, Any]) -> FixLists:
-    users = report.get("nodes_in_your_model") or {}
+def fix_lists(report: Report) -> FixLists:
     quantized: dict[str, None] = {}
     wanted: dict[str, None] = {}
     by_design: dict[str, str] = {}
     others: dict[str, str] = {}
-    causes = [cause.get("in_your_model") or cause["tensor"] for cause in report["root_causes"]["causes"]]
-    missing = {tensor for cause in report["root_causes"]["causes"] for tensor in (cause["tensor"], *cause["follows"])}
-    added = {
-        item["node"] for item in report["diagnostics"] if item["rule"] == "Q9"
-    }  # clamps that were part of a quantizer
-    for row in report["plan"]:
-        if row["name"] in added:
+    found = report.root_causes.causes
+    missing = {tensor for cause in found for tensor in (cause.tensor, *cause.follows)}
+    added = {item.node for item in report.diagnostics if item.rule == "Q9"}  # clamps that were part of a quantizer
+    for row in report.plan:
+        if row.name in added:
             continue
-        own = users.get(row["name"], {"node": row["name"], "op": row["op"]})
-        name, op = own["node"], own["op"]
-        if row["precision"] != "none" and not row["missing"] and not row["listed"]:
-            quantized[op] = None
-        elif missing.intersection(row["inputs"]):
-            wanted[op] = None  # a quantizer works on what a node reads
-        apart = row["precision"] == "fp16" and row["by_design"] and op not in VIEWS
-        (by_design if apart else others)[name] = op
+        own = report.nodes_in_your_model.get(row.name) or NodeRow(row.name, row.op)
+        if row.precision != "none" and not row.missing and not row.listed:
+            quantized[own.op] = None
+        elif missing.intersection(row.inputs):
+            wanted[own.op] = None  # a quantizer works on what a node reads
+        apart = row.precision == "fp16" and row.by_design and own.op not in VIEWS
+        (by_design if apart else others)[own.node] = own.op
+    causes = [cause.users or cause.tensor for cause in found]
     more = [op for op in wanted if op not in quantized]
     leave = {name: op for name, op in by_design.items() if name not in others}
     leave_ops = set(leave.values()).difference(others.values())
@@ -155,7 +153,7 @@ _WRITERS: dict[str, Callable[[FixLists], list[str]]] = {
 }
 
 
-def format_fix_list(report: dict[str, Any], tool: str) -> str:
+def format_fix_list(report: Report, tool: str) -> str:
     """Python to paste into the script that quantizes. `tool`: one of TOOLS of `commands/report.py`."""
     lists = fix_lists(report)
     if not (lists.tensors or lists.more or lists.leave):

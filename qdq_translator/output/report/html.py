@@ -1,158 +1,172 @@
 """The report as one self-contained page, and the comparison of two translations as another.
 
-Everything is drawn from the objects of `NAME_report.json` and of `verify --save`; keys that are missing leave their part of
-the page out. Jinja2 escapes every name; the page's policy names its only script and style by hash, so that nothing else runs
-and nothing is loaded. Without script the page still shows all of its content.
+Everything is drawn from the rows of `NAME_report.json` and the object of `verify --save`. Jinja2 escapes every name; the page's
+policy names its only script and style by hash, so that nothing else runs and nothing is loaded.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections import Counter
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Dict, Optional, Sequence
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import MissingDependency
-from qdq_translator.core.formats.report_rows import DiagnosticRow
-from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.rules import RULES
 from qdq_translator.core.words import amount, counted, milliseconds, percent, size
 from qdq_translator.output.report.changes import (
+    Change,
     causes_of,
     changed_layers,
     changed_scales,
     compare,
+    compare_engines,
     first_share,
+    mark_engines,
     option_rows,
-    times_of,
 )
-from qdq_translator.output.report.charts import chart, roofline, share_noise, shares
+from qdq_translator.output.report.charts import error_along, ridge, share_noise, shares
 from qdq_translator.output.report.dla import dla_rows
 from qdq_translator.output.report.embed import page_data
 from qdq_translator.output.report.figures import clip, decibel, scale, shape, short
-from qdq_translator.output.report.histograms import tensor_histograms, weight_channels
 from qdq_translator.output.report.messages import one_a_rule
 from qdq_translator.output.report.model import KINDS, Layer, Network
-from qdq_translator.output.report.tuning import tuning
+from qdq_translator.output.report.tuning import table, tuning
 
 _TEMPLATES = Path(__file__).with_name("templates")
+_FILES = ("page.css", "dagre.min.js", "page.js", "map.js", "plots.js")
+PLOTS = (60, 24)
+"""So many tensors and weights of an audit are drawn, the worst first; the table has them all."""
+Engines = Sequence[Dict[str, Any]]
 
 
 def write_page(
-    report: dict[str, Any],
+    report: Report,
     path: Path,
-    against: Optional[dict[str, Any]] = None,
+    against: Optional[Report] = None,
     verify: Optional[dict[str, Any]] = None,
     names: tuple[str, str] = ("A", "B"),
     tuned: Optional[dict[str, Any]] = None,
-    engine: Optional[dict[str, Any]] = None,
+    engines: Engines = (),
 ) -> None:
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
-    report, against: objects of NAME_report.json. verify: the object that `verify --save` wrote, for `report`. names: what
-    `against` and `report` are called in a comparison, their folders for example. tuned: the object of NAME_tune.json.
-    engine: what `engine.truth.engine_truth` made of the engine of `report`. Raises MissingDependency without jinja2, and UserError where the file cannot be written.
+    verify: the object that `verify --save` wrote, for `report`. names: what the two sides of a comparison are called, their folders for
+    example. tuned: the object of NAME_tune.json. engines: what `engine.truth.engine_truth` made of the engine of `report`; two of them,
+    A and B, are compared (with `against`, A is its engine). Raises MissingDependency without jinja2, and UserError if the file cannot be
+    written.
     """
     if against is not None:
-        text = comparison_page(report, against, verify, names, engine)
+        text = comparison_page(report, against, verify, names, engines)
     else:
-        text = report_page(report, verify, tuned, engine)
+        text = report_page(report, verify, tuned, engines, names)
     write_file(path, text.encode("utf-8", errors="replace"))
 
 
 def report_page(
-    report: dict[str, Any],
+    report: Report,
     verify: Optional[dict[str, Any]] = None,
     tuned: Optional[dict[str, Any]] = None,
-    engine: Optional[dict[str, Any]] = None,
+    engines: Engines = (),
+    names: tuple[str, str] = ("A", "B"),
 ) -> str:
-    """The page of one translation as HTML."""
+    """The page of one translation as HTML, with two engines a comparison of these."""
     network = Network(report)
-    seen = chart(verify, network) if verify else None
-    share_noise((verify or {}).get("account") or {}, network)
     audit = (verify or {}).get("audit") or {}
-    causes = report.get("root_causes") or {}
-    scaled = [t for t in network.tensors if t.scale is not None]
-    dots = roofline(network, (report.get("cost") or {}).get("model"))
+    plots = [(audit.get(key) or [])[:most] for key, most in zip(("tensors", "weights"), PLOTS)]
+    shown = _drawn(network, verify, engines)
+    if shown["engines"]:
+        mark_engines(shown["engines"], network)
     return _render(
         "report.html",
+        **shown,
         report=report,
-        network=network,
+        names=names,
         bars=shares(network),
         on_dla=dla_rows(report, network),
-        causes={cause["tensor"]: cause for cause in causes.get("causes") or []},
-        groups=causes.get("groups") or [],
-        what_if=causes.get("what_if") or [],
+        causes=causes_of(report),
         counts=Counter(layer.kind for layer in network.layers),
-        scaled=scaled,
-        messages=one_a_rule(read(DiagnosticRow, row) for row in report.get("diagnostics") or []),
+        messages=one_a_rule(report.diagnostics),
         options=option_rows(report),
         verify=verify or {},
         audit=audit,
-        histograms=tensor_histograms(audit),
-        weight_plots=weight_channels(audit),
-        chart=seen,
+        plots=plots,
         tuned=tuned,
-        tuning=tuning(tuned) if tuned else None,
-        roofline=dots,
-        engine=engine or {},
+        tuning=table(tuned["front"]) if tuned and tuned["points"] else None,
+        roofline=any(layer.milliseconds and layer.cost.bytes for layer in network.layers),
         worth=_worth_reading(network),
         data={
-            **page_data(network, report, engine),
-            "dots": dots.dots if dots else [],
-            "audit": [{key: row[key] for key in row if key != "histogram"} for row in audit.get("tensors") or []],
+            **page_data(network, report, shown["engine"], None, shown["old_engine"]),
+            "chart": shown["chart"],
+            "ridge": ridge(report.cost.model if report.cost else None),
+            "tuned": tuning(tuned) if tuned else {},
+            "audit": plots[0] + [{**row, "histogram": None} for row in (audit.get("tensors") or [])[PLOTS[0] :]],
+            "weightPlots": plots[1],
         },
     )
 
 
-def report_summary(report: dict[str, Any]) -> str:
+def report_summary(report: Report) -> str:
     """The overview of that page alone, as HTML without script. Raises MissingDependency without jinja2."""
     network = Network(report)
-    scaled = [t for t in network.tensors if t.scale is not None]
-    return _render("summary.html", report=report, network=network, bars=shares(network), scaled=scaled, data={})
+    counts = Counter(layer.kind for layer in network.layers)
+    return _render("summary.html", report=report, bars=shares(network), counts=counts, data={})
 
 
 def comparison_page(
-    report: dict[str, Any],
-    against: dict[str, Any],
+    report: Report,
+    against: Report,
     verify: Optional[dict[str, Any]] = None,
     names: tuple[str, str] = ("A", "B"),
-    engine: Optional[dict[str, Any]] = None,
+    engines: Engines = (),
 ) -> str:
     """What changed from `against` to `report`, as HTML; the network is drawn as `report` has it."""
     before, after = Network(against), Network(report)
-    if verify:
-        chart(verify, after)
-        share_noise(verify.get("account") or {}, after)
-    layers = changed_layers(before, after)
-    bars = [
-        {"title": new.title, "before": old, "after": new, "first": first_share(old), "second": first_share(new)}
-        for old, new in zip(shares(before), shares(after))
-    ]
-    old_causes, new_causes = causes_of(against), causes_of(report)
-    scales = changed_scales(before, after)
+    shown = _drawn(after, verify, engines)
+    layers, scales = changed_layers(before, after), changed_scales(before, after)
     return _render(
         "compare.html",
+        **shown,
         report=report,
         against=against,
-        network=after,
-        bars=bars,
+        bars=[(old, new, first_share(old), first_share(new)) for old, new in zip(shares(before), shares(after))],
         layers=layers,
         scales=scales,
         comparison=compare(against, report, names),
-        gone=[cause for tensor, cause in old_causes.items() if tensor not in new_causes],
-        new=[cause for tensor, cause in new_causes.items() if tensor not in old_causes],
-        times=times_of(against, report),
-        with_device=any(layer.device for layer in (*before.layers, *after.layers)),
-        engine=engine or {},
+        causes=(causes_of(against), causes_of(report)),
+        with_device=before.on_dla or after.on_dla,
         data={
-            **page_data(after, report, engine),
-            "changedLayers": [_changed(row) for row in layers],
-            "changedScales": [{**row, **_sides(row, ("scale", "hex", "rule"))} for row in scales],
+            **page_data(after, report, shown["engine"], before, shown["old_engine"]),
+            "changedLayers": [_sides(row, ("kind", "device", "op", "macs", "reason")) for row in layers],
+            "changedScales": [_sides(row, ("scale", "hex", "rule")) for row in scales],
         },
     )
+
+
+def _drawn(network: Network, verify: Optional[dict[str, Any]], engines: Engines) -> dict[str, Any]:
+    """What both pages show beside the plan; the noise and the dB of `verify` go into the layers."""
+    share_noise((verify or {}).get("account") or {}, network)
+    old, engine = (None, *engines)[-2:] if engines else (None, None)
+    return {
+        "network": network,
+        "chart": error_along(verify or {}, network),
+        "engine": engine,
+        "old_engine": old,
+        "engines": compare_engines(old, engine) if old and engine else None,
+    }
+
+
+def channels(weight: dict[str, Any]) -> str:
+    """A weight of `verify --audit --save` in words."""
+    full = sum(code >= 127 for code in weight["channel_codes"])
+    words = f"{counted(len(weight['channel_amax']), 'output channel')}, values reach 127 in {full:,}"
+    if weight["worst_sqnr_db"] is not None:
+        words += f"; the noisiest is {weight['worst_channel']} with {weight['worst_sqnr_db']:.1f} dB"
+    return words
 
 
 def _worth_reading(network: Network) -> list[Layer]:
@@ -161,16 +175,10 @@ def _worth_reading(network: Network) -> list[Layer]:
     return sorted(network.layers, key=lambda x: (order.index(x.kind), -(x.milliseconds or 0.0), -(x.macs or 0)))[:24]
 
 
-def _sides(row: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """What the script needs of `before` and `after`."""
-    return {side: row[side] and {key: getattr(row[side], key) for key in keys} for side in ("before", "after")}
-
-
-def _changed(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `changed_layers` for the script."""
-    layer = row["after"] or row["before"]
-    reason = row["after"].reason if row["after"] else ""
-    return {**row, **_sides(row, ("kind", "device")), "op": layer.op, "macs": layer.macs, "reason": reason}
+def _sides(row: Change, keys: tuple[str, ...]) -> dict[str, Any]:
+    """What the script needs of a change."""
+    sides = {side: getattr(row, side) for side in ("before", "after")}
+    return {**vars(row), **{side: x and {key: getattr(x, key) for key in keys} for side, x in sides.items()}}
 
 
 def _render(template: str, **values: Any) -> str:
@@ -180,27 +188,32 @@ def _render(template: str, **values: Any) -> str:
         raise MissingDependency(
             "The HTML report needs the package jinja2.", "pip install 'qdq-translator[report]' adds it."
         ) from error
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.ChainableUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment, style, script = _parts(jinja2)
+    return str(
+        environment.get_template(template).render(
+            style=style,
+            script=script,
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            kinds=KINDS,
+            rules={row.id: row.words for row in RULES.values()},
+            **values,
+        )
     )
-    for filter_ in (amount, milliseconds, size, percent, scale, decibel, shape, clip, short):
+
+
+@functools.lru_cache(maxsize=None)
+def _parts(jinja2: Any) -> tuple[Any, str, str]:
+    """The templates, the style and the script."""
+    loader, undefined = jinja2.FileSystemLoader(_TEMPLATES), jinja2.ChainableUndefined
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for filter_ in (amount, milliseconds, size, percent, scale, decibel, shape, clip, short, channels):
         environment.filters[filter_.__name__] = filter_
     environment.filters["plural"] = counted
-    style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
-    script = "".join((_TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in ("dagre.min", "page", "map"))
-    return environment.get_template(template).render(
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        kinds=KINDS,
-        rules={row.id: row.words for row in RULES.values()},
-        **values,
-    )
+    texts = {name: (_TEMPLATES / name).read_text(encoding="utf-8") for name in _FILES}
+    return environment, texts.pop("page.css"), "".join(texts.values())
 
 
 def _hash(text: str) -> str:

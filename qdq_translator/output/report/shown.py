@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
-from typing import Any, Optional
+from typing import Optional
 
 from qdq_translator.core.errors import MissingDependency
+from qdq_translator.core.formats.report_rows import Report
+from qdq_translator.core.words import counted, milliseconds, percent
 
 _LONGEST = 200
 """Of a line, in characters."""
@@ -18,8 +20,8 @@ class Shown:
         """The summary."""
         raise NotImplementedError
 
-    def _shown_report(self) -> Optional[dict[str, Any]]:
-        """The object of NAME_report.json that the overview is drawn from."""
+    def _shown_report(self) -> Optional[Report]:
+        """What the overview is drawn from."""
         return None
 
     def __repr__(self) -> str:
@@ -35,6 +37,23 @@ class Shown:
             return text + framed(report_summary(report), self.lines()[0], 480)
         except MissingDependency:
             return text
+
+
+def report_lines(report: Report) -> list[str]:
+    """At most eight lines about a report."""
+    layers, macs = report.coverage.layers, report.coverage.macs
+    lines = [f"{report.model}, target {report.target}"]
+    if report.dla and report.cost:
+        shares = ((name.replace("_", "-"), row.layers) for name, row in vars(report.dla.shares).items())
+        lines += [f"{name}: {counted(layers, 'layer')}" for name, layers in shares if layers]
+        lines.append(f"estimated time: {milliseconds(report.cost.milliseconds)}")
+    else:
+        share = f", {percent(macs.int8, macs.total)} of MACs" if macs.total else ""
+        lines.append(f"INT8: {layers.int8} of {counted(layers.total, 'layer')}{share}")
+    if report.root_causes.causes:
+        lines.append(f"{counted(len(report.root_causes.causes), 'tensor')} without scale")
+    warnings = [d.code for d in report.diagnostics if d.severity == "warning"]
+    return lines + ([f"{counted(len(warnings), 'warning')}: {', '.join(dict.fromkeys(warnings))}"] if warnings else [])
 
 
 def framed(page: str, title: str, height: int) -> str:

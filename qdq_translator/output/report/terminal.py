@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from typing import TYPE_CHECKING, Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Optional
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
 
 from qdq_translator.core.formats.report_rows import Applied, End, LayerPlan, Report, SharedRange, WhatIf
 from qdq_translator.core.rules import words
@@ -21,18 +25,12 @@ from qdq_translator.output.report.terminal_summary import (
     verdict,
 )
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 _FEW = 3
 """Lines of one kind in the short form."""
 
 
 def print_report(report: Report, everything: bool = False) -> None:
     """A report on the terminal: at most `LINES` lines, or all of it with `everything`."""
-    from rich.console import Console
-
     console = Console(highlight=False)
     if not everything:
         print_fitted(
@@ -58,8 +56,6 @@ def print_report(report: Report, everything: bool = False) -> None:
 
 def _print_short(console: Console, report: Report) -> None:
     """One line a cause, with a count and one example; layers, limits, rewrites and scales in a line or a few each."""
-    from rich.text import Text
-
     rows = pairs()
     for label, text in (
         *_cause_lines(report),
@@ -134,10 +130,9 @@ def _scale_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _print_head(console: Console, report: Report) -> None:
-    from rich.markup import escape
-
     plan = f"plan only, assuming that {report.assumption}" if report.assumption else ""
-    made_for = plan or f"cache TRT {report.cache_version.number}"
+    number = report.cache_version.number
+    made_for = plan or (f"cache TRT {number}" if number else "explicit Q/DQ")
     console.print(f"[bold]{escape(report.model)}[/bold]  target {report.target}, {made_for}")
     if report.dla is None or report.cost is None:
         _print_coverage(console, report)
@@ -191,8 +186,6 @@ def _bar(console: Console, parts: list[int], total: int) -> str:
 
 
 def _print_causes(console: Console, report: Report) -> None:
-    from rich.markup import escape
-
     causes, groups = report.root_causes.causes, report.root_causes.groups
     if not causes:
         return
@@ -239,32 +232,23 @@ def _print_what_if(console: Console, report: Report) -> None:
     if not rows:
         return
     title(console, "What further options would do")
-    total = report.coverage.macs.total
+    total, layers, macs = report.coverage.macs.total, report.coverage.layers.int8, report.coverage.macs.int8
+    timed = report.dla is not None and report.cost is not None
+    now = WhatIf(("(as it is)",), layers, macs, len(report.scales))
     if report.dla and report.cost:
-        table = table_of("translate with", "INT8 layers", "MACs", "GPU", "ms", "bits lost", right=(1, 2, 3, 4, 5))
-        told = report.dla.shares
-        time = report.cost.milliseconds
-        int8 = told.dla_int8
-        now = WhatIf(("(as it is)",), int8.layers, int8.macs, len(report.scales), told.gpu.layers, time, 0.0)
-        for row in (now, *rows):
+        told, int8 = report.dla.shares, report.dla.shares.dla_int8
+        now = WhatIf(now.options, int8.layers, int8.macs, 0, told.gpu.layers, report.cost.milliseconds, 0.0)
+    more = ("MACs", "GPU", "ms", "bits lost") if timed else ("INT8 MACs", "scales")
+    table = table_of("translate with", "INT8 layers", *more, right=tuple(range(1, 2 + len(more))))
+    for row in (now, *rows):
+        cells = [str(row.scales)]
+        if timed:
             ms = "?" if row.milliseconds is None else f"{row.milliseconds:.3f}"
-            lost = f"{row.bits_lost:.1f}" if row.bits_lost else "-"
-            cells = (str(row.int8_layers), _part(row.int8_macs, total), str(row.gpu_layers), ms, lost)
-            table.add_row("\n".join(row.options), *cells)
-        console.print(table)
-        if time is not None:
-            console.print(f"  ms: {report.cost.what}", style="dim")
-        return
-    table = table_of("translate with", "INT8 layers", "INT8 MACs", "scales", right=(1, 2, 3))
-    table.add_row(
-        "(as it is)",
-        str(report.coverage.layers.int8),
-        _part(report.coverage.macs.int8, total),
-        str(len(report.scales)),
-    )
-    for row in rows:
-        table.add_row("\n".join(row.options), str(row.int8_layers), _part(row.int8_macs, total), str(row.scales))
+            cells = [str(row.gpu_layers), ms, f"{row.bits_lost:.1f}" if row.bits_lost else "-"]
+        table.add_row("\n".join(row.options), str(row.int8_layers), _part(row.int8_macs, total), *cells)
     console.print(table)
+    if report.cost and now.milliseconds is not None:
+        console.print(f"  ms: {report.cost.what}", style="dim")
 
 
 def _part(macs: Optional[int], total: Optional[int]) -> str:
@@ -272,8 +256,6 @@ def _part(macs: Optional[int], total: Optional[int]) -> str:
 
 
 def _print_layers(console: Console, report: Report) -> None:
-    from rich.markup import escape
-
     title(console, "Plan")
     timed = report.cost is not None
     more = ("ms", "bound by") if timed else ()
@@ -312,8 +294,6 @@ def _part_of(row: LayerPlan) -> str:
 
 
 def _print_dla(console: Console, report: Report) -> None:
-    from rich.markup import escape
-
     dla = report.dla
     limits = by_limit(dla.layers) if dla else {}
     if not dla:
@@ -342,8 +322,6 @@ def _print_dla(console: Console, report: Report) -> None:
 
 
 def _print_rewrites(console: Console, report: Report) -> None:
-    from rich.markup import escape
-
     applied = report.dla_rewrites.applied
     if not applied:
         return
@@ -379,8 +357,6 @@ def _print_shared(console: Console, report: Report) -> None:
 
 
 def _print_ranges(console: Console, ranges: list[SharedRange]) -> None:
-    from rich.markup import escape
-
     table = table_of("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
     rows = [(tensor, shared) for shared in ranges for tensor in shared.tensors if tensor.scale != shared.scale]
     rows.sort(key=lambda pair: -pair[0].bits_lost)
@@ -396,8 +372,6 @@ def _print_ranges(console: Console, ranges: list[SharedRange]) -> None:
 
 
 def _print_scales(console: Console, report: Report) -> None:
-    from rich.markup import escape
-
     if report.assumption:
         return
     title(console, "Scales and weights")
@@ -422,8 +396,6 @@ def _print_scales(console: Console, report: Report) -> None:
 
 
 def _print_ends(console: Console, report: Report) -> None:
-    from rich.markup import escape
-
     if report.assumption:
         return
     title(console, "Graph inputs and outputs")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from rich.console import Console
+from rich.markup import escape
+
 from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.output.report.tables import SHOWN, cut, table_of, title
 
 
 def print_comparison(comparison: dict[str, Any], everything: bool = False) -> None:
     """comparison: what `changes.compare` gives."""
-    from rich.console import Console
-    from rich.markup import escape
-
     console = Console(highlight=False)
     a, b = comparison["a"], comparison["b"]
     for letter, side in (("A", a), ("B", b)):
@@ -51,6 +51,26 @@ def print_comparison(comparison: dict[str, Any], everything: bool = False) -> No
         console.print(table)
     if comparison["worse"]:
         console.print(f"B is worse than A: {escape(comparison['worse'])}.", style="yellow", soft_wrap=True)
+
+
+def print_engines(compared: dict[str, Any], everything: bool = False) -> None:
+    """compared: what `changes.compare_engines` gives."""
+    console = Console(highlight=False)
+    rows, (a, b) = compared["layers"], compared["milliseconds"]
+    times = f"; {milliseconds(a)} in A, {milliseconds(b)} in B" if None not in (a, b) else ""
+    title(
+        console,
+        f"Engines A and B: {counted(compared['differ'], 'layer')} in another precision or on another device{times}",
+    )
+    table = table_of("layer", "A", "B", "ms in A", "in B", right=(3, 4), ratios=(1, 0, 0, 0, 0))
+    for row in rows if everything else rows[:SHOWN]:
+        sides = (row["a"], row["b"])
+        words = (" ".join(filter(None, (side["actual"] or side["verdict"], side["device"]))) for side in sides)
+        times_ = ("" if side["milliseconds"] is None else f"{side['milliseconds']:.3f}" for side in sides)
+        table.add_row(escape(row["name"]), *words, *times_)
+    cut(table, len(rows), everything)
+    if rows:
+        console.print(table)
 
 
 def _share(value: Optional[float]) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, Optional, Sequence, Union
+from typing import Iterator, Optional, Sequence, Union
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
 
 from qdq_translator.core.formats.report_rows import (
     CauseGroup,
@@ -12,16 +16,12 @@ from qdq_translator.core.formats.report_rows import (
     Dla,
     DlaSummary,
     MacParts,
-    Report,
     Summary,
     WhatIf,
 )
 from qdq_translator.core.words import counted, milliseconds, percent, size
 from qdq_translator.output.report.messages import Messages, one_a_rule
 from qdq_translator.output.report.tables import indented, pairs, table_of
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LABELS = {
@@ -33,10 +33,6 @@ _LABELS = {
 
 def print_short(summary: Summary, verbose: bool) -> None:
     """The summary of one translation."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.text import Text
-
     out = Console(highlight=False)
     coverage, scales = summary.coverage, summary.scales
     layers, macs = coverage.layers, coverage.macs
@@ -123,9 +119,6 @@ def cut_lines(split: Optional[CutParts], not_cut: str = "") -> Iterator[tuple[st
 
 def print_many(summaries: Sequence[Summary], failures: list[dict[str, str]]) -> None:
     """The table below several translations: one row a model, those that failed included."""
-    from rich.console import Console
-    from rich.markup import escape
-
     console = Console(highlight=False)
     times = ["ms"] if any(summary.cost for summary in summaries) else []  # estimated on a DLA alone
     titles = ["model", "INT8 layers", "INT8 MACs", *times, "FP16 avoidable", "warnings", "status"]
@@ -216,27 +209,8 @@ def outputs_of(op: str, number: int) -> str:
     return counted(number, op if op == "graph input" else f"{op} output")
 
 
-def report_lines(report: Report) -> list[str]:
-    """At most eight lines about an report."""
-    layers, macs = report.coverage.layers, report.coverage.macs
-    lines = [f"{report.model}, target {report.target}"]
-    if report.dla and report.cost:
-        shares = ((name.replace("_", "-"), row.layers) for name, row in vars(report.dla.shares).items())
-        lines += [f"{name}: {counted(layers, 'layer')}" for name, layers in shares if layers]
-        lines.append(f"estimated time: {milliseconds(report.cost.milliseconds)}")
-    else:
-        share = f", {percent(macs.int8, macs.total)} of MACs" if macs.total else ""
-        lines.append(f"INT8: {layers.int8} of {counted(layers.total, 'layer')}{share}")
-    if report.root_causes.causes:
-        lines.append(f"{counted(len(report.root_causes.causes), 'tensor')} without scale")
-    warnings = [d.code for d in report.diagnostics if d.severity == "warning"]
-    return lines + ([f"{counted(len(warnings), 'warning')}: {', '.join(dict.fromkeys(warnings))}"] if warnings else [])
-
-
 def print_diagnostics(console: Console, items: Sequence[DiagnosticRow], all_of_them: str) -> None:
     """One line a rule with its worst case; each on its own line where `all_of_them`, the option that lists them, is ''."""
-    from rich.markup import escape
-
     for colour, code, text, more in _diagnostics(items, all_of_them):
         console.print(indented(f"[{colour}]{code}[/] {escape(text)}[dim]{escape(more)}[/dim]"))
 

@@ -2,80 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from qdq_translator.core.words import milliseconds
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 984, 14, 280
-_STEPS = 4
 
-
-@dataclass(frozen=True)
-class Dot:
-    """A point in pixels. kind: 'best', 'front', 'whole' (measured on everything) or 'part' (given up early)."""
-
-    x: float
-    y: float
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """front: pixels of the Pareto front, as SVG writes a line. rows, columns: places and words of the axes. axis: of what costs.
-    least_y: where the score is as low as was allowed, None where it is not on the plot. table: cells of the front's points."""
-
-    dots: list[Dot]
-    front: str
-    rows: list[tuple[float, str]]
-    columns: list[tuple[float, str]]
-    axis: str
-    least_y: Optional[float]
-    table: list[list[str]]
-
-
-def tuning(results: dict[str, Any]) -> Optional[Tuning]:
-    """None where nothing was measured. results: the object of NAME_tune.json."""
-    points = results["points"]
-    if not points:
-        return None
+def tuning(results: dict[str, Any]) -> dict[str, Any]:
+    """What the page draws; {} if nothing was measured. results: the object of NAME_tune.json. front: place on the Pareto front, from 1; 0
+    beside it. kind: 'best', 'front', 'whole' (measured on everything) or 'part' (given up early). least: the score that was allowed."""
+    points, front = results["points"], results["front"]
     timed = all(point["cost"]["milliseconds"] is not None for point in points)
-
-    def cost(point: dict[str, Any]) -> float:
-        found = point["cost"]
-        return float(found["milliseconds"] if timed else 100 * (1 - found["int8_macs"]))
-
-    costs, scores = [cost(p) for p in points], [float(p["measured"]["score"]) for p in points]
-    reference = float(results["metric"]["reference"])
-    low, high = min(*scores, reference), max(*scores, reference)
-    left, right = min(costs), max(costs)
-
-    def across(value: float) -> float:
-        return round(_LEFT + 10 + (_RIGHT - _LEFT - 20) * (value - left) / (right - left or 1.0), 1)
-
-    def up(value: float) -> float:
-        return round(_BOTTOM - 8 - (_BOTTOM - _TOP - 16) * (value - low) / (high - low or 1.0), 1)
-
-    front = results["front"]
-    dots = []
-    for point, x, score in zip(points, costs, scores):
-        kind = "best" if point == results["best"] else "front" if point in front else "whole"
-        kind = kind if point["measured"]["complete"] else "part"
-        words = f"{_cost_words(x, timed)}, {score:.6g} on {point['measured']['samples']} samples: {changed(point)}"
-        dots.append(Dot(across(x), up(score), kind, words))
-    drop = results["goal"]["max_drop"]
-    least = None if drop is None or reference - drop < low else up(reference - drop)
-    steps = [step / _STEPS for step in range(_STEPS + 1)]
-    return Tuning(
-        dots,
-        " ".join(f"{across(cost(p))},{up(p['measured']['score'])}" for p in front),
-        [(up(low + (high - low) * step), f"{low + (high - low) * step:.4g}") for step in steps],
-        [(across(left + (right - left) * step), f"{left + (right - left) * step:.3g}") for step in steps],
-        "estimated ms" if timed else "% of MACs above INT8",
-        least,
-        table(front),
-    )
+    drawn = []
+    for point in points:
+        cost = float(point["cost"]["milliseconds"] if timed else 100 * (1 - point["cost"]["int8_macs"]))
+        measured, place = point["measured"], front.index(point) + 1 if point in front else 0
+        kind = "best" if point == results["best"] else "front" if place else "whole"
+        words = (
+            f"{_cost_words(cost, timed)}, {measured['score']:.6g} on {measured['samples']} samples: {changed(point)}"
+        )
+        drawn.append({"cost": cost, "score": float(measured["score"]), "front": place, "title": words})
+        drawn[-1]["kind"] = kind if measured["complete"] else "part"
+    reference, drop = float(results["metric"]["reference"]), results["goal"]["max_drop"]
+    least = None if drop is None else reference - drop
+    axis = "estimated ms" if timed else "% of MACs above INT8"
+    return {"points": drawn, "reference": reference, "least": least, "axis": axis} if drawn else {}
 
 
 def _cost_words(value: float, timed: bool) -> str:

@@ -6,13 +6,6 @@ const mostBoxes = 220; /* at once; then the group that was opened first closes *
 const openBelow = 40; /* layers: such a network is open at first */
 const graph = byId("graph");
 const panel = byId("panel");
-const svgns = "http://www.w3.org/2000/svg";
-function draw(tag, attributes, ...children) {
-  const element = document.createElementNS(svgns, tag);
-  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
 
 /* ---- groups ---- */
 const mapped = data.layers.filter((x) => x.inputs.length || x.outputs.length);
@@ -113,15 +106,24 @@ function close(group) {
 const boxesOf = (group) => group.kids.flatMap((kid) => (isGroup(kid) && open.has(kid) ? boxesOf(kid) : [kid]));
 
 /* ---- what a colour says: one kind or one number for each layer, with a sum or a largest for a group ---- */
+const unfusedAt = new Map(); /* layer -> the Q/DQ beside it that did not fuse */
+for (const row of raw.unfused) for (const name of row.readers) unfusedAt.set(name, [...(unfusedAt.get(name) || []), row]);
 const keptLayers = new Set(); /* all that the reader's choice keeps in FP16 */
 const timeOf = (x) => (keptLayers.has(x.index) ? x.fp16 : x.ms);
+function gain(x, time) { /* of a layer that both sides have; what is fused into another layer takes no time of its own */
+  const [before, after] = [x.a ? time(x.a) : null, time(x)].map((v) => v ?? null);
+  return !x.a || (before === null && after === null) ? null : (after || 0) - (before || 0);
+}
+const signed = (value) => (value ? `${value < 0 ? "\u2212" : "+"}${milliseconds(Math.abs(value))}` : "");
 const colours = {
-  changed: { title: "what changed", of: (x) => x.changed, kinds: { worse: ["avoidable", "\u25bc", "runs worse"], better: ["int8", "\u25b2", "runs better"], new: ["limit", "+", "only in B"], "": ["none", "=", "as before"] }, on: has("changed") },
-  engine: { title: "planned against engine", of: (x) => (x.engine ? (x.engine.against ? "against" : x.engine.verdict) : "free"), kinds: { against: ["avoidable", "\u2260", "against the plan"], disobeyed: ["expected", "16", "other, by design"], missing: ["gpu", "?", "not in the engine"], unseen: ["limit", "\u2026", "not visible"], obeyed: ["int8", "\u2713", "as planned"], dissolved: ["none", "-", "merged"], free: ["none", "", "no plan"] }, on: has("engine") },
+  changed: { title: "what changed", of: (x) => x.changed, kinds: { worse: ["avoidable", "\u25bc", "runs worse"], better: ["int8", "\u25b2", "runs better"], new: ["limit", "+", "only in B"], "": ["none", "=", "as in A"] }, on: data.layers.some((x) => x.a) },
+  engine: { title: "planned against engine", of: (x) => (unfusedAt.has(x.name) ? "qdq" : x.engine ? (x.engine.against ? "against" : x.engine.verdict) : "free"), kinds: { qdq: ["avoidable", "Q", "reads a Q/DQ that did not fuse"], against: ["avoidable", "\u2260", "against the plan"], disobeyed: ["expected", "16", "other, by design"], missing: ["gpu", "?", "not in the engine"], unseen: ["limit", "\u2026", "not visible"], obeyed: ["int8", "\u2713", "as planned"], dissolved: ["none", "-", "merged"], free: ["none", "", "no plan"] }, on: has("engine") },
   precision: { title: "precision", of: (x) => (keptLayers.has(x.index) ? "kept" : x.kind), kinds: { ...Object.fromEntries(Object.entries(raw.kinds).map(([key, row]) => [key, [key, ...row]])), kept: ["expected", "16*", "FP16, as you chose"] }, on: true },
   device: { title: "device", of: (x) => x.device, kinds: { "dla-int8": ["int8", "8", "DLA, INT8"], "dla-fp16": ["limit", "16", "DLA, FP16"], gpu: ["gpu", "GPU", "GPU"], folded: ["none", "-", "computed while building"] }, on: has("device") },
   ms: { title: "estimated ms", number: timeOf, words: milliseconds, on: has("ms") },
   real: { title: "measured ms", number: (x) => x.engine && x.engine.milliseconds, words: milliseconds, on: data.layers.some((x) => x.engine && x.engine.milliseconds) },
+  moreMs: { title: "estimated ms, B \u2212 A", number: (x) => gain(x, (side) => side.ms), words: signed, on: raw.before.rows.length > 0 && has("ms") },
+  moreReal: { title: "measured ms, B \u2212 A", number: (x) => gain(x, (side) => side.engine && side.engine.milliseconds), words: signed, on: data.layers.some((x) => x.a && x.a.engine && x.a.engine.milliseconds) },
   noise: { title: "noise share", number: (x) => x.noise, words: percent, on: has("noise") },
   bits: { title: "bits lost", number: (x) => x.bits, words: (v) => (v === null ? "" : v.toFixed(1)), most: true, on: has("bits") },
 };
@@ -132,9 +134,10 @@ function numberOf(kid) { /* null where nothing is known */
   return !known.length ? null : most ? Math.max(...known) : known.reduce((a, b) => a + b, 0);
 }
 const sum = (layers, value) => layers.reduce((all, i) => all + (value(data.layers[i]) || 0), 0);
+const timeShown = () => (colours.real.on && colour !== "ms" ? colours.real.number : timeOf); /* measured, if it is known and not the estimate is asked for */
 function totals(group) {
   const int8 = group.layers.filter((i) => data.layers[i].kind === "int8" && !keptLayers.has(i)).length;
-  const time = colours.real.on ? colours.real.number : colours.ms.on ? timeOf : null;
+  const time = colours.ms.on || colours.real.on ? timeShown() : null;
   return [`${group.layers.length} layers`, `${int8} INT8`, ...(time ? [milliseconds(sum(group.layers, time))] : [])];
 }
 
@@ -264,8 +267,8 @@ function redraw() {
 function paint() {
   const { of, kinds, words } = colours[colour];
   const numbers = of ? [] : [...shown.boxes.values()].map((box) => (box.kind === "end" ? null : numberOf(box.group || box.layer)));
-  const most = Math.max(0, ...numbers.map((v) => v || 0));
-  const step = (value) => (value ? Math.max(1, Math.ceil(5 * Math.sqrt(value / most))) : 0);
+  const most = Math.max(0, ...numbers.map((v) => Math.abs(v || 0)));
+  const step = (value) => (value ? `${value < 0 ? "f" : words === signed ? "s" : "h"}${Math.max(1, Math.ceil(5 * Math.sqrt(Math.abs(value) / most)))}` : "h0");
   for (const box of shown.boxes.values()) {
     const element = elements.get(box.key);
     if (box.kind === "end") {
@@ -279,7 +282,7 @@ function paint() {
     const value = of ? null : numberOf(kid);
     if (box.kind === "layer") {
       const layer = data.layers[kid];
-      const [css, mark, said] = of ? kinds[of(layer)] : [`h${step(value)}`, value === null ? "" : words(value), words(value)];
+      const [css, mark, said] = of ? kinds[of(layer)] : [step(value), value === null ? "" : words(value), words(value)];
       element.setAttribute("class", `b k-${css}`);
       element.setAttribute("aria-description", `${layer.name}, ${said || layer.label}`);
       element.replaceChildren(draw("rect", { width: 176, height: 46 }), draw("text", { class: "o", x: 12, y: 19 }, fitted(layer.op, bold, 140 - widthOf(mark, monoBold))),
@@ -287,7 +290,7 @@ function paint() {
       if (keptLayers.has(kid) || layer.changed) element.append(draw("circle", { class: "ch", cx: 176, cy: 0, r: 7 }));
     } else {
       const said = totals(kid);
-      element.setAttribute("class", `b group${of ? "" : ` k-h${step(value)}`}`);
+      element.setAttribute("class", `b group${of ? "" : ` k-${step(value)}`}`);
       element.setAttribute("aria-description", `Group ${kid.name}, closed: ${said.join(", ")}`);
       element.setAttribute("aria-expanded", "false");
       const mark = of ? said[2] || "" : value === null ? "" : words(value);
@@ -334,8 +337,9 @@ function legend(most) {
       items.push([button]);
     }
   } else {
-    for (let i = 1; i <= 5 && most; i++) items.push([swatch(`h${i}`), `to ${words(most * (i / 5) ** 2)}`]);
-    items.push([swatch("h0"), "none, or not known"]);
+    const steps = words === signed ? ["f5", "f3", "f1", "s1", "s3", "s5"] : ["h1", "h2", "h3", "h4", "h5"];
+    for (const css of most ? steps : []) items.push([swatch(css), `to ${words((css[0] === "f" ? -1 : 1) * most * (css[1] / 5) ** 2)}`]);
+    items.push([swatch("h0"), words === signed ? "the same, or not known of both" : "none, or not known"]);
   }
   for (const [style, said] of [["explicit", "scale from the model"], ["inferred", "scale inferred"], ["missing", "no scale"]]) {
     items.push([draw("svg", { class: "swatch", width: 34, height: 14, "aria-hidden": "true" }, draw("path", { class: `e ${style}`, d: "M2 7H32" })), said]);
@@ -566,6 +570,7 @@ function costWords(layer) {
   if (layer.ms === null) return bytes;
   const parts = [`${milliseconds(layer.ms)} (estimate)`, layer.bound && `bound by ${layer.bound}`, bytes];
   if (layer.int8 !== null) parts.push(`in INT8 ${milliseconds(layer.int8)}, in FP16 ${milliseconds(layer.fp16)}`);
+  if (layer.kind !== "int8" && layer.fp16 > layer.int8) parts.push(`INT8 would save ${milliseconds(layer.fp16 - layer.int8)}`);
   return parts.filter(Boolean).join(", ");
 }
 function engineWords({ actual, verdict, engine_layer, device, format, milliseconds: time, fused_with, why }) {
@@ -575,12 +580,50 @@ function engineWords({ actual, verdict, engine_layer, device, format, millisecon
   if (format) parts.push(make("p", format, "dim"));
   return [...parts, ...list("Fused with", fused_with.map((name) => make("li", name, "name")))];
 }
+function sides(rows) { /* A and B beside each other: rows of a title and two texts */
+  const table = make("table", undefined, "sides");
+  for (const [title, ...texts] of [["", "A", "B"], ...rows.filter(([, a, b]) => a || b)]) {
+    const line = make("tr");
+    line.append(...[title, ...texts].map((text, i) => {
+      const cell = make(title && i ? "td" : "th", text, title && i && texts[0] !== texts[1] ? "differs" : "");
+      if (title && !i) cell.scope = "row";
+      return cell;
+    }));
+    table.append(line);
+  }
+  return table;
+}
+const plannedWords = ({ label, deviceLabel }) => (deviceLabel.includes(label) ? deviceLabel : [label, deviceLabel].filter(Boolean).join(" \u00b7 "));
+function layerSides(layer) {
+  const row = (title, text) => [title, text(layer.a), text(layer)];
+  const time = (value) => (value === null || value === undefined ? "" : milliseconds(value));
+  return [
+    row("Planned", plannedWords),
+    row("Estimated", (x) => (x.fused ? `in ${x.fused}` : time(x.ms))),
+    row("In INT8", (x) => (x.fused ? "" : time(x.int8))),
+    row("In FP16", (x) => (x.fused ? "" : time(x.fp16))),
+    row("Engine", (x) => (x.engine ? [x.engine.actual.toUpperCase() || x.engine.verdict, x.engine.device].filter(Boolean).join(", ") : "")),
+    row("Measured", (x) => (x.engine ? time(x.engine.milliseconds) || (x.engine.engine_layer ? "in another layer" : "") : "")),
+  ];
+}
+function groupSides(group) {
+  const [shown, a] = [group.layers.map((i) => data.layers[i]), group.layers.map((i) => data.layers[i].a).filter(Boolean)];
+  const row = (title, text) => [title, text(a), text(shown)];
+  const all = (items, time) => (items.some((x) => time(x)) ? milliseconds(items.reduce((whole, x) => whole + (time(x) || 0), 0)) : "");
+  return [
+    row("Layers", (items) => String(items.length)),
+    row("INT8", (items) => String(items.filter((x) => x.kind === "int8").length)),
+    row("Estimated", (items) => all(items, (x) => x.ms)),
+    row("Measured", (items) => all(items, (x) => x.engine && x.engine.milliseconds)),
+  ];
+}
 function showLayer(index) {
   const layer = data.layers[index];
   const parts = [make("h3", layer.op), make("p", layer.name, "name")];
-  parts.push(make("p", layer.deviceLabel && layer.deviceLabel !== layer.label ? `${layer.label} \u00b7 ${layer.deviceLabel}` : layer.label));
+  parts.push(make("p", plannedWords(layer)));
   parts.push(make("p", layer.reason, `why ${layer.kind}`));
-  if (layer.was) parts.push(make("p", `In A: ${layer.was}`));
+  if (layer.a && layer.a.reason !== layer.reason) parts.push(make("p", `In A: ${layer.a.reason}`));
+  if (layer.a) parts.push(sides(layerSides(layer)));
   if (layer.cure) parts.push(make("p", `Cure: ${layer.cure}.`));
   const flags = raw.cures[layer.cause] || [];
   if (flags.length) parts.push(command([...raw.command, ...flags.flatMap((flag) => flag.split(" ")), ...keepOption(raw.kept)], "the command"));
@@ -590,6 +633,7 @@ function showLayer(index) {
     parts.push(cause);
   }
   if (layer.engine) parts.push(...engineWords(layer.engine));
+  parts.push(...list("Q/DQ that did not fuse", (unfusedAt.get(layer.name) || []).map((row) => make("li", [row.layer, row.pattern, row.cure].filter(Boolean).join(". ")))));
   parts.push(make("p", `${amount(layer.macs)} MACs${layer.share ? ` (${percent(layer.share)})` : ""}, ${amount(layer.weights)} weights`, "dim"));
   if (costWords(layer)) parts.push(make("p", costWords(layer), "dim"));
   if (layer.db !== null) parts.push(make("p", `Verify: ${layer.db === "equal" ? "equal" : `SQNR ${decibel(layer.db)} dB`}`));
@@ -622,6 +666,7 @@ function showTensor(index) {
     parts.push(value, hex, make("p", `Range \u00b1${four(127 * tensor.scale)}`), make("p", `${tensor.explicit ? "From the model" : "Inferred"} (${rule})`));
     if (tensor.node) parts.push(make("p", `at ${tensor.node}`, "name dim"));
     if (tensor.source && tensor.source !== tensor.name) parts.push(make("p", `from ${tensor.source}`, "name dim"));
+    if (raw.scalesBefore.length && raw.scalesBefore[index] !== tensor.scale) parts.push(make("p", `In A: ${raw.scalesBefore[index] || "no scale"}`));
     if (tensor.bits) parts.push(make("p", `${tensor.bits.toFixed(1)} bits of resolution lost to a shared range`));
   }
   if (tensor.producer >= 0) parts.push(...list("Made by", [layerItem(tensor.producer)]));
@@ -631,9 +676,11 @@ function showTensor(index) {
 function showGroup(group) {
   const parts = [make("h3", group.name || "The network"), make("p", totals(group).join(", "))];
   parts.push(make("p", `${amount(sum(group.layers, (x) => x.macs))} MACs, ${amount(sum(group.layers, (x) => x.weights))} weights`, "dim"));
-  const slow = colours.real.on ? colours.real.number : timeOf;
-  const slowest = group.layers.filter((i) => slow(data.layers[i])).sort((a, b) => slow(data.layers[b]) - slow(data.layers[a])).slice(0, 5);
-  parts.push(...list("Slowest", slowest.map((i) => { const item = layerItem(i); item.append(make("span", `  ${milliseconds(slow(data.layers[i]))}`)); return item; })));
+  if (group.layers.some((i) => data.layers[i].a)) parts.push(sides(groupSides(group)));
+  for (const [title, value, words] of [["Slowest", timeShown(), milliseconds], ["Most noise", (x) => x.noise, percent]]) {
+    const most = group.layers.filter((i) => value(data.layers[i])).sort((a, b) => value(data.layers[b]) - value(data.layers[a])).slice(0, 5);
+    parts.push(...list(title, most.map((i) => { const item = layerItem(i); item.append(make("span", `  ${words(value(data.layers[i]))}`)); return item; })));
+  }
   parts.push(...list("FP16 avoidable", group.layers.filter((i) => data.layers[i].kind === "avoidable").map(layerItem)));
   panel.replaceChildren(...parts);
 }
@@ -647,7 +694,7 @@ function movedBy(x) { /* the layers that the option moves: those with the names,
   return namesOf(x).flatMap((name) => [name, ...(raw.follows[name] || [])]).map((name) => byName.get(name)).filter((y) => y && y.kind === "int8");
 }
 function canKeep(x) { /* not where only the end of a fused layer would move: its time is not among the figures */
-  if (x.kind !== "int8" || x.fused) return false;
+  if (x.kind !== "int8" || x.fused || !raw.command.length) return false;
   const moved = new Set(movedBy(x));
   return [...moved].every((y) => !y.fused || moved.has(byName.get(y.fused)));
 }

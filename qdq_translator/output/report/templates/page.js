@@ -9,17 +9,29 @@ function decode({ keys, rows }) { /* a column with $ holds numbers of texts */
 }
 raw.kinds = Object.fromEntries(raw.kinds.map(([kind, ...words]) => [kind, words]));
 const data = { layers: decode(raw.layers), tensors: decode(raw.tensors) };
+const inA = new Map(decode(raw.before).map((x) => [x.name, x])); /* of a comparison: the same layer on the other side */
 data.layers.forEach((layer, index) => {
   layer.index = index;
-  layer.label = raw.kinds[layer.kind][1];
-  layer.deviceLabel = layer.device ? raw.devices[layer.device][1] : "";
-  layer.findings = (raw.findings[index] || []).map((finding) => finding.map((i) => raw.texts[i]));
   layer.engine = raw.engine[layer.name] || null;
+  layer.a = inA.get(layer.name) || (raw.engineBefore[layer.name] ? { ...layer } : null);
+  if (layer.a) layer.a.engine = raw.engineBefore[layer.name] || null;
+  for (const side of [layer, layer.a].filter(Boolean)) {
+    side.label = raw.kinds[side.kind][1];
+    side.deviceLabel = side.device ? raw.devices[side.device][1] : "";
+  }
+  layer.findings = (raw.findings[index] || []).map((finding) => finding.map((i) => raw.texts[i]));
   const lost = layer.outputs.map((t) => data.tensors[t].bits).filter((bits) => bits !== null);
   layer.bits = lost.length ? Math.max(...lost) : null;
 });
 data.tensors.forEach((tensor, index) => { tensor.index = index; });
 
+const svgns = "http://www.w3.org/2000/svg";
+function draw(tag, attributes, ...children) {
+  const element = document.createElementNS(svgns, tag);
+  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
 function make(tag, text, className) {
   const element = document.createElement(tag);
   if (text !== undefined) element.textContent = text;
@@ -110,12 +122,8 @@ const has = (key) => data.layers.some((x) => x[key] !== null && x[key] !== "");
 const stateOf = (side) => (!side ? [make("span", "not there", "dim")]
   : [markOf(side.kind), ` ${raw.kinds[side.kind][1]}`, make("span", side.device ? ` ${raw.devices[side.device][1]}` : "", "dim")]);
 function bar(layer, most) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  for (const [key, value] of [["class", "tb"], ["width", 64], ["height", 10], ["aria-hidden", "true"]]) svg.setAttribute(key, value);
-  for (const [key, value] of [["class", `k-${layer.device}`], ["width", Math.max(1, (64 * layer.ms) / most)], ["height", 10]]) rect.setAttribute(key, value);
-  svg.append(rect);
-  return svg;
+  const rect = draw("rect", { class: `k-${layer.device}`, width: Math.max(1, (64 * layer.ms) / most), height: 10 });
+  return draw("svg", { class: "tb", width: 64, height: 10, "aria-hidden": "true" }, rect);
 }
 /* a column: heading, class, value (what sorts, and what a file gets if `num` is "raw"), and what shows: text or nodes */
 const sheets = {
@@ -338,72 +346,6 @@ for (const table of all("table[id]")) {
     tools.append(button);
     table.parentElement.after(tools);
   }
-}
-
-/* ---- the chart of verify ---- */
-const chart = byId("chart");
-if (chart) {
-  const points = JSON.parse(byId("points").textContent);
-  let at = 0;
-  const point = (index) => {
-    at = Math.min(Math.max(index, 0), points.length - 1);
-    const [x, , , text] = points[at];
-    const cursor = byId("cursor");
-    cursor.setAttribute("x1", x);
-    cursor.setAttribute("x2", x);
-    cursor.setAttribute("visibility", "visible");
-    byId("chart-at").textContent = text;
-  };
-  const follow = () => {
-    const [, layer, tensor] = points[at];
-    if (layer < 0 && tensor < 0) return;
-    history.pushState(null, "", layer >= 0 ? `#layer-${layer}` : `#tensor-${tensor}`);
-    fromHash(true);
-  };
-  chart.addEventListener("pointermove", (event) => {
-    const box = chart.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * 1000;
-    let near = 0;
-    points.forEach(([px], i) => { if (Math.abs(px - x) < Math.abs(points[near][0] - x)) near = i; });
-    point(near);
-  });
-  chart.addEventListener("click", follow);
-  chart.addEventListener("keydown", (event) => {
-    if (event.key === "ArrowRight") point(at + 1);
-    else if (event.key === "ArrowLeft") point(at - 1);
-    else if (event.key === "Enter") follow();
-    else return;
-    event.preventDefault();
-  });
-}
-
-/* ---- the roofline ---- */
-const roofline = byId("roofline");
-if (roofline) {
-  const names = { "dla-int8": "", "dla-fp16": "" };
-  for (const [x, y, layer] of raw.dots) names[data.layers[layer].device] += `M${x} ${y}h0`;
-  for (const [device, path] of Object.entries(names)) {
-    const dots = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    dots.setAttribute("class", `dots d-${device}`);
-    dots.setAttribute("d", path);
-    byId("dots").append(dots);
-  }
-  const nearest = (event) => {
-    const box = roofline.getBoundingClientRect();
-    const [x, y] = [((event.clientX - box.left) / box.width) * 1000, ((event.clientY - box.top) / box.height) * 320];
-    const far = (dot) => Math.hypot(dot[0] - x, dot[1] - y);
-    const best = raw.dots.reduce((a, b) => (far(b) < far(a) ? b : a));
-    return far(best) < 14 ? data.layers[best[2]] : null;
-  };
-  roofline.addEventListener("pointermove", (event) => {
-    const layer = nearest(event);
-    showTip(layer ? `${layer.op} ${layer.name}: ${four((layer.macs || 0) / layer.bytes)} MACs a byte, ${costWords(layer)}` : "", event);
-  });
-  roofline.addEventListener("pointerleave", () => { tip.hidden = true; });
-  roofline.addEventListener("click", (event) => {
-    const layer = nearest(event);
-    if (layer) { history.pushState(null, "", `#layer-${layer.index}`); fromHash(true); }
-  });
 }
 
 /* ---- print: two pages of summary, or all ---- */
