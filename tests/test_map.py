@@ -16,13 +16,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from qdq_translator.engine.truth import engine_truth
 
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.core.words import milliseconds
-from qdq_translator.engine.inspector import check_engine
+from qdq_translator.engine.inspector import check_engine, engine_truth
 from qdq_translator.engine.layer_info import parse_layer_info
 from qdq_translator.output.report.charts import share_noise
 from tests import browser as browsers

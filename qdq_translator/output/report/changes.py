@@ -105,7 +105,7 @@ def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
 
 
 def compare_engines(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """`engines` of `report --layer_info A B --json`. a, b: of `engine.truth`. layers: those of both that run in another precision or
+    """`engines` of `report --layer_info A B --json`. a, b: of `engine_truth`. layers: those of both that run in another precision or
     on another device, or take another time, by the size of `difference` (ms, B - A; a layer fused into another one takes 0)."""
     before, rows = {row["name"]: row for row in a["layers"]}, []
     for row in b["layers"]:

@@ -63,7 +63,7 @@ def page_data(
     before: Optional[Network] = None,
     engine_before: Optional[dict[str, Any]] = None,
 ) -> dict[str, Any]:
-    """The object of the script. engine: what `engine.truth` found for the layers of `report`. before, engine_before: of the other side of
+    """The object of the script. engine: what `inspector.engine_truth` found for the layers of `report`. before, engine_before: of the other side of
     a comparison."""
     texts: dict[str, int] = {}
 
@@ -129,7 +129,7 @@ _HEAT = [{"stop": 0, "bgColor": "#f4f6f8"}, {"stop": 1, "bgColor": "#2a6fa9"}]
 
 def node_data(report: Report, engine: Optional[dict[str, Any]] = None) -> dict[str, dict[str, Any]]:
     """Name of a file's ending -> an object of Model Explorer's `GraphNodeData`: '' what each layer runs in; '_ms' its milliseconds,
-    measured if `engine` (of `engine.truth`) has them, else estimated; absent if neither is known."""
+    measured if `engine` (of `engine_truth`) has them, else estimated; absent if neither is known."""
     layers = Network(report).layers
     kinds = {x.name: {"value": KINDS[x.kind][1], "bgColor": _COLOURS[x.kind], "textColor": "#ffffff"} for x in layers}
     found = {"": {"name": "runs in", "results": kinds, "showExpandedSummaryOnGroupNode": True}}

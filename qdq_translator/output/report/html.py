@@ -56,7 +56,7 @@ def write_page(
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
     verify: the object that `verify --save` wrote, for `report`. names: what the two sides of a comparison are called, their folders for
-    example. tuned: the object of NAME_tune.json. engines: what `engine.truth.engine_truth` made of the engine of `report`; two of them,
+    example. tuned: the object of NAME_tune.json. engines: what `inspector.engine_truth` made of the engine of `report`; two of them,
     A and B, are compared (with `against`, A is its engine). Raises MissingDependency without jinja2, and UserError if the file cannot be
     written.
     """
