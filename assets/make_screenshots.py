@@ -136,7 +136,7 @@ def main() -> int:
         take(window, paths["vit"], "page_vit_dark.png", theme="dark", section="#network", script=choose("device"))
         take(window, paths["deep"], "page_deep.png", section="#network")
         take(window, paths["engine"], "page_engine.png", section="#engine")
-        take(window, paths["comparison"], "page_comparison.png", section="#network", script=choose("changed"))
+        take(window, paths["comparison"], "page_comparison.png", section="#network", script=choose("moreMs", avoidable))
         take(window, paths["plain"], "page_narrow.png", section="#network", size=(390, 1000))
         take(window, paths["plain"], "report_cost.png", section="#layers", script="scrollBy(0, 400)", size=(1400, 1500))
         take(window, paths["plain"], "report_cost_narrow.png", section="#layers", size=(400, 1500))
