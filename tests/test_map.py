@@ -434,6 +434,10 @@ def test_what_ingest_stored_is_the_same_engine(
         assert main(["report", "-t", str(folder), "--layer_info", str(board), "--json"]) == status
         shown = capsys.readouterr()
         assert json.loads(shown.out)["engine"] == told if stored else "holds no layers of an engine" in shown.err
+    board.write_text(json.dumps({"kind": "qdq-translator board", "engine": told}), encoding="utf-8")
+    assert main(["report", "-t", str(folder), "--layer_info", str(board), str(board), "--json"]) == 0
+    same = json.loads(capsys.readouterr().out)["engines"]
+    assert same["milliseconds"] == [told["milliseconds"]] * 2 and (same["differ"], same["layers"]) == (0, [])
     board.write_text('{"kind": "qdq-translator board", "engine": {"layers": [7]}}', encoding="utf-8")
     assert main(["report", "-t", str(folder), "--layer_info", str(board), "--json"]) == 1
 

@@ -63,7 +63,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Draws from NAME_report.json alone. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
+    """Draws from NAME_report.json, or from an explicit network. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
     from qdq_translator.output.report.data import format_report
 
     _check(options)
