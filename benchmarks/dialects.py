@@ -1,10 +1,10 @@
 """Top-1 of a trained network that is quantized in several forms, each translated and simulated.
 
-    python -m benchmarks.dialects [--scales FILE ...]
+    python -m benchmarks.dialects [--scales FILE ...] [--models FILE ...]
 
 The glyph network of e2e_workflow/glyphs (float, trained) is quantized by ONNX Runtime in the ways named in the table, calibrated on the
 128 stored training glyphs, and scored on the 240 stored glyphs of other fonts. --scales: files for the float network that
-other tools wrote (AIMET encodings). Prints Markdown.
+other tools wrote (AIMET encodings). --models: the network as other tools quantized it. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def row(name: str, model: Path, data: Path, folder: Path, **options: Any) -> str
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scales", nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--models", nargs="*", default=[], metavar="FILE")
     arguments = parser.parse_args()
     glyphs = sensitive.few()
     _, seen = sensitive.parts(glyphs, smoke=True)
@@ -116,6 +117,9 @@ def main() -> int:
             print(row(form, model, data, folder / f"a{number}"), flush=True)
             if not how.get("symmetric"):
                 print(row(form, model, data, folder / f"b{number}", calibrate=str(images)), flush=True)
+        for number, given in enumerate(arguments.models):
+            name = Path(given).stem
+            print(row(name, Path(given), data, folder / f"d{number}", per_channel_activations="max"), flush=True)
         sidecars = [("calibration table of ONNX Runtime", table_of_runtime(folder, calibration))]
         sidecars += [(Path(path).name, Path(path)) for path in arguments.scales]
         for number, (form, path) in enumerate(sidecars):

@@ -98,18 +98,18 @@ def board(files: TranslationFiles, folder: Path, options: SimulationOptions, fai
 
 
 @pytest.mark.parametrize("other", [False, True], ids=["planned", "other"])
-@pytest.mark.parametrize("name", [name for name in PROBES if name in HYPOTHESES])
+@pytest.mark.parametrize("name", [name for name, probe in PROBES.items() if probe.read_by == "outputs"])
 def test_each_end_of_a_hypothesis_is_recognized(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, other: bool
 ) -> None:
-    files = made(tmp_path, name)
-    archive = board(files, tmp_path, end_of(name, other))
+    files, hypothesis = made(tmp_path, name), PROBES[name].hypothesis or name
+    archive = board(files, tmp_path, end_of(hypothesis, other))
     capsys.readouterr()
     assert main(["ingest", str(archive), "-t", str(files.folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    (row,) = [row for row in found["hypotheses"] if row["hypothesis"] == name]
+    (row,) = [row for row in found["hypotheses"] if row["hypothesis"] == hypothesis]
     assert row["held"] == ("other" if other else "planned")
-    assert row["sentence"] == (HYPOTHESES[name].other if other else HYPOTHESES[name].planned)
+    assert row["sentence"] == (HYPOTHESES[hypothesis].other if other else HYPOTHESES[hypothesis].planned)
     assert json.loads((files.folder / f"{name}_board.json").read_text()) == found
     assert [m["id"] for m in found["messages"]] == ["missing-scale"]
 

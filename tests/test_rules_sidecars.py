@@ -61,7 +61,7 @@ def test_q13_exported_models(name: str, dialect: str, count: int, weights: int) 
     assert convolutions and all(row.precision == "int8" for row in convolutions)
 
 
-@pytest.mark.parametrize("name", ["qonnx__brevitas", "mct__quantizers"])
+@pytest.mark.parametrize("name", ["qonnx__brevitas", "mct__quantizers", "mct__toolkit"])
 def test_q13_pairs_compute_what_the_exporters_own_operators_do(name: str) -> None:
     """Against the outputs that PyTorch, and ONNX Runtime with the package's operators, gave: at most one step apart, where real
     arithmetic in another order rounds a tie, in less than one of 500 values."""
@@ -80,7 +80,11 @@ def test_q13_pairs_compute_what_the_exporters_own_operators_do(name: str) -> Non
         "arithmetic__brevitas",
         "arithmetic__torch",
         "mct__quantizers",
+        "mct__toolkit",
         "default__ort",
+        "nncf__onnx",
+        "pt2e__torch",
+        "quark__xint8",
     ],
 )
 def test_q13_exported_models_on_the_command_line(name: str, tmp_path: Path) -> None:
@@ -193,6 +197,7 @@ def test_q14_names_without_a_tensor_are_listed(tmp_path: Path) -> None:
         ("x nan\n", "line 1: 'x' reaches nan"),
         ('{"activation_encodings": {"x": [{"bitwidth": 8, "offset": 0, "scale": NaN}]}}', "gives 'x' the scale nan"),
         ('{"activation_encodings": {"x": [{"bitwidth": 8}]}}', "does not follow its format"),
+        ('{"activation_encodings": {"c1": {"input": {"0": {"bitwidth": 8}}}}}', "names modules of PyTorch ('c1')"),
         ('{"activation_encodings": {"x": [{"bitwidth": 16, "offset": -32768, "scale": 0.1}]}}', "to the values -32768 to 32767"),
         ('{"param_encodings": {}, "activation_encodings": {"x": [{"bitwidth": 8, "offset": -128, "scale": 0.1}, {"bitwidth": 8, "offset": -128, "scale": 0.2}]}}', "2 scales for 'x'"),
         ('{"something": 1}', "not a scale file of a known format"),

@@ -51,17 +51,15 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(found, indent=2))
         return int(results.failed)
-    print(
-        f"{results.info.get('board', results.info.get('machine', 'board'))}: trtexec left with status {results.info['status']}\n"
-    )
+    board = results.info.get("board", results.info.get("machine", "board"))
+    print(f"{board}: trtexec left with status {results.info['status']}\n")
     if results.log.found:
         print_log(results.log)
     for line in found.get("lines", []):
         print(line)
     for row in found.get("hypotheses", []):
-        print(
-            f"{row['hypothesis']}: {row['sentence']} (distance {row['planned']:.2g} planned, {row['other']:.2g} other)"
-        )
+        distances = f"distance {row['planned']:.2g} planned, {row['other']:.2g} other"
+        print(f"{row['hypothesis']}: {row['sentence']} ({distances})")
     if results.failed:
         print(f"{options.file}: The engine was not built; the log above shows why.", file=sys.stderr)
     return int(results.failed)
@@ -71,7 +69,6 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     """Planned and real precisions, where the board wrote layer information."""
     from qdq_translator.engine import inspector
     from qdq_translator.engine.board import read_profile
-    from qdq_translator.engine.inspector import engine_truth
     from qdq_translator.ir.io import load_model
 
     if results.layer_info is None:
@@ -80,10 +77,9 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     plan = inspector.with_edges(inspector.plan_from_report(files.read_report()), model)
     info = read_layer_info(results.layer_info)
     check = inspector.check_engine(plan, info, results.log, files.read_layer_precisions())
-    engine = engine_truth(check, info, read_profile(str(results.profile)) if results.profile else {})
-    against = [
-        f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in check.disobediences
-    ]
+    engine = inspector.engine_truth(check, info, read_profile(str(results.profile)) if results.profile else {})
+    rows = check.disobediences
+    against = [f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in rows]
     lines = [f"{len(against)} layers against the plan", *against[:10]]
     return {"check": check.summary(), "against": engine["disagreements"], "engine": engine, "lines": lines}
 
@@ -96,9 +92,8 @@ def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]
         return {}
     times = read_profile(str(results.profile))
     slowest: List[Any] = sorted(times.items(), key=lambda row: -row[1])[:5]
-    lines = [
-        f"{sum(times.values()):.3f} ms in all layers; the slowest: " + ", ".join(f"{n} {t:.3f}" for n, t in slowest)
-    ]
+    named = ", ".join(f"{name} {time:.3f}" for name, time in slowest)
+    lines = [f"{sum(times.values()):.3f} ms in all layers; the slowest: {named}"]
     found: Dict[str, Any] = {"milliseconds": sum(times.values()), "layers": times}
     cost = files.read_report("cost").get("cost")
     if cost and cost["milliseconds"] is not None:

@@ -19,7 +19,7 @@ class Hypothesis:
     fact: str
 
 
-FUSION, SIGMOID, BETWEEN, GPU_INT8 = "fusion", "sigmoid", "between", "gpu"
+FUSION, SIGMOID, BETWEEN, GPU_INT8, RANGES = "fusion", "sigmoid", "between", "gpu", "ranges"
 
 HYPOTHESES = {
     row.id: row
@@ -51,6 +51,13 @@ HYPOTHESES = {
             "a layer of the GPU beside the DLA computes above INT8",
             "it computes in INT8, because all of its tensors have scales",
             "fact 5.5",
+        ),
+        Hypothesis(
+            RANGES,
+            "one range",
+            "a pooling, Concat or element-wise layer of the DLA whose scales differ runs in FP16, and they stay as they are",
+            "it runs in INT8, with the largest of them for all tensors that must share it",
+            "facts 5.9 to 5.11",
         ),
     )
 }

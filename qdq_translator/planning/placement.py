@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Collection, Mapping, Sequence
 
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8
+from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import CLAMPS, WEIGHT_INPUTS, WEIGHTED, output_channels
+from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, WEIGHT_INPUTS, WEIGHTED, output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
 from qdq_translator.targets.precision import FP16, INT8, ON_GPU, LayerPlan, float_activations, float_ends
@@ -69,8 +69,21 @@ def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[st
     for row in plan:
         if BETWEEN in other and BETWEEN in row.hypotheses:
             found[row.name] = FP16
-        elif GPU_INT8 in other and GPU_INT8 in row.hypotheses:
+        elif {GPU_INT8, RANGES}.intersection(other, row.hypotheses):
             found[row.name] = INT8
+    return found
+
+
+def by_ranges(
+    plan: Sequence[LayerPlan], scales: Mapping[str, float], other: Collection[str], unary: Collection[str] = ()
+) -> Mapping[str, float]:
+    """`scales`, with the largest of them for all tensors that must share it if hypothesis `ranges` holds at its other end."""
+    found = dict(scales)
+    for row in plan if RANGES in other else ():
+        if RANGES in row.hypotheses:
+            ends = row.inputs if row.op in ELEMENTWISE else (*row.inputs, *row.outputs)
+            known = [name for name in ends if name in found and name not in unary]
+            found.update(dict.fromkeys(known, max(found[name] for name in known)))
     return found
 
 

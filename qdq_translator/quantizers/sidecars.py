@@ -62,9 +62,8 @@ def apply_scales(graph: Graph, path: str) -> Covered:
     types, constants = TensorTypes(graph), Constants(graph)
     activations = {tensor for tensor in graph.tensors() if types.is_float(tensor) and not constants.is_constant(tensor)}
     known = [row for row in encodings if row.tensor in activations or row.tensor in graph.initializers]
-    unknown = [
-        row.tensor for row in encodings if row.tensor not in activations and row.tensor not in graph.initializers
-    ]
+    named = {row.tensor for row in known}
+    unknown = [row.tensor for row in encodings if row.tensor not in named]
     if not known:
         what = f"None of the {len(encodings)} names in {path} is a float tensor of the model."
         raise UserError(what, "Give the model that it was made for; names must be those of the ONNX file.")
@@ -129,9 +128,8 @@ def read_scales(path: str) -> tuple[str, list[Encoding]]:
     except StopIteration:
         raise UserError(f"{path} is not a scale file of a known format.", _HINT) from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UserError(
-            f"{path} does not follow its format: {type(error).__name__} {error}.", "Export it again."
-        ) from error
+        what = f"{path} does not follow its format: {type(error).__name__} {error}."
+        raise UserError(what, "Export it again.") from error
     seen: dict[str, Encoding] = {}
     for row in rows:
         bad = [scale for scale in row.scales if not 0 < scale < np.inf]
@@ -154,9 +152,8 @@ def _offset(tensor: str, offsets: Any, path: str) -> int:
     """The one zero point of all channels."""
     values = sorted(set(_listed(offsets)))
     if len(values) != 1 or values[0] != round(values[0]):
-        raise UserError(
-            f"{path} gives the channels of '{tensor}' different zero points.", "Quantize weights symmetrically."
-        )
+        what = f"{path} gives the channels of '{tensor}' different zero points."
+        raise UserError(what, "Quantize weights symmetrically.")
     return int(values[0])
 
 
@@ -164,7 +161,7 @@ def _aimet(content: Any, path: str) -> _Rows:
     """Offsets are the lowest quantized value less the zero point."""
     for section in ("activation_encodings", "param_encodings"):
         given = content.get(section, {})
-        rows = given if isinstance(given, list) else [_aimet_0(name, channels) for name, channels in given.items()]
+        rows = given if isinstance(given, list) else [_aimet_0(n, row, path) for n, row in given.items()]
         for row in rows:
             bits = int(row["bw"])
             if str(row.get("dtype", "int")).lower() != "int" or (bits > 8 and section.startswith("param")):
@@ -175,12 +172,13 @@ def _aimet(content: Any, path: str) -> _Rows:
             yield Encoding(row["name"], _listed(row["scale"]), low, low + 2**bits - 1)
 
 
-def _aimet_0(name: str, channels: list[dict[str, Any]]) -> dict[str, Any]:
+def _aimet_0(name: str, channels: list[dict[str, Any]], path: str) -> dict[str, Any]:
     """As version 1.0 has it."""
-    first = channels[0]
-    columns: dict[str, Any] = {
-        key: [channel[key] for channel in channels] for key in ("scale", "offset") if key in first
-    }
+    if isinstance(channels, dict):
+        what = f"{path} names modules of PyTorch ('{name}'), not tensors."
+        raise UserError(what, "Give the .encodings without '_torch' that AIMET wrote with it.")
+    first, keys = channels[0], ("scale", "offset")
+    columns = {key: [channel[key] for channel in channels] for key in keys if key in first}
     return {"name": name, "bw": first["bitwidth"], "dtype": first.get("dtype", "int"), **columns}
 
 

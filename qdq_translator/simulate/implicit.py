@@ -40,7 +40,7 @@ from qdq_translator.ir.qparams import INT8_MAX, row_blocks
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.cleanup import remove_unused_initializers
 from qdq_translator.passes.dialects import is_unary_marker
-from qdq_translator.planning.placement import Placement, by_device, place
+from qdq_translator.planning.placement import Placement, by_device, by_ranges, place
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.pairs import weight_scales
 from qdq_translator.targets.precision import ON_DLA, LayerPlan
@@ -139,12 +139,18 @@ def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def placement_of(network: ImplicitNetwork, options: SimulationOptions = SimulationOptions()) -> Placement:
-    """What `simulate` rounds by itself."""
-    graph = Graph.from_model(copy_model(network.model))
-    planned = by_device(network.plan, options.other)
-    types = TensorTypes(graph)
-    return place(graph, types, network.scales, network.precisions, options.fuse, unary=network.unary, planned=planned)
+def placement_of(
+    network: ImplicitNetwork,
+    options: SimulationOptions = SimulationOptions(),
+    graph: Optional[Graph] = None,
+    types: Optional[TensorTypes] = None,
+    precisions: Optional[Mapping[str, str]] = None,
+) -> Placement:
+    """What `simulate` rounds by itself. The other arguments save work or replace the layer argument."""
+    graph = graph or Graph.from_model(copy_model(network.model))
+    asked, plan, unary = network.precisions if precisions is None else precisions, network.plan, network.unary
+    scales, planned = by_ranges(plan, network.scales, options.other, unary), by_device(plan, options.other)
+    return place(graph, types or TensorTypes(graph), scales, asked, options.fuse, unary=unary, planned=planned)
 
 
 def simulate(
@@ -159,10 +165,7 @@ def simulate(
     network's model saves the time to infer them again. unrounded: weights stay as they are beside the rounded ones."""
     graph = Graph.from_model(copy_model(network.model))
     types = types or TensorTypes(graph)
-    if placement is None:
-        asked = network.precisions if precisions is None else precisions
-        planned = by_device(network.plan, options.other)
-        placement = place(graph, types, network.scales, asked, options.fuse, unary=network.unary, planned=planned)
+    placement = placement or placement_of(network, options, graph, types, precisions)
     builder = _Builder(graph, types, options, placement)
     builder.weights()
     in_half = builder.half_layers(network.on_dla)

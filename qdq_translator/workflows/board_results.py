@@ -14,7 +14,7 @@ import numpy as np
 from qdq_translator.core.disk import file_digest
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, SIGMOID
+from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
 from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
@@ -65,13 +65,10 @@ def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResu
     """Unpacks into `folder`. Raises UserError for what is no such archive, damaged, or of another model or cache."""
     try:
         with tarfile.open(path, "r:gz") as archive:
-            members = [
-                m for m in archive.getmembers() if m.isfile() and _FILES.fullmatch(m.name) and m.size <= _LARGEST
-            ]
-            for member in members:
-                source = archive.extractfile(member)
-                assert source is not None
-                (folder / member.name).write_bytes(source.read())
+            for member in archive.getmembers():
+                source = archive.extractfile(member) if member.isfile() and member.size <= _LARGEST else None
+                if source is not None and _FILES.fullmatch(member.name):
+                    (folder / member.name).write_bytes(source.read())
     except (OSError, tarfile.TarError, EOFError) as error:
         raise UserError(f"{path} is not an archive of collect.sh: {error}.", _AGAIN) from error
     info = _info(folder / "board_info.txt", path)
@@ -96,10 +93,8 @@ def _info(path: Path, archive: Path) -> dict[str, str]:
     if missing:
         raise UserError(f"board_info.txt of {archive} lacks '{missing[0]}'.", _AGAIN)
     if info["schema_version"] != SCHEMA_VERSION:
-        raise UserError(
-            f"{archive} has schema_version {info['schema_version']}, and {SCHEMA_VERSION} is read here.",
-            "Use the qdq-translator that made the bundle.",
-        )
+        what = f"{archive} has schema_version {info['schema_version']}, and {SCHEMA_VERSION} is read here."
+        raise UserError(what, "Use the qdq-translator that made the bundle.")
     return info
 
 
@@ -108,13 +103,10 @@ def _outputs(path: Path) -> Optional[dict[str, np.ndarray]]:
     if not path.is_file():
         return None
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            str(row["name"]): np.asarray(row["values"], np.float32).reshape(
-                [int(d) for d in row["dimensions"].split("x")]
-            )
-            for row in rows
-        }
+        rows = [
+            (row["name"], row["values"], row["dimensions"].split("x")) for row in json.loads(path.read_text("utf-8"))
+        ]
+        return {str(n): np.asarray(values, np.float32).reshape([int(d) for d in dims]) for n, values, dims in rows}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"The outputs of the board cannot be read: {error}.", _AGAIN) from error
 
@@ -150,8 +142,7 @@ def settle(
     ends: dict[str, dict[str, Any]] = {
         FUSION: {"fuse": False},
         SIGMOID: {"sigmoid_fp16": not sigmoid},
-        BETWEEN: {"other": frozenset((BETWEEN,))},
-        GPU_INT8: {"other": frozenset((GPU_INT8,))},
+        **{name: {"other": frozenset((name,))} for name in (BETWEEN, GPU_INT8, RANGES)},
     }
     base = _simulated(network, planned, inputs)
     found = []

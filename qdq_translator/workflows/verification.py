@@ -12,7 +12,7 @@ import onnx
 from qdq_translator._version import __version__
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, read_layer_argument
-from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, SIGMOID
+from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
 from qdq_translator.core.options import VerifyOptions, words_of
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
@@ -281,7 +281,9 @@ def _other_ends(
         gates = (row for row in network.plan if SIGMOID in row.hypotheses)
         if options.sigmoid == "auto" and any(name in held for row in gates for name in (*row.inputs, *row.outputs)):
             changes[SIGMOID] = {"sigmoid_fp16": not settings.sigmoid_fp16}
-        changes.update({name: {"other": frozenset((name,))} for name in (BETWEEN, GPU_INT8) if name in rests_on})
+        changes.update(
+            {name: {"other": frozenset((name,))} for name in (BETWEEN, GPU_INT8, RANGES) if name in rests_on}
+        )
     found = {name: simulate(network, dataclasses.replace(settings, **change)) for name, change in changes.items()}
     return {
         name: other for name, other in found.items() if "other" not in changes[name] or other.placement.held != held

@@ -25,12 +25,14 @@ CHANNELS, SIZE = 16, 16
 
 @dataclass(frozen=True)
 class Probe:
-    """body: nodes in ONNX's textual form, from `x` to `y`; @NAME@ stands for a Q/DQ pair in front of it with the scale of that name."""
+    """body: nodes in ONNX's textual form, from `x` to `y`; @NAME@ stands for a Q/DQ pair in front of it with the scale of that name.
+    hypothesis: the one that it settles, if that has another name."""
 
     question: str
     read_by: str
     scales: dict[str, float]
     body: str
+    hypothesis: str = ""
 
 
 CONV = "<kernel_shape=[3,3], pads=[1,1,1,1]>"
@@ -58,6 +60,20 @@ PROBES = {
         "outputs",
         {"x": 0.03, "c": 0.1, "e": 0.1, "f": 0.1, "h": 0.05},
         f"c = Conv {CONV} (@x@, w0)  e = Softplus(@c@)  f = Softplus(@e@)  h = Conv {CONV} (@f@, w1)  y = Conv {CONV} (@h@, w2)",
+    ),
+    "average": Probe(
+        "Does an average whose output has another scale than its input run in INT8 on the DLA?",
+        "outputs",
+        {"x": 0.03, "c": 0.2, "a": 0.0125},
+        f"c = Conv {CONV} (@x@, w0)  a = AveragePool {CONV} (@c@)  y = Conv {CONV} (@a@, w1)",
+        "ranges",
+    ),
+    "concat": Probe(
+        "Does a Concat whose inputs have scales that differ run in INT8 on the DLA, with one of them for all?",
+        "outputs",
+        {"x": 0.03, "c": 0.2, "d": 0.0125, "j": 0.2},
+        f"c = Conv {CONV} (@x@, w0)  d = Conv {CONV} (@x@, w1)  j = Concat <axis=1> (@c@, @d@)  y = Conv {CONV} (@j@, w4)",
+        "ranges",
     ),
     "pow": Probe(
         "Does Pow with a constant exponent run on the DLA of TensorRT 10.3?",
@@ -87,9 +103,9 @@ def network(name: str) -> onnx.ModelProto:
     for tensor, scale in probe.scales.items():
         arrays[f"{tensor}_scale"] = np.float32(scale)
         pairs += f"{tensor}_q = QuantizeLinear({tensor}, {tensor}_scale, zero) {tensor}_dq = DequantizeLinear({tensor}_q, {tensor}_scale, zero) "
-    for index in range(4):
+    for index in range(5):
         arrays[f"w{index}"] = (
-            rng.normal(size=(CHANNELS, CHANNELS // 2 if index == 3 else CHANNELS, 3, 3)) / 12
+            rng.normal(size=(CHANNELS, {3: CHANNELS // 2, 4: 2 * CHANNELS}.get(index, CHANNELS), 3, 3)) / 12
         ).astype(np.float32)
     arrays.update(start=np.array([0], np.int32), stop=np.array([CHANNELS // 2], np.int32), axis=np.array([1], np.int32))
     quantizers = parser.parse_model(
