@@ -30,6 +30,7 @@ from qdq_translator.qdq.restore import (
     Restored,
     restore,
 )
+from qdq_translator.workflows import translator
 from tests.conftest import need_shared
 from tests.small_models import model, pair, parse
 
@@ -163,7 +164,10 @@ def test_real_caches_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     ("scales", "message"),
-    [({"other": 0.5}, "None of the 1 names"), (None, "already has Q/DQ nodes")],
+    [
+        ({"other": 0.5}, "0 names in the calibration cache belong to the model and 1 do not"),
+        (None, "already has Q/DQ nodes"),
+    ],
 )
 def test_what_cannot_be_restored_is_said(scales: dict[str, float] | None, message: str) -> None:
     model = conv_net() if scales else restore(conv_net(), {"x": 0.5}).model
@@ -435,3 +439,44 @@ def test_a_cache_of_another_network_is_refused(tmp_path: Path, capsys: pytest.Ca
         assert main(["restore", "-i", model, "-c", str(tmp_path / name), "-o", str(output)]) == status
         assert output.exists() == (status == 0)
     assert "another network" in capsys.readouterr().err
+
+
+MLP = (
+    "g (float[1,4] input) => (float[1,4] output) { fc1 = MatMul (input, w) act = Relu (fc1) output = MatMul (act, w) }"
+)
+
+
+@pytest.mark.parametrize("way", ["restore", "scales", "calib_cache"])
+@pytest.mark.parametrize(
+    ("tensors", "fits"),
+    [
+        (("input", "fc1", "act", "output"), True),
+        (("act",), True),
+        (("input", "fc1", "gone", "gone2"), False),
+        (("input", "fc1", "gone"), True),
+        (("input", "output"), True),  # nothing else to go by
+        (("input", "output", "layer1", "layer2"), False),
+        (("input", "(Unnamed Layer* 3) [Constant]_output"), True),
+    ],
+)
+def test_a_cache_of_another_network_is_refused_however_small(
+    tensors: tuple[str, ...], fits: bool, way: str, tmp_path: Path
+) -> None:
+    """Names of inputs and outputs, alike in all networks, are no evidence; every way in has the same rule."""
+    weight = np.eye(4, dtype=np.float32)
+    network, scales = model(MLP, w=weight), dict.fromkeys(tensors, 0.05)
+    cache = CalibrationCache("8600", scales)
+    (tmp_path / "c.cache").write_text(cache.to_text())
+
+    def run_it() -> object:
+        if way == "restore":
+            return restore(copy(network), scales)
+        if way == "scales":
+            return translator.translate(network, TranslateOptions(scales=str(tmp_path / "c.cache")))
+        return translator.translate(network, TranslateOptions(platform="jetpack-6.2"), given=scales, explicit=True)
+
+    if fits:
+        assert run_it() is not None
+    else:
+        with pytest.raises(UserError, match="the scales were made for another network"):
+            run_it()

@@ -186,14 +186,14 @@ def test_q14_graph_outputs_keep_their_names_and_get_the_scale(tmp_path: Path) ->
 
 
 def test_q14_names_without_a_tensor_are_listed(tmp_path: Path) -> None:
-    t = with_scales(tmp_path, "x 31.75\nother 3\n")
+    t = with_scales(tmp_path, "x 31.75\nc 25.4\nother 3\n")
     assert [d.data["unknown"] for d in t.diagnostics.warnings if d.rule == "Q14"] == [["other"]]
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("other 3.0\n", "None of the 1 names"),
+        ("other 3.0\n", "belong to the model and 1 do not"),
         ("x nan\n", "line 1: 'x' reaches nan"),
         ('{"activation_encodings": {"x": [{"bitwidth": 8, "offset": 0, "scale": NaN}]}}', "gives 'x' the scale nan"),
         ('{"activation_encodings": {"x": [{"bitwidth": 8}]}}', "does not follow its format"),

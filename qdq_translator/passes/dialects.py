@@ -13,7 +13,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.quantizers.dialects import convert
 from qdq_translator.quantizers.refused import refusal
-from qdq_translator.quantizers.sidecars import apply_scales
+from qdq_translator.quantizers.sidecars import apply_scales, check_names
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
 
@@ -58,20 +58,14 @@ def _apply(network: Network, path: str, diagnostics: Diagnostics) -> None:
 # ---------------------------------------------------------------- given scales
 
 
-_TOO_FEW = 0.2
-"""Share of the cache's names, and of the network's tensors, below which the cache was made for another network."""
-
-
 def observe_scales(network: Network, scales: Mapping[str, float], source: str = "calibration cache") -> None:
     """scales: tensor -> scale, of `source`. Raises UserError for a cache of another network, and for scales of 0, infinity or NaN."""
     graph, types = network.graph, network.types
     tensors = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
+    check_names(scales, graph, f"the {source}")
     found = [name for name in scales if name in tensors]
-    if len(found) < _TOO_FEW * min(len(scales), len(tensors)) or not found:
-        raise UserError(
-            f"{len(found)} of the {len(scales)} names in the {source} are among the {len(tensors)} tensors of the model.",
-            "Give the model that they were made for (names must be those of the ONNX file).",
-        )
+    if not found:
+        raise UserError(f"The {source} has no scale for a float tensor of the model.", "Calibrate the model again.")
     bad = [name for name in found if not is_usable(scales[name])]
     if bad:
         raise UserError(

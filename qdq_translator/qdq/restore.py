@@ -22,7 +22,6 @@ between Casts. Q/DQ per channel needs opset 13; older models are converted.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import AbstractSet, Mapping, Optional
 
@@ -42,6 +41,7 @@ from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, graph_tensors, place
 from qdq_translator.qdq.pairs import SMALLEST_FLOAT16, before_output, insert_behind, pair, weight_scales, with_opset
+from qdq_translator.quantizers.sidecars import check_names
 from qdq_translator.scales.table import Origin, ScaleTable
 
 PER_CHANNEL_OPSET = 13
@@ -51,9 +51,6 @@ FLOAT16_OPSET = 19
 USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_float", "unary"
 # ... and of a float tensor of the model
 GIVEN, STAYS_FLOAT, WITHOUT_SCALE = "given", "stay_float", "without_scale"
-
-_AUTOMATIC = re.compile(r"^\(Unnamed Layer|^ONNXTRT_|_output$")
-"""Names that TensorRT makes for tensors that only its own network has (rule S10)."""
 
 
 @dataclass
@@ -104,19 +101,7 @@ def restore(
     cleanup.constants_to_initializers(graph)
     types = TensorTypes(graph)
     entries = {name: _classify(name, scale, graph, types) for name, scale in scales.items()}
-    if scales and all(kind == UNKNOWN for kind in entries.values()):
-        raise UserError(
-            f"None of the {len(scales)} names in the calibration cache is a tensor of the model.",
-            "Give the model that the cache was made for (names must be those of the ONNX file).",
-        )
-    foreign = [name for name, kind in entries.items() if kind == UNKNOWN and not _AUTOMATIC.search(name)]
-    known = sum(kind != UNKNOWN for kind in entries.values())
-    if len(foreign) > 3 * known:
-        raise UserError(
-            f"Only {known} of the {known + len(foreign)} tensors in the calibration cache are in the model ('{foreign[0]}' is "
-            "not): the cache was made for another network.",
-            "Give the model that the cache was made for (names must be those of the ONNX file).",
-        )
+    check_names(scales, graph, "the calibration cache")
     table = ScaleTable()
     for name in graph_tensors(graph):
         if entries.get(name) == USED:

@@ -415,7 +415,7 @@ def has_operator(op_type: str, version: Version) -> bool:
 
 
 def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
-    """Why that version's parser refuses the node, and how to mend it; None where it reads the node.
+    """Why that version's parser refuses the node, and how to fix it; None where it reads the node.
 
     Operators that ONNX does not have may be plugins, and are left to TensorRT.
     """
