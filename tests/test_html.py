@@ -199,9 +199,16 @@ def browser() -> Iterator[Any]:
     started.quit()
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory, report: dict[str, Any], verified: dict[str, Any]) -> Path:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(report_page(report, verified), encoding="utf-8")
+    return path
+
+
 @pytest.fixture()
-def page(browser: Any, tmp_path: Path, report: dict[str, Any], verified: dict[str, Any]) -> Page:
-    return Page(browser, tmp_path / "page.html", report_page(report, verified))
+def page(browser: Any, drawn: Path) -> Page:
+    return Page(browser, drawn)
 
 
 def avoidable(report: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -732,6 +739,10 @@ def test_comparison(browser: Any, tmp_path: Path, report: dict[str, Any], cured:
     for macs in (report["coverage"]["macs"], cured["coverage"]["macs"]):
         assert percent(macs["int8"], macs["total"]) in page.text(".changes")
     assert page.js("return document.querySelectorAll('#graph .ch').length") == len(rows)
+    assert page.text("#left-out") == ""
+    shorter = {**cured, "plan": cured["plan"][:-1], "dla": None}
+    page = Page(browser, tmp_path / "less.html", comparison_page(shorter, report))
+    assert page.text("#left-out") == "1 layer only in A: in the table only."
 
 
 def test_a_comparison_counts_over_the_union(report: dict[str, Any], cured: dict[str, Any]) -> None:

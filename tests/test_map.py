@@ -165,9 +165,9 @@ def test_keeping_layers_in_fp16_gives_the_times_of_the_command(
     offered = page.js("return data.layers.filter(canKeep).map(x => x.index)")
     assert len(offered) > 5 and all(report["plan"][i]["precision"] == "int8" for i in offered)
     chosen = sorted({*offered[:: max(1, len(offered) // 6)], offered[-1]})
-    for index in chosen:
-        page.select("layer", index)
-        page.click("#keep")
+    page.select("layer", chosen[0])
+    page.click("#keep")
+    page.js("arguments[0].forEach(keep)", chosen[1:])
     said = shlex.split(page.text("#kept code"))
     assert said[:2] == ["qdq-translator", command]
     kept = said[said.index("--keep_fp16") + 1 :]
@@ -329,6 +329,24 @@ def test_two_boards_on_one_map(
     assert "two engines at most" in capsys.readouterr().err
 
 
+def test_two_translations_with_an_engine_each(browser: Any, tmp_path: Path, built: tuple[Path, list[str]]) -> None:
+    """Each engine is held against its own plan: what A has in FP16 on purpose is no disagreement there."""
+    folder, (_, info, _, profile) = built
+    made = translate(scoped(), TranslateOptions(), "scoped")
+    made.save(tmp_path / "old")
+    words = ["report", "-t", str(folder), "--against", str(tmp_path / "old"), "--layer_info", info, info]
+    assert main([*words, "--profile", profile, profile, "--html", str(tmp_path / "both.html")]) == 0
+    page = Page(browser, tmp_path / "both.html")
+    assert page.complaints() == []
+    fused = engine_of(made.report)[0]["Layers"][1]["Name"].split(" + ")
+    planned = {row["name"]: row["precision"] for row in made.report["plan"]}
+    assert [row[0] for row in page.rows("against-table")] == fused
+    assert (
+        [row[0] for row in page.rows("against-table-a")] == [name for name in fused if planned[name] == "int8"] != fused
+    )
+    assert page.text("#engines-differ") == "0 layers" and page.js("colour = 'moreReal'; return numberOf(root)") == 0
+
+
 def test_two_translations_on_one_map(browser: Any, tmp_path: Path, report: dict[str, Any], plain: Any) -> None:
     """A without scales for the Convs in front of an Add, B with: time, precision and scale of each layer on both sides."""
     page = Page(browser, tmp_path / "two.html", comparison_page(report, plain.report))
@@ -366,8 +384,8 @@ def test_five_questions_take_three_clicks_at_most(browser: Any, tmp_path: Path, 
     most = "return [...shown.boxes.values()].filter((b) => b.group).sort((a, b) => numberOf(b.group) - numberOf(a.group))[0].key"
 
     def ask(*clicks: Any) -> str:
-        """Text of the panel, after clicks on a page just opened."""
-        page.browser.refresh()
+        """Text of the panel, after clicks on the page as it opens."""
+        page.js("regroup(kindsOfGroups[0][0]); redraw(); fit('readable'); panel.replaceChildren(); scrollTo(0, 0)")
         page.clicks = 0
         for click in clicks:
             click()
@@ -533,6 +551,7 @@ def test_which_qdq_of_a_real_explicit_engine_did_not_fuse(browser: Any, tmp_path
     words = ["report", "-t", str(tmp_path / "mobilenet.onnx"), "--layer_info", str(info), "--profile", str(profile)]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["engine"]
+    assert main([*words, "--json", "--strict"]) == 1 and found["summary"]["obeys"]
     assert [row["layer"] for row in found["unfused"]] == wanted and len(wanted) == 17
     assert [row["milliseconds"] for row in found["unfused"]] == [times[name] for name in wanted]
     patterns = {row["layer"]: row["pattern"] for row in found["unfused"]}

@@ -50,7 +50,9 @@ class Options:
         "measured times, one file for each --layer_info (trtexec --exportProfile)", [], nargs="+", metavar="FILE"
     )
     log: List[str] = setting("the build log, likewise", [], nargs="+", metavar="FILE")
-    strict: bool = setting("exit status 1 where the engine of --layer_info disagrees with the plan")
+    strict: bool = setting(
+        "exit status 1 where the engine of --layer_info disagrees with the plan, or has unfused Q/DQ"
+    )
     overlay: Optional[str] = setting(
         "node data for Model Explorer, of NAME_noqdq.onnx; FILE_ms.json has the times", None, metavar="FILE.json"
     )
@@ -112,7 +114,8 @@ def run(options: Options) -> int:
             print_report(report, options.all)
             if files is not None:
                 print_next(files, "", "report", parts=manifest_of(files))
-    failed = options.strict and not all(engine["summary"]["obeys"] for engine in engines)
+    faults = (not engine["summary"]["obeys"] or engine.get("unfused") for engine in engines)
+    failed = options.strict and any(faults)
     return 1 if failed or (comparison and comparison["worse"]) else 0
 
 
@@ -190,10 +193,12 @@ def _engines(files: "TranslationFiles", options: Options) -> "List[Dict[str, Any
     from qdq_translator.engine.inspector import engine_truth
 
     quiet = options.html or options.json
-    engines = []
+    engines: List[Dict[str, Any]] = []
     for path, times, log in _engine_files(options):
+        first = options.against and len(options.layer_info) == 2 and not engines
+        planned = locate(str(options.against), "") if first else files
         if '"qdq-translator board"' not in read_text(Path(path), "Check the path.")[:200]:
-            check, info, _ = inspect(files, path, log)
+            check, info, _ = inspect(planned, path, log)
             if not quiet:
                 draw(check, options.all)
             engines.append(engine_truth(check, info, times))

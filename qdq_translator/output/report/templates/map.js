@@ -850,7 +850,9 @@ choices(byId("grouping"), kindsOfGroups.map(([key, row]) => [key, row[0]]), kind
 choices(byId("colour"), Object.entries(colours).filter(([, row]) => row.on).map(([key, row]) => [key, row.title]), colour, (key) => { colour = key; paint(); });
 byId("close-all").addEventListener("click", () => { open = new Set([root]); redraw(); fit("readable"); });
 const left = data.layers.length - mapped.length;
-byId("left-out").textContent = left ? `${left === 1 ? "1 layer" : `${left} layers`} without float data in the table only.` : "";
+const onlyA = (raw.changedLayers || []).filter((x) => !x.after).length;
+byId("left-out").textContent = [[left, "without float data"], [onlyA, "only in A"]].filter(([number]) => number)
+  .map(([number, which]) => `${number === 1 ? "1 layer" : `${number} layers`} ${which}: in the table only.`).join(" ");
 regroup(kindsOfGroups[0][0]);
 redraw();
 new ResizeObserver(measure).observe(graph);
