@@ -127,7 +127,7 @@ def translate(
     )
     if settings.prove and made.rewrites.applied and not assume_scales:
         _prove_precision(model, made, settings, where=where, given=given)
-    return made
+    return _strictly(made)
 
 
 def translate_part(
@@ -142,7 +142,18 @@ def translate_part(
         network.scales.infer(tensor, scale.value, scale.origin)
     network.withhold(*(tensor for tensor in graph.tensors() if tensor not in scales))
     decision = decide(network, context_of(network, network.scales, settings), settings, diagnostics)
-    return _conclude(network, decision, options, settings, diagnostics, source, name)
+    return _strictly(_conclude(network, decision, options, settings, diagnostics, source, name))
+
+
+def _strictly(made: Translation) -> Translation:
+    """Raises UserError if it has warnings, with `--strict`."""
+    warnings = made.diagnostics.warnings
+    if made.options.strict and warnings:
+        raise UserError(
+            f"Warnings are errors with --strict (1 of {len(warnings)}): {warnings[0]}",
+            "" if warnings[0].hint else "Translate without --strict to see them all.",
+        )
+    return made
 
 
 def _conclude(
@@ -183,7 +194,7 @@ def _conclude(
     _report_weights(weights, diagnostics)
     if options.annotate and has_place(graph, diagnostics):
         annotate(graph, types, scales, plan)
-    translation = Translation(
+    return Translation(
         name,
         graph,
         types,
@@ -204,13 +215,6 @@ def _conclude(
         types if dla is None else network.planned_types,
         network.trained,
     )
-    if options.strict and diagnostics.warnings:
-        first = diagnostics.warnings[0]
-        raise UserError(
-            f"Warnings are errors with --strict (1 of {len(diagnostics.warnings)}): {first}",
-            "" if first.hint else "Translate without --strict to see them all.",
-        )
-    return translation
 
 
 def _read(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple[Network, Source, str]:
@@ -343,8 +347,9 @@ def _prove_precision(model: Model, made: Translation, settings: Settings, **more
     from qdq_translator.planning.steps import MOST
     from qdq_translator.simulate.prove import planned_precision
 
-    off: dict[str, Any] = {"dla_rewrites": False, "prove": False, "dla_output": "same", "preset": None, "without": []}
-    options = dataclasses.replace(made.options, **off)
+    options = dataclasses.replace(
+        made.options, dla_rewrites=False, prove=False, dla_output="same", preset=None, without=[], strict=False
+    )
     try:
         plain = translate(model, options, try_more=False, **more)
         samples, which = _proof_inputs(made.model, made.graph, settings, made.tensor_scales)

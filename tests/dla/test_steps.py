@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, Translation
+from qdq_translator.core.errors import UserError
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import hard_activations
@@ -111,6 +113,9 @@ def test_prove_compares_the_planned_precision(low: float, warned: bool, monkeypa
     assert (told.data["after"] < told.data["before"] - steps.MOST) == warned
     assert (told in made.diagnostics.warnings) == warned and (told.data["equal"] < 0.5) == warned
     assert "on random inputs" in told.message and (told.tensor or "") == told.data["first"]
+    if warned:
+        with pytest.raises(UserError, match=r"Warnings are errors with --strict .*in the planned precision"):
+            translator.translate(explicit, dataclasses.replace(options, strict=True))
 
 
 def test_prove_compares_on_the_calibration_data(tmp_path: Path) -> None:
