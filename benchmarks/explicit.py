@@ -32,6 +32,12 @@ KINDS = {
 }
 
 
+def _real(feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Quantized inputs are float in a translation (rule Q6)."""
+    quantized = (np.dtype(np.int8), np.dtype(np.uint8))
+    return {name: values.astype(np.float32) if values.dtype in quantized else values for name, values in feed.items()}
+
+
 def loads(model: onnx.ModelProto) -> str:
     """Why ONNX Runtime does not load it, '' if it does."""
     options = ort.SessionOptions()
@@ -59,7 +65,7 @@ def main() -> None:
         row = rows.setdefault(kind, Counter())
         for path in paths:
             if "calibrate" in options:
-                np.savez(data, **random_inputs(onnx.load(path), 1))
+                np.savez(data, **_real(random_inputs(onnx.load(path), 1)))
                 options = {**options, "calibrate": str(data)}
             chosen = TranslateOptions(per_channel_activations="max", **options)
             why = _one(path, kind, chosen, how, row, not arguments.no_build)
