@@ -290,9 +290,11 @@ def test_own_model_consumers_get_a_cache_for_the_file_as_given(
     folder = float_file.parent / "b"
     result = run(
         capsys, str(float_file), "--board", "jetpack-6.2", "--data", samples(float_file.parent), "-o", str(folder),
-        "--for", "ultralytics", "trtexec", "onnxruntime", "--keep_model", "--skip", "verify",
+        "--for", "ultralytics", "trtexec", "onnxruntime", "triton", "--keep_model", "--skip", "verify",
     )  # fmt: skip
-    assert set(result["consumers"]) == {"ultralytics", "trtexec", "onnxruntime"}
+    assert set(result["consumers"]) == {"ultralytics", "trtexec", "onnxruntime", "triton"}
+    scripts = [place.read_text() for place in folder.rglob("*.sh")]
+    assert len(scripts) == 4 and not any(str(float_file.parent) in text for text in scripts)
     tensors = parsed_tensors(onnx.load(float_file))[1]
     cache = CalibrationCache.from_text((folder / "ultralytics" / "net.cache").read_text())
     assert len(cache.scales) >= 9 and [name for name in cache.scales if name not in tensors] == []

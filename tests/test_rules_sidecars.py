@@ -99,6 +99,21 @@ def test_q13_exported_models_on_the_command_line(name: str, tmp_path: Path) -> N
     )
 
 
+def test_scales_from_data_in_place_of_zero_points_are_not_suspicious(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = str(DATA / "default__ort.onnx"), str(tmp_path / "out")
+    (given,) = load("default__ort.onnx").graph.input
+    shape = [8, *(d.dim_value for d in given.type.tensor_type.shape.dim[1:])]
+    np.savez(tmp_path / "x.npz", **{given.name: np.random.default_rng(0).random(shape, np.float32)})
+    data = str(tmp_path / "x.npz")
+    assert main(["translate", path, "--preset", "gpu", "--calibrate", data, "-o", out]) == 0
+    capsys.readouterr()
+    assert main(["verify", "-i", path, "-t", out, "--inputs", data, "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert not [why for why in verdict["reasons"] if "the model states" in why], verdict
+
+
 @pytest.mark.parametrize("name", ["arithmetic__brevitas", "arithmetic__torch", "qoperator__ort"])
 def test_q13_pairs_compute_what_onnx_runtime_does(name: str) -> None:
     from tests.test_rules_dialects import as_pairs

@@ -34,14 +34,15 @@ def run(options: Options) -> int:
 def summary_of(made: "Deployed") -> Dict[str, Any]:
     """What `deploy --json` prints."""
     report, verification = made.report, made.verification or {}
-    dla, cost = report["dla"], report["cost"]
+    dla, cost, verdict = report["dla"], report["cost"], verification.get("verdict") or {}
     return {
         "folder": str(made.folder),
         "network": made.name,
         "coverage": report["coverage"],
         "dla": None if dla is None else dla["counts"],
         "milliseconds": None if cost is None else cost["milliseconds"],
-        "verdict": (verification.get("verdict") or {}).get("overall"),
+        "verdict": verdict.get("overall"),
+        "reasons": list(verdict.get("reasons", [])),
         "failed": list(verification.get("failed", [])),
         "consumers": made.commands,
         "refused": made.refused,
@@ -59,10 +60,10 @@ def _draw(summary: Dict[str, Any]) -> None:
     if summary["milliseconds"]:
         print(f" estimate    {summary['milliseconds']:.2f} ms on the DLA")
     if summary["verdict"]:
-        print(f" verify      {summary['verdict']}")
+        why = summary["reasons"]
+        print(f" verify      {summary['verdict']}{f', for {len(why)} reasons; the first: {why[0]}' if why else ''}")
     for key, commands in summary["consumers"].items():
-        print(
-            f" {key:<12}{next((line for line in commands if not line.startswith('#')), commands[0]).partition('  #')[0]}"
-        )
+        first = next((line for line in commands if not line.startswith("#")), commands[0])
+        print(f" {key:<12}{first.partition('  #')[0].rstrip()}")
     print(f" made        {', '.join(summary['redone']) or 'nothing, all as before'}")
     print(f"next:\n  copy {shlex.quote(summary['folder'])} to the board; README.md contains the commands")

@@ -3,7 +3,7 @@
 - `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that clamps at
   zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
 - `wrong_scales`: a tensor that the model quantizes has the scale that the model states, or one between them where it states
-  several (rule C1). Scales that the user had replaced or raised (rules K2 and U1) are not compared.
+  several (rule C1). Scales that the user had replaced or raised (rules K2 and U1; with `--asymmetric data` all but stated ones) are not compared.
 - `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all other tensors the
   range with the least squared error on the data, where those are real; up to `INFERRED` times that where a rule inferred it.
   A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best one does not fit the data.
@@ -142,12 +142,17 @@ def other_function(
     return {name: row.sqnr_db for name, row in rows.items() if name in floats and row.sqnr_db < least}
 
 
+def _chosen(network: ImplicitNetwork, rule: Optional[str]) -> bool:
+    """Whether a scale of that rule stands for the one that the model states."""
+    return rule in CHOSEN or (network.option.get("asymmetric") == "data" and rule is not None and rule not in STATED)
+
+
 def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tuple[float, list[float]]]:
     """Tensor -> (scale of the translation or 0.0 where it has none, scales that the model states)."""
     origins = network.config.get("scale_origins", {})
     wrong = {}
     for tensor in names.stripped.tensors():
-        stated = names.stated(tensor) if origins.get(tensor, {}).get("rule") not in CHOSEN else []
+        stated = [] if _chosen(network, origins.get(tensor, {}).get("rule")) else names.stated(tensor)
         if not stated or names.stripped.is_constant(tensor):
             continue
         scale = network.scales.get(tensor, 0.0)
@@ -180,7 +185,7 @@ def proper_scales(
     stated: dict[str, float] = {}
     for tensor in names.stripped.tensors():
         found = names.stated(tensor)
-        if rules.get(tensor) in CHOSEN:
+        if _chosen(network, rules.get(tensor)):
             continue
         if found:
             stated[tensor] = min(max(planned.get(tensor, found[-1]), found[0]), found[-1])

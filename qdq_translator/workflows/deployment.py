@@ -55,19 +55,15 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
     unknown = [step for step in asked.skip if step not in STEPS]
     if unknown:
         raise UsageError(f"--skip {unknown[0]} is not a step.", f"Steps are {', '.join(STEPS)}.")
-    platform, chosen = (
-        find_platform(asked.board),
-        {name: consumers.find(name) for name in dict.fromkeys(asked.consumers)},
-    )
+    platform = find_platform(asked.board)
+    chosen = {name: consumers.find(name) for name in dict.fromkeys(asked.consumers)}
     target = _target(asked.target or "", platform)
     options = _options(asked, target)
     output = Path(asked.output_dir or f"{model_name(asked.model)}_deploy").absolute()
     _refuse_foreign(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with alone(output):
-        work = (
-            output.parent / f".qdq_unfinished-{output.name}" / "new"
-        )  # inside the folder that `alone` makes and removes
+        work = output.parent / f".qdq_unfinished-{output.name}" / "new"  # in what `alone` makes and removes
         work.mkdir()
         steps = _Steps(work, output, asked, say)
         name = model_name(asked.model)
@@ -90,10 +86,8 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
         for key, consumer in chosen.items():
             _consume(key, consumer, bundle, own if needs_own and is_float else None, asked.keep_model, made)
         if not made.commands:
-            raise UserError(
-                "; ".join(f"{key} cannot have this network: {why}" for key, why in made.refused.items()) + ".",
-                "Choose another with --for.",
-            )
+            each = "; ".join(f"{key} cannot have this network: {why}" for key, why in made.refused.items())
+            raise UserError(f"{each}.", "Choose another with --for.")
         write_file(work / "README.md", _page(made, chosen, bundle).encode())
         steps.write_manifest()
         _replace(work, output)
@@ -108,12 +102,7 @@ class _Steps:
 
     def __init__(self, work: Path, before: Path, asked: DeployOptions, say: Callable[[str], None]) -> None:
         self.work, self.before, self.say = work, before, say
-        self.inputs = [
-            __version__,
-            file_digest(Path(asked.model)),
-            _signature(asked.data),
-            list(asked.skip),
-        ]
+        self.inputs = [__version__, file_digest(Path(asked.model)), _signature(asked.data), list(asked.skip)]
         manifest = before / MANIFEST
         self.old: dict[str, Any] = json.loads(manifest.read_text())["steps"] if manifest.is_file() else {}
         self.made: dict[str, Any] = {}
@@ -122,9 +111,8 @@ class _Steps:
     def run(self, name: str, options: TranslateOptions, make: Callable[[], object]) -> None:
         key = hashlib.sha256(json.dumps([*self.inputs, name, effective(options)], sort_keys=True).encode()).hexdigest()
         old = self.old.get(name, {})
-        if old.get("key") == key and all(
-            file_digest(self.before / file) == digest for file, digest in old["files"].items()
-        ):
+        kept = (file_digest(self.before / file) == digest for file, digest in old.get("files", {}).items())
+        if old.get("key") == key and all(kept):
             for file in old["files"]:
                 (self.work / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(self.before / file, self.work / file)
@@ -139,13 +127,8 @@ class _Steps:
         self.redone.append(name)
 
     def write_manifest(self) -> None:
-        row = {
-            "schema_version": 1,
-            "kind": "qdq-translator deploy",
-            "generator": f"qdq-translator {__version__}",
-            "steps": self.made,
-        }
-        _write_json(self.work / MANIFEST, row)
+        about = {"schema_version": 1, "kind": "qdq-translator deploy", "generator": f"qdq-translator {__version__}"}
+        _write_json(self.work / MANIFEST, {**about, "steps": self.made})
 
 
 def _translate(asked: DeployOptions, options: TranslateOptions, files: TranslationFiles) -> None:
@@ -197,9 +180,8 @@ def _target(wanted: str, platform: Platform) -> str:
 
 def _options(asked: DeployOptions, target: str) -> TranslateOptions:
     if not _is_quantized(asked.model) and asked.data is None:
-        raise UserError(
-            "The model is a float one, so its scales have to come from data.", "Give calibration inputs with --data."
-        )
+        what = "The model is a float one, so its scales have to come from data."
+        raise UserError(what, "Give calibration inputs with --data.")
     same = {name: getattr(asked, name) for name in ("shapes", *_IMAGES)}
     base = TranslateOptions(calibrate=asked.data, calibrate_samples=asked.samples, **same)
     given = base.sizes
@@ -211,15 +193,10 @@ def _options(asked: DeployOptions, target: str) -> TranslateOptions:
         if any(size < 0 for size in dims):
             shapes.append(f"{name}:{'x'.join(map(str, sizes))}")
     if unknown:
-        raise UserError(
-            f"The sizes of input '{unknown[0]}' are not known.", f"Give them with --shapes {unknown[0]}:1x3x640x640."
-        )
+        what = f"The sizes of input '{unknown[0]}' are not known."
+        raise UserError(what, f"Give them with --shapes {unknown[0]}:1x3x640x640.")
     preset = "gpu" if target == "gpu" else "dla"
-    fields = {
-        **dataclasses.asdict(base),
-        "platform": asked.board,
-        "shapes": shapes or asked.shapes,
-    }
+    fields = {**dataclasses.asdict(base), "platform": asked.board, "shapes": shapes or asked.shapes}
     return TranslateOptions(**{**fields, "preset": preset, "target": target})
 
 

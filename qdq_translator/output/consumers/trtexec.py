@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+from pathlib import Path
 
 from qdq_translator.output.consumers import Bundle
 from qdq_translator.output.emit import trtexec
@@ -47,9 +48,8 @@ def write(bundle: Bundle) -> list[str]:
     loads = ",".join(f"{name}:{file}" for name, file in bundle.board_inputs.items())
     words = [shlex.quote(f"--loadInputs={loads}"), f"--exportOutput={OUTPUTS}"] if loads and "'" not in loads else []
     places = {"@MODEL@": bundle.relative(bundle.files.model), "@CACHE@": bundle.relative(bundle.files.cache)}
-    places.update(
-        {"@NAME@": bundle.name, "@LAYER_INFO@": layer_info(bundle), "@PROFILE@": f"{bundle.name}_profile.json"}
-    )
+    profile = f"{bundle.name}_profile.json"
+    places.update({"@NAME@": bundle.name, "@LAYER_INFO@": layer_info(bundle), "@PROFILE@": profile})
     names = {**{key: shlex.quote(value) for key, value in places.items()}, "@WORDS@": " ".join(words)}
     bundle.write("collect.sh", re.sub("|".join(names), lambda match: names[match[0]], COLLECT), 0o777)
     return [
@@ -69,6 +69,7 @@ def engine(bundle: Bundle) -> str:
 def script(bundle: Bundle, request: BuildRequest, path: str) -> None:
     """A script for the stripped network. request: what else it asks for; target, core, pools and shapes are the bundle's."""
     given = Network.read(bundle.files.model).inputs
+    info = request.layer_info or str(bundle.folder / layer_info(bundle))
     request = dataclasses.replace(
         request,
         target=bundle.target,
@@ -77,8 +78,8 @@ def script(bundle: Bundle, request: BuildRequest, path: str) -> None:
         pools={"dlaSRAM": 1.0} if bundle.on_dla else {},
         opt_shapes={end.name: end.shape for end in bundle.inputs if -1 in given.get(end.name, ())},
         save_engine=request.save_engine or str(bundle.folder / engine(bundle)),
-        layer_info="" if request.dla_standalone else request.layer_info or str(bundle.folder / layer_info(bundle)),
-        profile="" if request.dla_standalone else str(bundle.folder / f"{bundle.name}_profile.json"),
+        layer_info="" if request.dla_standalone else info,
+        profile="" if request.dla_standalone else str(Path(info).with_name(f"{bundle.name}_profile.json")),
     )
     settings = trtexec.prepare(bundle.files, request, bundle.platform.tensorrt)
     place = bundle.folder / path
