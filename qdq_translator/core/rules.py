@@ -391,6 +391,7 @@ _ROWS = (
             ("D21", "ConvTranspose with padding, groups or dilation becomes one without, and a Slice"),
             ("D22", "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)"),
             ("D23", "Resize, Pad, Tile and CumSum along H, W or the channels become 1x1 Convs with a constant matrix"),
+            ("D24", "Conv with a stride above 8 or a kernel above 32 works on blocks, or becomes two"),
         )
     ),
 )

@@ -148,7 +148,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     # convolution
     Limit("C1", _CONV, "two spatial dimensions", checks.two_spatial, stays=_DIMENSIONS),
-    Limit("C2", _CONV, "kernel 1 to 32", checks.within("kernel", 1, 32, checks.kernel_of), stays=_SIZE),
+    Limit("C2", _CONV, "kernel 1 to 32", checks.within("kernel", 1, 32, checks.kernel_of)),
     Limit("C3", _CONV, "padding 0 to 31", checks.within("padding", 0, 31, checks.explicit_pads), stays=_PADDING),
     Limit("C4", _CONV, "padding smaller than the kernel", checks.pad_below_kernel),
     Limit(
@@ -159,7 +159,7 @@ LIMITS: tuple[Limit, ...] = (
         source="the guide names one padding an axis (fact 6.3)",
         status="inferred",
     ),
-    Limit("C6", _CONV, "stride 1 to 8", checks.within("stride", 1, 8, checks.strides), stays=_SIZE),
+    Limit("C6", _CONV, "stride 1 to 8", checks.within("stride", 1, 8, checks.strides)),
     Limit("C7", _CONV, "dilation 1 to 32", checks.within("dilation", 1, 32, checks.dilations), stays=_SIZE),
     Limit("C8", _CONV, "channels 1 to 8192", checks.within("channels", 1, 8192, checks.channels), stays=_CHANNELS),
     Limit("C9", _CONV, "groups 1 to 8192", checks.within("groups", 1, 8192, checks.groups), stays=_CHANNELS),

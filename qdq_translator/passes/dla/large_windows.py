@@ -1,0 +1,167 @@
+"""Rule D24: a Conv with a stride above 8 or a kernel above 32 works on blocks of its input, or becomes two.
+
+1. stride above 8 (the patches of ViT, a `Conv` of audio samples) -> a Conv that copies blocks of b x b to the channels, as for
+   SpaceToDepth (rule D11), and a Conv with 1 / b of the stride and of the kernel
+2. the same in a network of one dimension, [N, C, L, 1] (rule D8), also for an L above 8192 -> a Reshape to [N, C, L / b, b], and a Conv
+   whose kernel is b wide
+3. kernel k above 32 along H or W -> kernel a with b times the output channels, a * b >= k, and a grouped Conv with kernel b and dilation a
+   that adds them up: channel o * b + i holds the taps from i * a on
+
+b is the smallest divisor of the stride that the limits allow, or the smallest number of parts. The kernel gets zeros in front, so that its
+padding is a multiple of b, and behind. Weights keep their quantized values (in case 3 each part has a scale of its own, which is not
+coarser); a copied value is a weight of 127, exact in INT8. In cases 1 and 2 the blocks have the scale of the input. The sums of case 3
+get a scale from data only (`--calibrate`): a part of a sum can be larger than the sum, so that the layers run in FP16 without.
+Not: dilation, or sizes that are not known, in cases 1 and 2; groups in case 1; a stride without such a divisor, which has to divide L in
+case 2; a dilation a above 32; weights that are not constant; kernels above 32 along H and W at once.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+import numpy as np
+
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.editor import Image
+
+RULE = "D24"
+_STRIDE = LARGEST_BLOCK["Conv"]
+_LONGEST = 8192
+"""Of an axis (limit G2)."""
+
+
+def apply(rewriter: Rewriter) -> None:
+    rewriter.each("Conv", rewrite=_rewrite, cured=("C2", "C6", "G2"))
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    weight, pads = rewriter.graph.initializers.get(node.input(1)), rewriter.pads(node)
+    window = operators.window(node, None if weight is None else weight.dims)
+    if weight is None or window is None or pads is None or len(weight.dims) != 4:
+        return "its weight is not constant, it is not two-dimensional, or its padding is not known"
+    found = _sizes(rewriter, node, window, pads)
+    if not isinstance(found, str):
+        return _blocks(rewriter, node, window, pads, found)
+    long = [axis for axis in (0, 1) if window.kernel[axis] > LARGEST_KERNEL]
+    beyond = max(window.strides) > _STRIDE or "G2" in rewriter.rejected_by(node)
+    return found if beyond or not long else _two(rewriter, node, window, pads, long)
+
+
+def _is_series(window: operators.Window, pads: list[int], image: Image) -> bool:
+    return (image[3], window.kernel[1], window.strides[1], pads[1], pads[3]) == (1, 1, 1, 0, 0)
+
+
+def _sizes(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> Union[list[int], str]:
+    """Of the blocks of cases 1 and 2, or why there are none."""
+    image = rewriter.image(node.inputs[0])
+    if image is None or any(d > 1 and k > 1 for d, k in zip(window.dilations, window.kernel)):
+        return "its sizes are not known, or it is dilated"
+    series = _is_series(window, pads, image)
+    blocks: list[int] = []
+    for size, k, s, pad in zip(image[2:], window.kernel, window.strides, pads):
+        fits = (
+            b
+            for b in range(1, min(LARGEST_KERNEL if series else _STRIDE, s) + 1)
+            if s % b == 0 and s // b <= _STRIDE and -(-(k + -pad % b) // b) <= LARGEST_KERNEL
+            if (size % b == 0 or not series) and size / b <= _LONGEST
+        )
+        blocks.append(next(fits, 0))
+        if not blocks[-1]:
+            return f"no divisor of stride {s} makes blocks that the DLA's limits allow"
+    if not series and (operators.groups(node) != 1 or image[1] * blocks[0] * blocks[1] > MOST_CHANNELS):
+        return f"it has groups, or its blocks have more than {MOST_CHANNELS} values"
+    return blocks
+
+
+def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int], blocks: list[int]) -> str:
+    """Cases 1 and 2."""
+    before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
+    if before is None or after is None:
+        return "its sizes are not known"
+    series = _is_series(window, pads, before)
+    front = [-pads[axis] % b for axis, b in enumerate(blocks)]
+    kernel = [-(-(k + z) // b) for k, z, b in zip(window.kernel, front, blocks)]
+    begin = [(pads[axis] + front[axis]) // b for axis, b in enumerate(blocks)]
+    rows = [-(-size // b) for size, b in zip(before[2:], blocks)]
+    strides = [s // b for s, b in zip(window.strides, blocks)]
+    end = [(n - 1) * s + k - size - b for n, s, k, size, b in zip(after[2:], strides, kernel, rows, begin)]
+    if any(more <= -stride for more, stride in zip(end, strides)):
+        return "its windows end before the last block"
+    channels, (bh, bw), dtype = before[1], blocks, rewriter.dtype(node.inputs[0])
+    grow = [(0, 0), (0, 0), *((z, n * b - k - z) for z, n, b, k in zip(front, kernel, blocks, window.kernel))]
+
+    def folded(w: np.ndarray) -> np.ndarray:
+        cut = np.pad(w, grow).reshape(*w.shape[:2], kernel[0], bh, kernel[1], bw)
+        if series:
+            return cut.reshape(*w.shape[:2], kernel[0], bh)
+        return cut.transpose(0, 3, 5, 1, 2, 4).reshape(w.shape[0], -1, *kernel)
+
+    rewriter.afford(node.name, *rewriter.graph.initializers[node.inputs[1]].dims[:2], *(sum(g) for g in grow[2:]))
+    row, inputs = Row(rewriter, node), [rewriter.weight(node, 1, "", folded), *node.inputs[2:]]
+    if series:
+        row.reshape("blocks", [0, channels, rows[0], bh])
+        kernel, strides, begin, end = [kernel[0], bh], [strides[0], 1], [begin[0], 0], [end[0], 0]
+    else:
+        rewriter.afford(node.name, channels * bh * bw, channels, bh * bw)
+        ones: np.ndarray = np.eye(channels * bh * bw, dtype=dtype).reshape(-1, bh, bw, channels).transpose(0, 3, 1, 2)
+        padding = [0, 0, *(n * b - size for n, b, size in zip(rows, blocks, before[2:]))]
+        copies = rewriter.constant(f"{node.name}.blocks", np.ascontiguousarray(ones))
+        row.add("Conv", "blocks", copies, kernel_shape=blocks, strides=blocks, pads=padding)
+    made = row.current
+    attributes = {"kernel_shape": kernel, "strides": strides, "group": operators.groups(node)}
+    row.add("Conv", "output", *inputs, pads=[*begin, *(max(0, more) for more in end)], **attributes)
+    row.put(RULE)
+    rewriter.same_scale(RULE, made, node.inputs[0], row.nodes[0])
+    return ""
+
+
+def _two(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int], long: list[int]) -> str:
+    """Case 3."""
+    axis, (channels, per_group, *_) = long[0], rewriter.graph.initializers[node.inputs[1]].dims
+    parts = -(-window.kernel[axis] // LARGEST_KERNEL)
+    taps, d = -(-window.kernel[axis] // parts), window.dilations[axis]
+    if len(long) > 1 or taps * d > LARGEST_KERNEL or channels * parts > MOST_CHANNELS:
+        return "its kernel is above 32 along H and W, or its dilation or channels are too many for parts of it"
+    zeros = parts * taps - window.kernel[axis]
+
+    def divided(w: np.ndarray) -> np.ndarray:
+        padded = np.pad(w, [(0, zeros if place == 2 + axis else 0) for place in range(4)])
+        pieces = np.split(padded, parts, axis=2 + axis)
+        return np.stack(pieces, axis=1).reshape(-1, *pieces[0].shape[1:])
+
+    def along(value: int, other: int) -> list[int]:
+        return [value, other] if axis == 0 else [other, value]
+
+    ends = [pads[axis], pads[axis + 2] + zeros * d]
+    inside = [min(pad, (taps - 1) * d) for pad in ends]
+    kernel, across = along(taps, window.kernel[1 - axis]), pads[1 - axis :: 2]
+    sums: np.ndarray = np.zeros((channels, parts, parts), rewriter.dtype(node.inputs[0]))
+    sums[:, range(parts), range(parts)] = 1
+    rewriter.afford(node.name, channels * parts, per_group, *kernel)
+    row = Row(rewriter, node)
+    row.add(
+        "Conv",
+        "taps",
+        rewriter.weight(node, 1, "", divided),
+        kernel_shape=kernel,
+        strides=along(1, window.strides[1 - axis]),
+        dilations=window.dilations,
+        pads=[*along(inside[0], across[0]), *along(inside[1], across[1])],
+        group=operators.groups(node),
+    )
+    more = [rewriter.constant(f"{node.name}.sums", sums.reshape(channels, parts, *along(parts, 1))), *node.inputs[2:]]
+    row.add(
+        "Conv",
+        "sum",
+        *more,
+        kernel_shape=along(parts, 1),
+        strides=along(window.strides[axis], 1),
+        dilations=along(taps * d, 1),
+        pads=[*along(ends[0] - inside[0], 0), *along(ends[1] - inside[1], 0)],
+        group=channels,
+    )
+    row.put(RULE)
+    return ""
