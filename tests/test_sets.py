@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
+import shutil
+import subprocess
+import threading
 from pathlib import Path
 
 import onnx
@@ -90,3 +95,38 @@ def test_who_changes_a_file_on_purpose_deletes_the_report(
     assert "or delete" in capsys.readouterr().err
     (tmp_path / two[0].report.name).unlink()
     assert main(["trtexec", "-t", str(tmp_path), *SHAPES]) == 0
+
+
+def test_the_switched_link_of_the_docs_shows_one_set_at_any_time(
+    two: tuple[TranslationFiles, TranslationFiles], tmp_path: Path
+) -> None:
+    """The recipe for readers that know nothing of sets: a reader that resolves the link once never meets files of two sets,
+    also if the switch is killed in between."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "files.md").read_text(encoding="utf-8")
+    link, switch = re.findall(r"^(?:ln -s|mv -T) .*current.*$", page, re.M)
+    for number, files in enumerate(two, 1):
+        shutil.copytree(files.folder, tmp_path / "sets" / str(number))
+    sets = {set_of_model(files.model) for files in two}
+    seen: list[str] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            folder = (tmp_path / "current").resolve()
+            files = TranslationFiles(folder, two[0].name)
+            report, config = (json.loads(path.read_text(encoding="utf-8")) for path in (files.report, files.config))
+            found = {set_of_model(files.model), config["set"], report["integrity"]["set"]}
+            seen.append(found.pop() if len(found) == 1 else "mixture")
+
+    def bash(*lines: str) -> None:
+        subprocess.run(["bash", "-ec", "\n".join(lines)], cwd=tmp_path, check=True)
+
+    bash(link.replace("sets/2", "sets/1"), switch)
+    reader = threading.Thread(target=read)
+    reader.start()
+    for turn in range(30):
+        bash(link.replace("sets/2", f"sets/{turn % 2 + 1}"), switch)
+    bash(link)  # killed here: the link is still the old one
+    done.set()
+    reader.join()
+    assert set(seen) == sets and (tmp_path / "current").resolve() == tmp_path / "sets" / "2"
