@@ -17,19 +17,14 @@ def tuning(results: dict[str, Any]) -> dict[str, Any]:
         cost = float(point["cost"]["milliseconds"] if timed else 100 * (1 - point["cost"]["int8_macs"]))
         measured, place = point["measured"], front.index(point) + 1 if point in front else 0
         kind = "best" if point == results["best"] else "front" if place else "whole"
-        words = (
-            f"{_cost_words(cost, timed)}, {measured['score']:.6g} on {measured['samples']} samples: {changed(point)}"
-        )
+        words = milliseconds(cost) if timed else f"{cost:.1f}% of MACs above INT8"
+        words += f", {measured['score']:.6g} on {measured['samples']} samples: {changed(point)}"
         drawn.append({"cost": cost, "score": float(measured["score"]), "front": place, "title": words})
         drawn[-1]["kind"] = kind if measured["complete"] else "part"
     reference, drop = float(results["metric"]["reference"]), results["goal"]["max_drop"]
     least = None if drop is None else reference - drop
     axis = "estimated ms" if timed else "% of MACs above INT8"
     return {"points": drawn, "reference": reference, "least": least, "axis": axis} if drawn else {}
-
-
-def _cost_words(value: float, timed: bool) -> str:
-    return f"{milliseconds(value)} ms" if timed else f"{value:.1f}% of MACs above INT8"
 
 
 def table(front: list[dict[str, Any]]) -> list[list[str]]:
