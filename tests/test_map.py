@@ -27,6 +27,7 @@ from qdq_translator.output.report.charts import share_noise
 from tests import browser as browsers
 from tests.conftest import SHARED, need_shared
 from tests.pages import Page, comparison_page, network, report_page
+from tests.test_html import MARKUP, poisoned
 
 DLA: dict[str, Any] = {"target": "orin-dla", "platform": "jetpack-6.2", "add_unary_ew_scales_for_dla": True}
 
@@ -427,6 +428,25 @@ def test_five_questions_take_three_clicks_at_most(browser: Any, tmp_path: Path, 
     built = next(row for row in engine["layers"] if row["name"] == first)
     assert page.rows("against-table")[0][0] == first
     assert f"Engine: {built['actual'].upper()}" in page.text("#panel") and built["actual"] != built["planned"]
+
+
+def test_hostile_names_of_engines_stay_text(browser: Any, tmp_path: Path, plain: Any) -> None:
+    engine = truth_of(plain)
+    pair = {
+        "layer": "q",
+        "node": "q",
+        "tensor": "t",
+        "readers": [engine["layers"][0]["name"]],
+        "pattern": "p",
+        "cure": "c",
+    }
+    bad = poisoned({**engine, "unfused": [{**pair, "milliseconds": 0.5}]})
+    text = report_page(poisoned(plain.report), None, None, [bad, bad], (MARKUP, MARKUP))
+    assert "<img" not in text and text.count("<script") == 2
+    page = Page(browser, tmp_path / "bad.html", text)
+    page.select("layer", 0)
+    assert f"q{MARKUP}. p{MARKUP}. c{MARKUP}" in page.text("#panel") and MARKUP in page.text("#unmatched-table")
+    assert page.js("return window.hacked === undefined") and page.complaints() == []
 
 
 def test_an_engine_on_a_terminal_tells_its_disagreements_first(
