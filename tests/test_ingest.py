@@ -120,6 +120,7 @@ def test_times_and_the_cost_model(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["ingest", str(archive), "-t", str(files.folder)]) == 0
     out = capsys.readouterr().out
     assert "0.100 ms in all layers" in out
+    assert re.search(r"0\.0\d0 ms Conv_y: planned fp16, runs in a precision that TensorRT does not tell on the", out)
     model = json.loads((files.folder / "fusion_cost_model.json").read_text())
     assert model["fitted"]["rows"] == 3  # the Add is fused into a Conv
     again = ["plan", "-i", str(tmp_path / "fusion.onnx"), "--cost_model", str(files.folder / "fusion_cost_model.json")]

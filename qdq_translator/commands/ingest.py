@@ -80,12 +80,19 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     engine = inspector.engine_truth(check, info, read_profile(str(results.profile)) if results.profile else {})
     rows = check.disobediences
     against = [f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in rows]
-    lines = [f"{len(against)} layers against the plan", *against[:10]]
+    timed = sorted((row for row in engine["layers"] if row["milliseconds"]), key=lambda row: -row["milliseconds"])
+    lines = [f"{len(against)} layers against the plan", *against[:10], *map(_timed, timed[:10])]
     return {"check": check.summary(), "against": engine["disagreements"], "engine": engine, "lines": lines}
 
 
+def _timed(row: Dict[str, Any]) -> str:
+    more = f" and {len(row['fused_with'])} fused with it" if row["fused_with"] else ""
+    runs = row["actual"] or "a precision that TensorRT does not tell"
+    return f"  {row['milliseconds']:.3f} ms {row['name']}{more}: planned {row['planned']}, runs in {runs} on the {row['device']}"
+
+
 def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
-    """The slowest layers; for a DLA the fitted cost model, written beside the translation."""
+    """Of the engine's layers, reformats among them; for a DLA the fitted cost model, written beside the translation."""
     from qdq_translator.engine.board import fit_board, read_profile
 
     if results.profile is None:
