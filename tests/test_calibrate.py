@@ -359,6 +359,26 @@ def test_dla_sets_share_the_range_that_loses_least(tmp_path: Path) -> None:
     assert k1(translate(explicit, unequal)) == apart
 
 
+def test_a_range_shared_by_data_is_no_longer_that_of_a_rule(tmp_path: Path) -> None:
+    """The SiLU's scale follows from its input's (S8) until the Concat behind it asks for one range."""
+    graph = f"""net (float[1, 4, 8, 8] x) => (float[1, 8, 8, 8] y) {{
+        a = Conv(x, w)
+        {pair("a", "d")}
+        g = Sigmoid(d)
+        m = Mul(d, g)
+        b = Conv(x, u)
+        c = Concat <axis=1>(m, b)
+        y = Conv(c, v)
+    }}"""
+    random = np.random.default_rng(2)
+    arrays = {name: random.standard_normal((4, 4, 1, 1)).astype(np.float32) for name in "wu"}
+    arrays.update(v=random.standard_normal((8, 8, 1, 1)).astype(np.float32), s=np.float32(0.1), z=np.int8(0))
+    np.save(tmp_path / "x.npy", random.standard_normal((16, 4, 8, 8)).astype(np.float32))
+    found = calibrated(model(graph, **arrays), tmp_path / "x.npy", preset="dla", platform="jetpack-6.2").scales
+    assert found["a"].origin.rule == "Q1" and found["m"].origin.rule == "K1"
+    assert found["m"].value == found["b"].value == found["c"].value
+
+
 def test_a_silu_on_a_dla_is_one_set(data: Path) -> None:
     """The DLA computes the Sigmoid in FP16 and does not apply its scale: it follows the tensor that it gates at no cost."""
     options = TranslateOptions(

@@ -98,9 +98,7 @@ def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]
     if results.profile is None:
         return {}
     times = read_profile(str(results.profile))
-    slowest: List[Any] = sorted(times.items(), key=lambda row: -row[1])[:5]
-    named = ", ".join(f"{name} {time:.3f}" for name, time in slowest)
-    lines = [f"{sum(times.values()):.3f} ms in all layers; the slowest: {named}"]
+    lines = [f"{sum(times.values()):.3f} ms in all layers, those above and those of no layer of the plan"]
     found: Dict[str, Any] = {"milliseconds": sum(times.values()), "layers": times}
     cost = files.read_report("cost").get("cost")
     if cost and cost["milliseconds"] is not None:

@@ -23,6 +23,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.progress import Progress
+from qdq_translator.core.rules import SAME_VALUE
 from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph
@@ -255,26 +256,16 @@ class DataScales:
             costs = {name: self._cost(name, context.scales[name].amax, best) for name in own}
             worst = max(costs, key=lambda name: costs[name])
             taken = not stated or costs[worst] < TRAINED_COST_DB
-            rows.append(
-                {
-                    "tensors": members,
-                    "amax": best,
-                    "trained": bool(stated),
-                    "taken": taken,
-                    "worst": worst,
-                    "cost_db": costs,
-                }
-            )
+            about = {"tensors": members, "amax": best, "trained": bool(stated), "taken": taken}
+            rows.append({**about, "worst": worst, "cost_db": costs})
             if not taken:
                 continue
             for name in followers:
-                old = context.scales[name]
-                note = (
-                    f"shares its range on the DLA; {old.origin.note}"
-                    if old.origin.note
-                    else "shares its range on the DLA"
-                )
-                context.scales.replace(name, best / INT8_MAX, dataclasses.replace(old.origin, note=note))
+                origin = context.scales[name].origin
+                note = "; ".join(filter(None, ("shares its range on the DLA", origin.note)))
+                if origin.rule not in SAME_VALUE:
+                    origin = self._origin(name, context, "")
+                context.scales.replace(name, best / INT8_MAX, dataclasses.replace(origin, note=note))
         if not rows:
             return
         taken_rows = [row for row in rows if row["taken"]]
