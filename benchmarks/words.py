@@ -2,7 +2,7 @@
 
     python -m benchmarks.words
 
-Words of each page, written by hand or made by a script: tables between markers and the pages in docs/tables are made. Habits are
+Words of each page: of its text, and of tables between markers, which a script makes or `explain` reads. The pages in docs/tables are made. Habits are
 counted in the pages, in the tables that are made from docstrings, in the help of every command and in the messages (`tests/data/sentences.txt`).
 """
 
@@ -43,7 +43,7 @@ def pages() -> list[Path]:
 
 
 def parts(page: Path) -> tuple[str, str]:
-    """The text of a page that is written by hand, and the text that a script makes."""
+    """The text of a page, and its tables between markers."""
     text = page.read_text(encoding="utf-8")
     return MADE.sub("\n", text), "\n".join(match[0] for match in MADE.finditer(text))
 

@@ -18,7 +18,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import Placement, graph_tensors
+from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.account import Judge, Quality
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
@@ -113,7 +113,7 @@ def _built(body: str) -> ImplicitNetwork:
             constants[name] = (rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]) / 2)).astype(np.float32)
     made = model(text, **constants)
     graph = Graph.from_model(copy_model(made))
-    return _calibrated(ImplicitNetwork(made, dict.fromkeys(graph_tensors(graph), 1.0), {}, frozenset()))
+    return _calibrated(ImplicitNetwork(made, dict.fromkeys(graph.tensors(), 1.0), {}, frozenset()))
 
 
 def _samples(network: ImplicitNetwork) -> Samples:

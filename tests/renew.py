@@ -1,7 +1,7 @@
 """Writes again everything that is generated from the code, in one go: `python -m tests.renew`. Read `git diff` afterwards.
 
-Tables of the rules in docs/rules.md, of dialects in docs/dialects.md, operators and rewrites in docs/dla_rules.md, keys of the report in docs/report_schema.md, the golden file of messages, the record of the public API and its types, the records of small
-models and those of networks by chance. Tables with measurements have commands of their own (docs/performance.md, docs/tables).
+Operators and rewrites in docs/dla_rules.md, keys of the report in docs/report_schema.md, the golden file of messages, the record of the public
+API and its types, the records of small models and those of networks by chance. Tables with measurements have commands of their own (docs/performance.md, docs/tables).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import dla_rewrites, report_schema
-from tests import public_api, records, sentences, tables
+from tests import public_api, records, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "docs" / "report_schema.md"
@@ -21,10 +21,7 @@ def pages() -> dict[Path, str]:
     page = dla_rewrites.RULES_PAGE.read_text(encoding="utf-8")
     for part, content in (("rules", dla_rewrites.rules()), ("operators", dla_rewrites.operators())):
         page = dla_rewrites.page(page, part, content)
-    table, dialects = ROOT / "docs" / "rules.md", ROOT / "docs" / "dialects.md"
     return {
-        table: tables.rules_page(table.read_text(encoding="utf-8")),
-        dialects: tables.dialects_page(dialects.read_text(encoding="utf-8")),
         dla_rewrites.RULES_PAGE: page,
         sentences.GOLDEN: sentences.golden(),
         SCHEMA: dla_rewrites.page(SCHEMA.read_text(encoding="utf-8"), "rows", report_schema.tables()),

@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 
 import onnx
-import pytest
 from onnx import parser
 
 from qdq_translator import TranslateOptions, translate
@@ -137,12 +136,3 @@ def test_the_file_of_its_own_reads_the_same_external_weights(tmp_path: Path) -> 
     assert files.model_data.read_bytes() == plain.model_data.read_bytes()
     noted, written = onnx.load(files.annotated), onnx.load(files.model)
     assert list(noted.graph.initializer) == list(written.graph.initializer) and written.graph.initializer
-
-
-def test_an_onnx_without_the_fields_is_left_alone_with_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(annotate, "_has_fields", lambda: False)
-    for ir in (8, 10):
-        done = translate(model(ir=ir), TranslateOptions(annotate=True))
-        assert not any(n.metadata_props for n in done.model.graph.node)
-        assert len(done.diagnostics.of_rule("A1")) == 1
-        assert not done.save(tmp_path).annotated.exists()

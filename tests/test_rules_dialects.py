@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.quantizers.dialects import DIALECTS, Converted, convert
 from tests.explicit_reference import random_inputs, run
 from tests.small_models import f32, initializer, model, ops, scales_of, translated
-from tests.tables import dialects_page
 
 ROOT = Path(__file__).resolve().parents[1]
 RNG = np.random.default_rng(3)
@@ -307,7 +307,9 @@ def test_q13_an_unknown_operator_named_quant_is_refused(op: str) -> None:
 
 def test_q13_table_of_the_page() -> None:
     text = (ROOT / "docs" / "dialects.md").read_text(encoding="utf-8")
-    assert dialects_page(text) == text and all(row.name in text for row in DIALECTS)
+    assert re.findall(r"^\| (?!form|---)([^|]*) \| .*? \| .*? \| .*? \|$", text.split("\n## ")[0], re.M) == [
+        row.name for row in DIALECTS
+    ]
 
 
 def test_q13_report_says_what_was_converted() -> None:

@@ -33,7 +33,7 @@ from qdq_translator.simulate.run import CodedEnds, Session
 from qdq_translator.simulate.task_metrics import MeanAveragePrecision, metric_of, overlap, top1
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import Meter, bootstrap_interval, paired_interval
-from qdq_translator.workflows.tune.points import Point, flags, group_moves, moves, starts
+from qdq_translator.workflows.tune.points import Point, group_moves, moves, starts
 from tests.dask_cluster import free_port
 from tests.small_models import model
 
@@ -403,16 +403,14 @@ def test_flags_say_the_options_again() -> None:
         keep_fp16=["conv 1", "b"],
         calibrate="data.npz",
         calibrate_method="mse,Add:max",
-        max_bits_lost=2.5,
+        max_bits_lost=0.0,
         image_mean=[0.5, 0.25, 0.125],
         dla_rewrites=True,
         shapes=["x:1x3x8x8"],
     )
-    import shlex
-
-    words = shlex.split(" ".join(flags(given)))
+    words = Point().words(given)
     read = make_parser(Options, "x", __version__).parse_args(["model.onnx", *words])
-    assert flags(TranslateOptions()) == []
+    assert Point().words(TranslateOptions()) == []
     for name in TranslateOptions.__dataclass_fields__:
         assert getattr(read, name) == getattr(given, name), name
 

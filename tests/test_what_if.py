@@ -13,8 +13,8 @@ import pytest
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
+from qdq_translator.core.formats.report_rows import WhatIf
 from qdq_translator.core.options import PRESETS, TranslateCommand
-from qdq_translator.planning.root_causes import WhatIf
 from qdq_translator.targets.dla import verdicts
 from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.workflows.translator import Translation

@@ -18,10 +18,9 @@ import pytest
 
 from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
-from qdq_translator.commands.tune import Options as TuneOptions
-from qdq_translator.commands.verify import Options as VerifyOptions
 from qdq_translator.core import workers
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.options import TuneOptions, VerifyOptions
 from qdq_translator.core.progress import silent
 from qdq_translator.core.workers.local import MOST_DEATHS, Processes
 from qdq_translator.core.workers.packing import pack, unpack
@@ -189,11 +188,11 @@ def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, 
     """What `verify`, `translate --calibrate` and `tune` make."""
     asked = VerifyOptions(model=str(MODEL), translation=str(translated), inputs=str(DATA), samples=40)
     verified = verify(dataclasses.replace(asked, audit=True, sensitivity=True, per_layer=True), where=where)
-    base = TranslateOptions(target="orin-dla", platform="jetpack-6.2")
-    calibrating = dataclasses.replace(base, calibrate=str(DATA), calibrate_samples=40)
+    board: dict[str, Any] = {"target": "orin-dla", "platform": "jetpack-6.2"}
+    calibrating = TranslateOptions(**board, calibrate=str(DATA), calibrate_samples=40)
     files = translate(MODEL, calibrating, where=where).save(folder)
-    search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, evaluations=6)
-    found = tune(dataclasses.replace(search, output_dir=str(folder)), base, where, silent)
+    search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, evaluations=6, **board)
+    found = tune(dataclasses.replace(search, output_dir=str(folder)), where, silent)
     assert found.results["evaluations"] > 3
     del verified["sensitivity"]["seconds"], found.results["seconds"], found.results["command"]
     return {

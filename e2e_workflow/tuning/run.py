@@ -38,7 +38,7 @@ from qdq_translator.simulate.task_metrics import metric_of
 from qdq_translator.workflows.translator import Translation
 from qdq_translator.workflows.tune.bench import cost_of
 from qdq_translator.workflows.tune.meter import Meter
-from qdq_translator.workflows.tune.points import Point, flags
+from qdq_translator.workflows.tune.points import Point
 
 tasks = later("e2e_workflow.common.tasks")
 HERE_ABOVE = Path(__file__).resolve().parents[1]
@@ -131,7 +131,16 @@ class Case:
     def tuned(self, *goal: str) -> dict[str, Any]:
         """The results of `tune` with --max_drop or --budget_ms."""
         out = self._folder / "_".join([self.name, self.model.stem, *(word.strip("-") for word in goal)])
-        asked = ["tune", "-i", str(self.model), "--data", str(self.seen), "--metric", self.metric, *flags(self.base)]
+        asked = [
+            "tune",
+            "-i",
+            str(self.model),
+            "--data",
+            str(self.seen),
+            "--metric",
+            self.metric,
+            *Point().words(self.base),
+        ]
         translator_command([*asked, *goal, "-o", str(out), "--evaluations", str(self._evaluations)])
         found: dict[str, Any] = json.loads((out / f"{self.model.stem}_tune.json").read_text())
         return found

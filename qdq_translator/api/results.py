@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
-from qdq_translator.core.disk import write_file
+from qdq_translator.core.disk import write_json
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.rows import read
 from qdq_translator.core.words import milliseconds
@@ -29,7 +28,7 @@ class Result(Shown):
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the values as JSON. Raises UserError if the file cannot be written."""
-        write_file(Path(path), (json.dumps(self._results, indent=2) + "\n").encode())
+        write_json(Path(path), self._results)
 
 
 class Report(Result):

@@ -11,7 +11,7 @@ from qdq_translator.commands.located import locate
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.options import model_option, setting
 from qdq_translator.core.parsing import did_you_mean
-from qdq_translator.core.rules import RULES, docs_page
+from qdq_translator.core.rules import RULES, described, docs_page
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.engine.messages import BuildLog, Message, messages, read_log, recognize
 from qdq_translator.targets.platforms import PLATFORMS
@@ -215,7 +215,7 @@ def explained() -> "dict[str, tuple[str, list[str]]]":
         flags = " or ".join(f"--{name}" for name in row.options)
         texts[row.id] = (
             f"Rule {row.id}: {row.words}",
-            paragraphs(row.what, row.then, f"Switched on by {flags}." if flags else ""),
+            paragraphs(*described(row.id), f"Switched on by {flags}." if flags else ""),
         )
     for limit in LIMITS:
         where = {"gpu": "The layer runs on the GPU.", "dla-fp16": "The layer runs in FP16 on the DLA."}[limit.effect]

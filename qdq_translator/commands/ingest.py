@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List
 
 from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import locate
-from qdq_translator.core.disk import write_file
+from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.hypotheses import HYPOTHESES
@@ -47,7 +47,7 @@ def run(options: Options) -> int:
             layers, times = _layers(files, results), _times(files, results)
             found.update({**layers, **times, "lines": [*layers["lines"], *times.get("lines", [])]})
             found["hypotheses"] = _hypotheses(files, results)
-    write_file(files.folder / f"{files.name}_board.json", (json.dumps(found, indent=2) + "\n").encode())
+    write_json(files.folder / f"{files.name}_board.json", found)
     if options.json:
         print(json.dumps(found, indent=2))
         return int(results.failed)
@@ -107,7 +107,7 @@ def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]
         try:
             board = fit_board(files, str(results.profile), None, None)
             place = files.folder / f"{files.name}_cost_model.json"
-            write_file(place, (json.dumps(board.as_dict(), indent=2) + "\n").encode())
+            write_json(place, board.as_dict())
             lines.append(f"{board.summary()} Wrote {place}: give it to translate and plan with --cost_model.")
         except UserError as error:
             lines.append(f"The cost model was not fitted: {error}")

@@ -100,11 +100,14 @@ def is_explicit(path: str) -> bool:
 
 
 def find_explicit(files: TranslationFiles, model: str) -> str:
-    """The file of the explicit model: `model` where that is one, else where it is likely to lie, '' for none."""
+    """The file of the explicit model: `model` where that is one, else where it is likely to lie (here, or in or beside the
+    translation's folder), '' for none."""
     if Path(model).is_file():
         return model
     source = files.read_report("source").get("source", {}) if files.report.exists() else {}
-    return _find(source.get("file") or f"{files.name}.onnx", files.folder)
+    name = source.get("file") or f"{files.name}.onnx"
+    places = (Path(name), files.folder / name, files.folder.parent / name)
+    return next((str(path) for path in places if path.is_file()), "")
 
 
 def explicit_model(files: TranslationFiles, model: str) -> str:
@@ -113,12 +116,6 @@ def explicit_model(files: TranslationFiles, model: str) -> str:
     if not found:
         raise UserError(f"The explicit model of '{files.name}' was not found.", "Give its file with -i.")
     return found
-
-
-def _find(name: str, folder: Path) -> str:
-    """The explicit model of that name, where it is likely to lie: here, or in or beside the translation's folder."""
-    places = (Path(name), folder / name, folder.parent / name)
-    return next((str(path) for path in places if path.is_file()), "")
 
 
 def _static_shapes(inputs: List[Dict[str, Any]]) -> List[str]:
@@ -131,17 +128,9 @@ def _static_shapes(inputs: List[Dict[str, Any]]) -> List[str]:
     return found
 
 
-def print_next(
-    files: TranslationFiles,
-    model: str,
-    after: str,
-    info: Optional[Path] = None,
-    inputs: Optional[List[Dict[str, Any]]] = None,
-    parts: Optional[CutParts] = None,
-    falls_back: bool = False,
-) -> None:
+def print_next(files: TranslationFiles, model: str, after: str, info: Optional[Path] = None, **more: Any) -> None:
     """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
-    lines = next_commands(files, model, after, info, inputs, parts, falls_back)
+    lines = next_commands(files, model, after, info, **more)
     stream = sys.stderr if after == "trtexec" else sys.stdout
     if lines:
         print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)

@@ -1,13 +1,12 @@
 """`qdq-translator plan`: what any ONNX would run where on a DLA, before anybody quantizes it."""
 
-import json
 import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional
 
-from qdq_translator.core.disk import refuse_overwriting, write_file
+from qdq_translator.core.disk import refuse_overwriting, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import AS_PLANNED, TranslateOptions, same_option, setting
@@ -119,7 +118,7 @@ def _fit(options: Options) -> int:
     files = TranslationFiles.locate(options.translation)
     refuse_overwriting([Path(options.save)], [Path(str(options.fit)), *files])
     board = fit_board(files, str(options.fit), options.power_mode, options.dla_clock)
-    write_file(Path(options.save), (json.dumps(board.as_dict(), indent=2) + "\n").encode())
+    write_json(Path(options.save), board.as_dict())
     print(board.summary())
     print(f"Wrote {options.save}: give it to translate and plan with --cost_model.")
     return 0

@@ -165,13 +165,17 @@ def _workers(options: TranslateCommand) -> Iterator[Any]:
 
 def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
     """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
+    from multiprocessing import parent_process
+
     from qdq_translator.output.emit.write import summarize
     from qdq_translator.workflows.translator import translate
 
     model, options, one_of_many = task
     if one_of_many:  # what the model before left in this process
         gc.collect()
-    shown = progress_bar(sys.stderr) if options.calibrate and _is_parent() else contextlib.nullcontext(silent)
+    shown = (
+        progress_bar(sys.stderr) if options.calibrate and parent_process() is None else contextlib.nullcontext(silent)
+    )
     try:
         with shown as progress, _workers(options) as where:
             translation = translate(model, options, progress=progress, where=where)
@@ -186,12 +190,6 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
         if options.verbose:
             raise
         return None, str(error) if isinstance(error, UserError) else unexpected(error)
-
-
-def _is_parent() -> bool:
-    from multiprocessing import parent_process
-
-    return parent_process() is None
 
 
 def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Optional[CutParts], str]:

@@ -1,17 +1,16 @@
 """`qdq-translator tune`: options, calibration and FP16 layers within an accuracy budget, for the least estimated time."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, cast
+from typing import TYPE_CHECKING
 
 from qdq_translator.commands.located import print_next
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.disk import alone, check_place, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
-from qdq_translator.core.options import TranslateOptions, check_count, check_needs_dla, same_option, setting
+from qdq_translator.core.options import TuneOptions, check_count, check_needs_dla
 from qdq_translator.core.progress import Progress, progress_bar
 from qdq_translator.simulate.evaluation import evaluation
 
@@ -19,53 +18,7 @@ if TYPE_CHECKING:
     from qdq_translator.workflows.tune.run import Outcome
 
 
-@dataclasses.dataclass(frozen=True)
-class Options(TranslateOptions):
-    """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
-    metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;
-    an interrupted search continues from its journal. The given options of translate apply to every point, as far
-    as they are no part of the search."""
-
-    model: str = setting("the model, Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
-    data: str = setting(
-        "samples to measure on: an .npz, .npy, or a folder of them or of images; an fsspec address works too",
-        "",
-        group="Essential",
-        metavar="PATH",
-    )
-    labels: Optional[str] = setting(
-        "a .npy, or an .npz with the array labels, if the samples have none",
-        None,
-        group="Essential",
-        metavar="FILE",
-    )
-    metric: str = setting(
-        "top1, map, or one of your own: file.py:name or package.module:name (docs/accuracy.md)",
-        "top1",
-        group="Essential",
-        metavar="METRIC",
-    )
-    max_drop: Optional[float] = setting(
-        "how much the metric may fall from that of the model as given, in its own unit",
-        None,
-        group="Essential",
-        metavar="X",
-    )
-    budget_ms: Optional[float] = setting(
-        "budget of estimated milliseconds on the DLA; the search then improves the metric",
-        None,
-        group="Essential",
-        metavar="MS",
-    )
-    output_dir: str = same_option("output_dir", default="./tuned", help="folder for the files (default: ./tuned)")
-    samples: Optional[int] = setting("samples to measure on (default: all)", None, group="Essential", metavar="N")
-    evaluations: int = setting("points to measure, at most", 60, group="Automation", metavar="N")
-    seed: int = setting("of the local search", 0, group="Automation", metavar="N")
-    workers: int = same_option("workers")
-    scheduler: Optional[str] = same_option("scheduler")
-    provider: str = same_option("provider")
-    json: bool = setting("the results as one JSON object on stdout", group="Output")
-    verbose: bool = setting("a line for each evaluation; tracebacks of errors", group="Output")
+Options = TuneOptions
 
 
 def run(options: Options) -> int:
@@ -95,19 +48,16 @@ def searched(options: Options, progress: "Progress") -> "Outcome":
     from qdq_translator.workflows.tune.run import places, save, tune
 
     _check(options)
-    asked = cast(Any, options)  # frozen, which the protocol of the search does not ask for
-    journal, results = places(asked)
+    journal, results = places(options)
     read = [path for path in (options.model, options.data, options.labels, options.calibrate) if path]
     outputs = [*TranslationFiles(Path(options.output_dir), model_name(options.model)), journal, results]
     refuse_overwriting(outputs, map(Path, read))
     for place in (journal, results):
         check_place(place)
-    fields = (field.name for field in dataclasses.fields(TranslateOptions))
-    base = TranslateOptions(**{name: getattr(options, name) for name in fields})
     with alone(journal):
         with evaluation(options.workers, options.scheduler, options.provider) as where:
-            outcome = tune(asked, base, where, progress)
-        save(outcome, asked)
+            outcome = tune(options, where, progress)
+        save(outcome, options)
     return outcome
 
 

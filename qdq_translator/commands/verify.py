@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES, print_next
-from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
+from qdq_translator.core.disk import check_place, refuse_overwriting, write_file, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import VerifyOptions, check_count, check_positive
@@ -39,7 +39,7 @@ def run(options: Options) -> int:
     ) as where:
         results = verify(options, progress, where)
     if options.save:
-        write_file(Path(options.save), (json.dumps(results, indent=2) + "\n").encode())
+        write_json(Path(options.save), results)
     if options.save_layers:
         write_file(Path(options.save_layers), "".join(f"{n}\n" for n in results["sensitivity"]["layers"]).encode())
     if options.json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import stat
@@ -16,7 +17,7 @@ import tempfile
 import time
 from io import FileIO
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 from qdq_translator.core.errors import UsageError, UserError
 
@@ -60,12 +61,10 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read_file(path: Path, offset: int = 0, length: Optional[int] = None) -> bytes:
-    """Bytes of a regular file, all to its end without `length`. Raises what `OpenFile` raises, EOFError where it is too short."""
-    with open(_descriptor(path), "rb") as file:
-        _check_holds(os.fstat(file.fileno()), offset + (length or 0))
-        file.seek(offset)
-        return file.read() if length is None else file.read(length)
+def read_file(path: Path) -> bytes:
+    """All bytes of a regular file. Raises what `OpenFile` raises."""
+    with OpenFile(path) as file:
+        return file.read()
 
 
 def _descriptor(path: Path) -> int:
@@ -121,8 +120,8 @@ class OpenFile(FileIO):
 
 
 class FilePart:
-    """Bytes of a regular file that are read later, perhaps more than once, perhaps a few at a time. Raises at once what `read_file`
-    raises; and OSError or EOFError where the file has changed when they are read."""
+    """Bytes of a regular file that are read later, perhaps more than once, perhaps a few at a time. Raises at once OSError
+    or EOFError where the file is too short; and OSError or EOFError where the file has changed when they are read."""
 
     def __init__(self, path: Path, offset: int, length: int) -> None:
         self._path, self._offset, self._length = path, offset, length
@@ -131,18 +130,16 @@ class FilePart:
         _check_holds(status, offset + length)
 
     def read(self) -> bytes:
-        self._file()
-        return read_file(self._path, self._offset, self._length)
+        data = bytearray(self._length)
+        self.read_into(memoryview(data))
+        return bytes(data)
 
     def read_into(self, buffer: memoryview, skipped: int = 0) -> None:
         """As many bytes as the buffer holds, behind the first `skipped`."""
-        self._file().read_into(buffer, self._offset + skipped)
-
-    def _file(self) -> OpenFile:
         file = OpenFile(self._path)
         if _seen(file.status) != self._status:
             raise OSError(errno.ESTALE, "it was changed while the model was being translated")
-        return file
+        file.read_into(buffer, self._offset + skipped)
 
 
 def read_text(path: Path, hint: str) -> str:
@@ -173,6 +170,11 @@ def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
         descriptor = os.open(scratch / path.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), mode)
         with open(descriptor, "wb") as file:
             file.write(data)
+
+
+def write_json(path: Path, values: Any) -> None:
+    """The same for values of JSON types."""
+    write_file(path, (json.dumps(values, indent=2) + "\n").encode())
 
 
 def check_place(path: Path) -> None:

@@ -511,7 +511,7 @@ def words_of(values: "Dict[str, Any]") -> List[str]:
     words: List[str] = []
     for field in dataclasses.fields(TranslateOptions):
         value = values.get(field.name)
-        if (field.name != "preset" and value == standard[field.name]) or value in (None, False, []):
+        if (field.name != "preset" and value == standard[field.name]) or value in (None, []) or value is False:
             continue
         flag = f"--{field.name}"
         words += [flag] if value is True else [flag, *map(str, value if isinstance(value, list) else [value])]
@@ -678,6 +678,55 @@ class DeployOptions:
     skip: List[str] = setting("steps to leave out: cut, verify", [], nargs="+", metavar="STEP")
     json: bool = setting("the summary as one JSON object on stdout, nothing else there")
     verbose: bool = setting("tracebacks of errors")
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneOptions(TranslateOptions):
+    """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
+    metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;
+    an interrupted search continues from its journal. The given options of translate apply to every point, as far
+    as they are no part of the search."""
+
+    model: str = setting("the model, Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
+    data: str = setting(
+        "samples to measure on: an .npz, .npy, or a folder of them or of images; an fsspec address works too",
+        "",
+        group="Essential",
+        metavar="PATH",
+    )
+    labels: Optional[str] = setting(
+        "a .npy, or an .npz with the array labels, if the samples have none",
+        None,
+        group="Essential",
+        metavar="FILE",
+    )
+    metric: str = setting(
+        "top1, map, or one of your own: file.py:name or package.module:name (docs/accuracy.md)",
+        "top1",
+        group="Essential",
+        metavar="METRIC",
+    )
+    max_drop: Optional[float] = setting(
+        "how much the metric may fall from that of the model as given, in its own unit",
+        None,
+        group="Essential",
+        metavar="X",
+    )
+    budget_ms: Optional[float] = setting(
+        "budget of estimated milliseconds on the DLA; the search then improves the metric",
+        None,
+        group="Essential",
+        metavar="MS",
+    )
+    output_dir: str = same_option("output_dir", default="./tuned", help="folder for the files (default: ./tuned)")
+    samples: Optional[int] = setting("samples to measure on (default: all)", None, group="Essential", metavar="N")
+    evaluations: int = setting("points to measure, at most", 60, group="Automation", metavar="N")
+    seed: int = setting("of the local search", 0, group="Automation", metavar="N")
+    workers: int = same_option("workers")
+    scheduler: Optional[str] = same_option("scheduler")
+    provider: str = same_option("provider")
+    json: bool = setting("the results as one JSON object on stdout", group="Output")
+    verbose: bool = setting("a line for each evaluation; tracebacks of errors", group="Output")
 
 
 AS_PLANNED: Dict[str, Any] = {"asymmetric": "widen", "per_channel_activations": "max", "no_auto_names": True}

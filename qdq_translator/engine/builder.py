@@ -262,9 +262,10 @@ class _Build:
             for bound in ("min", "opt", "max"):
                 for name, shape in getattr(request, f"{bound}_shapes").items():
                     if inputs.get(name) != tuple(shape):
+                        has = ", ".join(f"{n}:{'x'.join(map(str, d))}" for n, d in inputs.items())
                         raise UsageError(
                             f"--{bound}_shapes: '{name}' is not an input of that shape, and all inputs are static.",
-                            f"Inputs are {', '.join(f'{n}:{_dims(d)}' for n, d in inputs.items())}.",
+                            f"Inputs are {has}.",
                         )
             return None
         profile = self.builder.create_optimization_profile()
@@ -461,10 +462,6 @@ class _Build:
             errors = [words, *(e for e in errors if e not in words)]
         said = " | ".join(errors[-3:]) if errors else "it gives no reason"
         return UserError(f"{self.api.product} {what}: {said.rstrip('.')}.", hint)
-
-
-def _dims(dims: tuple[int, ...]) -> str:
-    return "x".join(map(str, dims))
 
 
 def _some(names: list[str], limit: int = 5) -> str:

@@ -13,18 +13,6 @@ from typing import Iterator, Optional
 
 from qdq_translator.targets.platforms import PLATFORMS, installed_tensorrt
 
-_JETPACKS = (
-    ((36, 4, 4), "jetpack-6.2.1"),
-    ((36, 4, 3), "jetpack-6.2"),
-    ((36, 4, 0), "jetpack-6.1"),
-    ((36, 3, 0), "jetpack-6.0"),
-    ((35, 5, 0), "jetpack-5.1.3"),
-    ((35, 4, 1), "jetpack-5.1.2"),
-    ((35, 3, 1), "jetpack-5.1.1"),
-    ((35, 2, 1), "jetpack-5.1"),
-    ((32, 7, 1), "jetpack-4.6.1"),
-    ((32, 6, 1), "jetpack-4.6"),
-)
 _NO_DLA = re.compile(r"Orin Nano|Thor|Jetson Nano|TX1|TX2")
 _LIBRARIES = ("usr/lib/aarch64-linux-gnu/nvidia", "usr/lib/aarch64-linux-gnu/tegra", "usr/lib/aarch64-linux-gnu")
 _TRTEXEC = ("usr/src/tensorrt/bin/trtexec", "opt/tensorrt/bin/trtexec", "usr/local/tensorrt/bin/trtexec")
@@ -57,7 +45,8 @@ def platform_of(root: Path = Path("/")) -> str:
         return ""
     if release[0] >= 39:
         return "jetpack-7.2" if release[:2] == (39, 2) else ""
-    return next((name for first, name in _JETPACKS if release[0] == first[0] and release >= first), "")
+    known = sorted(((p.l4t, p.name) for p in PLATFORMS if p.l4t), reverse=True)
+    return next((name for first, name in known if release[0] == first[0] and release >= first), "")
 
 
 def _l4t(root: Path) -> Optional[tuple[int, int, int]]:

@@ -14,7 +14,6 @@ from qdq_translator.core.errors import ModelError
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS
-from qdq_translator.ir.qparams import QuantParams
 
 LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
@@ -67,8 +66,8 @@ class Constants:
         self.dequantized: set[str] = set()
         """Constant tensors whose expression runs through a DequantizeLinear."""
         self._small: dict[str, np.ndarray] = {}
-        self.parameters: dict[Hashable, QuantParams] = {}
-        """What `read_parameters` has read so far: the Q and the DQ of a pair, and whoever asks again, share it."""
+        self.parameters: dict[Hashable, Any] = {}
+        """What `quantizers.parameters` has read: the Q and the DQ of a pair share it."""
         stored: list[Any] = [*graph.initializers.values()]
         for node in graph.nodes:
             inputs = node.inputs
@@ -163,18 +162,13 @@ class Constants:
     def _evaluate(self, name: str, values: dict[str, np.ndarray], special: Optional[Special]) -> Optional[np.ndarray]:
         node = self._graph.producer[name]
         inputs: list[Optional[np.ndarray]] = [values[i] if i else None for i in node.inputs]
-        result = self.spent(node, inputs, special)
-        if result is None and not (is_quantize(node) or is_dequantize(node)):
-            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset(), self.budget)
-        return result
-
-    def spent(self, node: Node, inputs: list[Optional[np.ndarray]], special: Optional[Special]) -> Optional[np.ndarray]:
-        """Charges the node and the result of `special` to the budget. Raises ModelError if it is exceeded."""
         who = f"{node.op_type} {node.label}"
         self.budget.spend(_CALL + sum(v.nbytes for v in inputs if v is not None), who)
         result = None if special is None else special(node, inputs)
         if result is not None:
             self.budget.spend(result.nbytes, who)
+        elif not (is_quantize(node) or is_dequantize(node)):
+            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset(), self.budget)
         return result
 
     def type_name(self, name: str) -> Optional[str]:

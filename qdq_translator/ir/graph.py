@@ -19,7 +19,6 @@ from qdq_translator.core.errors import ModelError
 from qdq_translator.core.formats.layer_precisions import legal_name
 from qdq_translator.ir.weights import Initializer, Weight, to_array, to_message, weight_of
 
-_HAVE_METADATA = "metadata_props" in onnx.NodeProto.DESCRIPTOR.fields_by_name
 _NOTHING: Mapping[str, Any] = {}
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _MOST_CALLS = 100
@@ -56,8 +55,7 @@ class Node:
         self.doc = ""
         self.metadata: Mapping[str, str] = _NOTHING
         self.captured: tuple[str, ...] = ()
-        self.prev: Optional[Node] = None
-        self.next: Optional[Node] = None
+        self.prev = self.next = self
 
     @classmethod
     def from_proto(cls, proto: onnx.NodeProto) -> Node:
@@ -70,7 +68,7 @@ class Node:
             {a.name: a for a in proto.attribute} if proto.attribute else _NOTHING,
         )
         node.doc = proto.doc_string
-        if _HAVE_METADATA and proto.metadata_props:
+        if proto.metadata_props:
             node.metadata = {p.key: p.value for p in proto.metadata_props}
         node.captured = _captured(node)
         return node
@@ -156,8 +154,8 @@ class Graph:
         self.producer: dict[str, Node] = {}
         self._consumers: dict[str, dict[int, Node]] = {}
         """Tensor -> its readers by id, oldest connection first."""
-        self._first: Optional[Node] = None
-        self._last: Optional[Node] = None
+        self._ends = Node("", (), ())
+        """Behind the last node and before the first, so that they are linked like all others."""
         self._size = 0
         self._arrays: dict[str, np.ndarray] = {}
         self.version = 0
@@ -240,8 +238,8 @@ class Graph:
     @property
     def nodes(self) -> Iterator[Node]:
         """Nodes in topological order. The node at hand may be removed, and others added, while iterating."""
-        node = self._first
-        while node is not None:
+        node = self._ends.next
+        while node is not self._ends:
             following = node.next
             yield node
             node = following
@@ -281,24 +279,16 @@ class Graph:
         return self._size
 
     def append(self, node: Node) -> Node:
-        return self.insert_after(node, self._last)
+        return self.insert_after(node, self._ends.prev)
 
     def remove(self, node: Node) -> None:
         """Takes a node out. Its outputs have no producer afterwards."""
         self.version += 1
         self._disconnect(node, node.reads())
-        producer, before, behind = self.producer, node.prev, node.next
         for name in node.outputs:
-            if producer.get(name) is node:
-                del producer[name]
-        if before is not None:
-            before.next = behind
-        else:
-            self._first = behind
-        if behind is not None:
-            behind.prev = before
-        else:
-            self._last = before
+            if self.producer.get(name) is node:
+                del self.producer[name]
+        node.prev.next, node.next.prev = node.next, node.prev
         self._size -= 1
 
     def _connect(self, node: Node, names: Iterable[str]) -> None:
@@ -319,16 +309,9 @@ class Graph:
                 raise ModelError(f"Tensor '{name}' is produced twice, once by {node.label}.", "Export the model again.")
             self.producer[name] = node
         self._connect(node, node.reads())
-        node.prev = anchor
-        node.next = self._first if anchor is None else anchor.next
-        if node.prev is not None:
-            node.prev.next = node
-        else:
-            self._first = node
-        if node.next is not None:
-            node.next.prev = node
-        else:
-            self._last = node
+        node.prev = anchor or self._ends
+        node.next = node.prev.next
+        node.prev.next = node.next.prev = node
         self._size += 1
         return node
 
@@ -554,9 +537,9 @@ def _check_functions(model: onnx.ModelProto) -> None:
     """Raises ModelError where local functions call themselves, or would become more nodes than a model may have."""
 
     def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, str]]:
-        return ((node.domain, node.op_type, getattr(node, "overload", "")) for node in every_node(nodes))
+        return ((node.domain, node.op_type, node.overload) for node in every_node(nodes))
 
-    made_of = {(f.domain, f.name, getattr(f, "overload", "")): list(called(f.node)) for f in model.functions}
+    made_of = {(f.domain, f.name, f.overload): list(called(f.node)) for f in model.functions}
     sizes: dict[tuple[str, str, str], int] = {}
     written = list(called(model.graph.node))
     limit = INLINED_NODES + INLINED_PER_NODE * (len(written) + sum(map(len, made_of.values())))

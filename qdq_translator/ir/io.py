@@ -150,8 +150,7 @@ def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
     found: list[Union[str, bytes]] = []
 
     def of_metadata(owner: Any) -> None:
-        for entry in getattr(owner, "metadata_props", ()):
-            found.extend((entry.key, entry.value))
+        found.extend(text for entry in owner.metadata_props for text in (entry.key, entry.value))
 
     of_metadata(model)
     found.extend(entry.domain for entry in model.opset_import)

@@ -56,7 +56,10 @@ class TensorTypes:
         inferred = _inferred(graph, model).graph
         self._values = {value.name: value for value in (*inferred.value_info, *inferred.output, *inferred.input)}
         known = {name: _form(value) for name, value in self._values.items()}
-        if not self._is_complete(known):
+        unknown = any(form.static is None for form in known.values())
+        if (
+            unknown or not known.keys() >= graph.producer.keys()
+        ):  # not everything follows from the inputs, as ONNX infers it
             complete_shapes(graph, self._values, self._declared)
             known = {name: _form(value) for name, value in self._values.items()}
         sizes = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
@@ -72,12 +75,6 @@ class TensorTypes:
             if shape and not isinstance(shape[0], int):
                 found[name] = [1, *(int(size) for size in shape[1:] if isinstance(size, int))]
         return found
-
-    def _is_complete(self, known: Mapping[str, _Form]) -> bool:
-        """Everything follows from the inputs, as ONNX infers it."""
-        if any(form.static is None for form in known.values()):
-            return False
-        return known.keys() >= self._graph.producer.keys()
 
     def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
         """Tensors whose rank or sizes in the file contradict inference: the declared and the inferred
@@ -126,21 +123,14 @@ class TensorTypes:
 
 
 def _form(value: ValueInfoProto) -> _Form:
-    shape = _sizes(value)
-    sizes = () if shape is None else tuple(size for size in shape if isinstance(size, int))
-    return _Form(
-        value.type.tensor_type.elem_type, shape, sizes if shape is not None and len(sizes) == len(shape) else None
-    )
-
-
-def _sizes(value: ValueInfoProto) -> Optional[tuple[Dim, ...]]:
     tensor = value.type.tensor_type
-    if not tensor.HasField("shape") or len(tensor.shape.dim) > MOST_DIMENSIONS:
-        return None
+    dims = tensor.shape.dim
+    if not tensor.HasField("shape") or len(dims) > MOST_DIMENSIONS:
+        return _Form(tensor.elem_type, None, None)
     # ONNX infers sizes below 0 where a kernel is larger than what it moves over
-    return tuple(
-        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None) for d in tensor.shape.dim
-    )
+    known = [d.HasField("dim_value") and d.dim_value >= 0 for d in dims]
+    shape = tuple(d.dim_value if is_known else (d.dim_param or None) for d, is_known in zip(dims, known))
+    return _Form(tensor.elem_type, shape, tuple(d.dim_value for d in dims) if all(known) else None)
 
 
 def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:

@@ -54,13 +54,6 @@ def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[La
 
 def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
     """Whether the model itself can be annotated; a note says what happens where it cannot."""
-    if not _has_fields():
-        diagnostics.info(
-            "A1",
-            f"onnx {onnx.__version__} knows no metadata of nodes and tensors, so that nothing was annotated.",
-            hint="onnx 1.16 and later know them.",
-        )
-        return False
     if graph.ir_version < FIRST_IR_VERSION:
         diagnostics.info(
             "A1",
@@ -75,7 +68,7 @@ def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
 def annotated_copy(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan]) -> Optional[Graph]:
     """The graph of a model that has no place for metadata, annotated, as one of `FIRST_IR_VERSION`; None where the model
     itself is annotated, or nothing can be. Weights are shared with `graph`, not copied."""
-    if graph.ir_version >= FIRST_IR_VERSION or not _has_fields():
+    if graph.ir_version >= FIRST_IR_VERSION:
         return None
     names = (onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[0]) for name in graph.initializers)
     copy = Graph.from_model(graph.to_model(initializers=names))
@@ -91,8 +84,3 @@ def _said(scales: ScaleTable, name: str) -> dict[str, str]:
     said += f" at '{origin.node}'" if origin.node else ""
     said += f" from '{origin.source}'" if origin.source and origin.source != name else ""
     return {"scale": f"{scale.value:.9g} ({scale_to_hex(scale.value)})", "origin": said}
-
-
-def _has_fields() -> bool:
-    """False with an installed onnx that is older than the fields."""
-    return all("metadata_props" in proto.DESCRIPTOR.fields_by_name for proto in (onnx.NodeProto, onnx.ValueInfoProto))

@@ -182,23 +182,9 @@ class Editor:
             for name in node.outputs:
                 self.graph.value_info.pop(name, None)
 
-    def derive(
-        self,
-        rule: str,
-        tensor: str,
-        source: str,
-        node: Node,
-        factor: float = 1.0,
-        plus: float = 0.0,
-        least: float = 0.0,
-        more: Sequence[str] = (),
-        needs: Sequence[str] = (),
-        note: str = "",
-    ) -> None:
-        """`tensor` gets a scale as soon as `source`, `more` and `needs` have one: see `DerivedScale`."""
-        self.network.derived.append(
-            DerivedScale(tensor, source, rule, node, factor, plus, least, tuple(more), tuple(needs), note)
-        )
+    def derive(self, rule: str, tensor: str, source: str, node: Node, *more: Any, **named: Any) -> None:
+        """`tensor` gets a scale as soon as its sources have one: more, named: further fields of `DerivedScale`."""
+        self.network.derived.append(DerivedScale(tensor, source, rule, node, *more, **named))
 
     def same_scale(self, rule: str, one: str, other: str, node: Node) -> None:
         """Both tensors hold the same values: whichever has a scale hands it to the other."""

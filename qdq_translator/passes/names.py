@@ -101,7 +101,7 @@ def avoid_automatic_names(network: Network) -> None:
             tensor=new,
         )
     for node in _colliding_nodes(graph):
-        old, automatic = node.name, _automatic_name(node)
+        old, automatic = node.name, f"{node.name}_output"
         network.rename_node(
             node, graph.node_name(f"{old}_node" if not old.startswith(PARSER_PREFIX) else f"node_{old}")
         )
@@ -162,12 +162,8 @@ def _colliding_nodes(graph: Graph) -> list[Node]:
     return [
         n
         for n in graph.nodes
-        if n.name.startswith(PARSER_PREFIX) or (n.is_op("Gemm", "Softmax") and _exists(graph, _automatic_name(n)))
+        if n.name.startswith(PARSER_PREFIX) or (n.is_op("Gemm", "Softmax") and _exists(graph, f"{n.name}_output"))
     ]
-
-
-def _automatic_name(node: Node) -> str:
-    return f"{node.name}_output"
 
 
 def _exists(graph: Graph, tensor: str) -> bool:

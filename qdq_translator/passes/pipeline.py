@@ -160,19 +160,19 @@ def _rename_node_outputs(network: Network, settings: Settings) -> None:
 
 def _strip(network: Network, settings: Settings) -> None:
     network.users = frozenset((*network.graph.inputs, *network.graph.producer))
-    strip(network, settings.quantizers)
+    strip(network, settings)
     given = settings.given
-    if settings.keep_model and settings.sidecar is not None:
-        given = activation_scales(settings.sidecar)
+    if settings.keep_model and settings.scales is not None:
+        given = activation_scales(settings.scales)
     if given is not None:
         network.changed()
-        observe_scales(network, given, f"file {settings.sidecar}" if settings.sidecar else "calibration cache")
+        observe_scales(network, given, f"file {settings.scales}" if settings.scales else "calibration cache")
 
 
 def _settle(network: Network, settings: Settings) -> None:
-    if settings.quantizers.asymmetric == "data":  # rule K1 finds the best symmetric range of each
+    if settings.asymmetric == "data":  # rule K1 finds the best symmetric range of each
         network.scales.forget(ASYMMETRIC, network.graph.outputs)
-    network.scales.settle(settings.quantizers.on_conflict, network.diagnostics)
+    network.scales.settle(settings.on_conflict, network.diagnostics)
 
 
 def _constants(network: Network, settings: Settings) -> None:
@@ -222,7 +222,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         "dialects",
         ("Q13", "Q14"),
-        lambda n, s: convert_dialects(n, None if s.keep_model else s.sidecar),
+        lambda n, s: convert_dialects(n, None if s.keep_model else s.scales),
         (nothing_refers_to_names, node_names_are_legal),
         keeps=True,
     ),

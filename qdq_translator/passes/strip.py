@@ -15,45 +15,41 @@ from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.strip_activations import Stripper
-from qdq_translator.quantizers.activations import SYMMETRICALLY, Approximated, Found, find_activation_quantizers
+from qdq_translator.quantizers.activations import SYMMETRICALLY, ActivationQuantizers, Approximated, Found
 from qdq_translator.quantizers.constants import (
     BakedConstant,
+    Bakery,
     QuantizedConstant,
-    bake,
     find_constant_quantizers,
 )
 from qdq_translator.quantizers.refused import cost_of, other_quantized_operators, quantizers_in_bodies, refusal
 from qdq_translator.quantizers.steps import Dequantize, Link, Quantize, in_series
 from qdq_translator.scales.network import Network, TrainedWeight
-from qdq_translator.targets.settings import QuantizerPolicy
+from qdq_translator.targets.settings import Settings
 
 
-def strip(network: Network, policy: QuantizerPolicy) -> None:
+def strip(network: Network, settings: Settings) -> None:
     """Takes every quantizer out; the codes of each baked weight go into `network.trained`.
 
     Raises UnsupportedQuantizer with every reason found.
     """
     graph, diagnostics = network.graph, network.diagnostics
     constants = Constants(graph)
-    found = find_activation_quantizers(
-        graph,
-        constants,
-        asymmetric=policy.asymmetric,
-        per_channel=policy.per_channel,
-        missing_zero_point=policy.missing_zero_point,
-    )
+    found = ActivationQuantizers(
+        graph, constants, settings.asymmetric, settings.per_channel_activations, settings.missing_zero_point
+    ).run()
     weights, rejected = find_constant_quantizers(
-        graph, constants, asymmetric=policy.asymmetric, missing_zero_point=policy.missing_zero_point
+        graph, constants, asymmetric=settings.asymmetric, missing_zero_point=settings.missing_zero_point
     )
     rejected = [*found.rejected, *rejected, *other_quantized_operators(graph), *quantizers_in_bodies(graph)]
     if rejected:
         raise refusal(rejected, found.approximated)
-    if not found.steps and not weights and not policy.float_model:
+    if not found.steps and not weights and not settings.float_model:
         raise UnsupportedQuantizer(
             "The model has no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
             "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
         )
-    if policy.keep_model and (found.steps or weights):
+    if settings.keep_model and (found.steps or weights):
         raise UnsupportedQuantizer(
             "The model contains QuantizeLinear or DequantizeLinear, which cannot be combined with a calibration cache.",
             "Give the float model, or translate this one without --keep_model.",
@@ -62,18 +58,18 @@ def strip(network: Network, policy: QuantizerPolicy) -> None:
     # what may share nodes with others is replaced when all are computed
     baked: list[tuple[BakedConstant, str]] = []
     for item in weights:
-        result = bake(graph, constants, item, policy.weights, policy.missing_zero_point)
+        result = Bakery(graph, constants, item, settings.missing_zero_point).bake(settings.weights)
         baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
     for item, (result, name) in zip(weights, baked):
         name = name or _replace_constant(graph, item, result.weight)
         if item.kind == "weight":
-            _report_weight(item, result, diagnostics, policy.weights_by_max)
+            _report_weight(item, result, diagnostics, settings.calibration_type == "max")
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
     stripper = Stripper(network)
     steps, series = in_series(graph, found.steps)
     stripper.apply(steps)
     _report_series(series, stripper, diagnostics)
-    kept = policy.asymmetric == "keep"
+    kept = settings.asymmetric == "keep"
     _report_approximated([n for n in found.approximated if not (kept and n.asymmetric)], stripper, diagnostics)
     for tensor, readers in mixed.items():
         names = ", ".join(f"'{n}'" for n in readers[:3]) + (", ..." if len(readers) > 3 else "")

@@ -8,7 +8,7 @@ from typing import Optional, Sequence
 from qdq_translator.core.formats.report_rows import Share, Shares, Transition, Transitions
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.root_causes import add_macs
+from qdq_translator.planning.root_causes.cures import add_macs
 from qdq_translator.targets.cost.estimate import CostPlan
 from qdq_translator.targets.cost.layers import surface
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, FOLDED, GPU

@@ -27,7 +27,7 @@ from typing import Collection, Mapping, Sequence
 
 from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, WEIGHT_INPUTS, WEIGHTED, output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
@@ -51,11 +51,6 @@ class Placement:
     stay_float: tuple[str, ...]
     fused: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
-
-
-def is_named_higher(node: Node, precisions: Mapping[str, str]) -> bool:
-    """True where the layer argument asks for more than INT8; '*' speaks for all layers that it does not name."""
-    return precisions.get(node.name, precisions.get("*", "int8")) != "int8"
 
 
 def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[str, str]:
@@ -87,11 +82,6 @@ def by_ranges(
     return found
 
 
-def graph_tensors(graph: Graph) -> list[str]:
-    """Graph inputs, then node outputs, in graph order."""
-    return [*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)]
-
-
 def place(
     graph: Graph,
     types: TensorTypes,
@@ -109,7 +99,7 @@ def place(
     strong typing; the Add or clamp that it fuses with needs no scale on that input. See the module for `fuse` and `explicit`."""
     known = {
         name: scales[name]
-        for name in graph_tensors(graph)
+        for name in graph.tensors()
         if name in scales and is_usable(scales[name]) and types.is_float(name) and not graph.is_constant(name)
     }
     int8: set[str] = set()
@@ -129,7 +119,8 @@ def place(
             maker = graph.producer.get(lacking[0])
             fuses = maker is not None and maker.is_op(*WEIGHTED) and maker.name in int8
             lacking = [] if fuses and graph.only_consumer(lacking[0]) is node else lacking
-        if lacking or limit == FP16 or is_named_higher(node, precisions):
+        asked = precisions.get(node.name, precisions.get("*", "int8"))  # '*': all layers that are not named
+        if lacking or limit == FP16 or asked != "int8":
             higher.add(node.name)
             if not lacking:
                 by_choice.add(node.name)
@@ -139,19 +130,9 @@ def place(
             name = node.input(index)
             if name in graph.initializers and output_channels(node, index, len(graph.initializers[name].dims)):
                 weights.add((node.name, index))
-    free: set[str] = set()
-    for name in reversed(list(known)):
-        readers = graph.consumers(name)
-        if name in graph.outputs:
-            producer = graph.producer.get(name)
-            rounded = explicit or (producer is not None and producer.name in int8)
-        else:
-            rounded = explicit and not readers
-        if not rounded:
-            needs_codes = (r for r in readers if not (r.name in by_choice if explicit else r.name not in int8))
-            rounded = any(not _hands_on_free(r, name, known, free) for r in needs_codes)
-        if not rounded:
-            free.add(name)
+    # who reads codes: layers in INT8; of pairs, all but the layers that only the layer argument keeps above
+    needing = {node.name for node in graph.nodes} - by_choice if explicit else int8
+    free = _stay_float(graph, int8, needing, known, explicit)
     fused = _fusions(graph, int8, known, free, fuse and not explicit, unary)
     held = {name: scale for name, scale in known.items() if name not in free and name not in fused}
     return Placement(
@@ -165,10 +146,28 @@ def place(
     )
 
 
-def _hands_on_free(node: Node, name: str, known: Mapping[str, float], free: set[str]) -> bool:
-    """True for a Relu or data movement whose output stays float and would be rounded like its input."""
-    out = node.outputs[0]
-    return node.is_op(*COMMUTING) and node.inputs[0] == name and out in free and known.get(out) == known[name]
+def _stay_float(
+    graph: Graph, int8: set[str], needing: set[str], known: Mapping[str, float], explicit: bool
+) -> set[str]:
+    """Rule 2: tensors with a scale whose codes nobody needs. needing: layers that need the codes of what they read."""
+    free: set[str] = set()
+    for name in reversed(list(known)):
+        producer, readers = graph.producer.get(name), graph.consumers(name)
+        if name in graph.outputs:
+            rounded = explicit or (producer is not None and producer.name in int8)
+        else:
+            rounded = explicit and not readers
+        # a Relu or data movement needs none if its output stays float and would be rounded like its input
+        if not rounded and all(
+            r.is_op(*COMMUTING)
+            and r.inputs[0] == name
+            and r.outputs[0] in free
+            and known.get(r.outputs[0]) == known[name]
+            for r in readers
+            if r.name in needing
+        ):
+            free.add(name)
+    return free
 
 
 def _fusions(

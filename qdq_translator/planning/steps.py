@@ -103,14 +103,14 @@ class _Steps:
         self._made = {id(node) for one in applied for node, _ in one.after}
         replaced = {name for one in applied for names in one.tensors.values() for name in names}
         new = {name for one in applied for name in one.new if name not in replaced}
-        self.inside = {name for name in new if self._is_inside(name)}
+        # read by layers of rewrites alone: the noise that it adds did not exist before
+        self.inside = {
+            name
+            for name in new.difference(self.graph.outputs)
+            if (readers := self.graph.consumers(name)) and all(id(one) in self._made for one in readers)
+        }
         self._spans: dict[str, Span] = {}
         self._noise: dict[str, dict[str, float]] = {}
-
-    def _is_inside(self, name: str) -> bool:
-        """Layers of rewrites alone read it: the noise that it adds did not exist before."""
-        readers = self.graph.consumers(name)
-        return bool(readers) and name not in self.graph.outputs and all(id(one) in self._made for one in readers)
 
     def results(self) -> Iterator[Result]:
         for node in self.graph.nodes:

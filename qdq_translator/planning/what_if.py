@@ -6,11 +6,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, Iterable, Sequence
 
+from qdq_translator.core.formats.report_rows import WhatIf
 from qdq_translator.core.options import flags_of
 from qdq_translator.core.rules import inference_options
 from qdq_translator.planning.decision import Decision
-from qdq_translator.planning.root_causes import RootCauses, WhatIf, add_macs
-from qdq_translator.targets.cost.estimate import CostPlan, LayerCost
+from qdq_translator.planning.root_causes.cures import RootCauses, add_macs
+from qdq_translator.targets.cost.estimate import CostPlan
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU, NO_SCALE
 from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.targets.precision import LayerPlan
@@ -93,7 +94,8 @@ def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPla
         return causes
     # what is fused behind a convolution in INT8 may be in either precision: its first node says what a layer waits for
     waiting = {
-        verdict.name: _gained(cost)
+        # not below 0: small tensors, which INT8 pads to 32 channels, can be estimated a hair slower
+        verdict.name: max(0.0, (cost.fp16_milliseconds or 0.0) - (cost.int8_milliseconds or 0.0))
         for verdict, cost in zip(dla.layers, costs.layers)
         if cost is not None
         and not cost.fused_into
@@ -123,8 +125,3 @@ def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPla
     return dataclasses.replace(
         causes, causes=sorted(rows, key=lambda cause: -(cause.milliseconds or 0.0)), groups=groups
     )
-
-
-def _gained(cost: LayerCost) -> float:
-    """Not below 0: small tensors, which INT8 pads to 32 channels, can be estimated a hair slower."""
-    return max(0.0, (cost.fp16_milliseconds or 0.0) - (cost.int8_milliseconds or 0.0))

@@ -39,7 +39,7 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.validate import validate
 from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.dialects import is_unary_marker
-from qdq_translator.planning.placement import Placement, graph_tensors, place
+from qdq_translator.planning.placement import Placement, place
 from qdq_translator.qdq.pairs import SMALLEST_FLOAT16, before_output, insert_behind, pair, weight_scales, with_opset
 from qdq_translator.quantizers.sidecars import check_names
 from qdq_translator.scales.table import Origin, ScaleTable
@@ -103,14 +103,14 @@ def restore(
     entries = {name: _classify(name, scale, graph, types) for name, scale in scales.items()}
     check_names(scales, graph, "the calibration cache")
     table = ScaleTable()
-    for name in graph_tensors(graph):
+    for name in graph.tensors():
         if entries.get(name) == USED:
             table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
     table.settle("max", Diagnostics())
     placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions, explicit=True)
     held = {
         name: table[name].value
-        for name in graph_tensors(graph)
+        for name in graph.tensors()
         if name in placement.held or (name in stated and entries.get(name) == USED)
     }
     if not held:
@@ -119,7 +119,7 @@ def restore(
             "Check the cache and the layer argument.",
         )
     tensors: dict[str, str] = {}
-    for name in graph_tensors(graph):
+    for name in graph.tensors():
         if name in held:
             tensors[name] = GIVEN
         elif name in table and name not in placement.fused:

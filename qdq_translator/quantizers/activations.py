@@ -42,21 +42,16 @@ class Approximated:
 
 @dataclasses.dataclass
 class Found:
-    """What `find_activation_quantizers` returns, in graph order."""
+    """What the walk finds, in graph order."""
 
     steps: list[Step] = dataclasses.field(default_factory=list)
     rejected: list[Rejected] = dataclasses.field(default_factory=list)
     approximated: list[Approximated] = dataclasses.field(default_factory=list)
 
 
-def find_activation_quantizers(
-    graph: Graph, constants: Constants, *, asymmetric: str, per_channel: str, missing_zero_point: str
-) -> Found:
+class ActivationQuantizers:
     """Walks the graph once. Options as in TranslateOptions (`asymmetric`, `per_channel_activations`)."""
-    return _Finder(graph, constants, asymmetric, per_channel, missing_zero_point).run()
 
-
-class _Finder:
     def __init__(self, graph: Graph, constants: Constants, asymmetric: str, per_channel: str, missing: str) -> None:
         self.graph, self.constants = graph, constants
         self.asymmetric, self.per_channel, self.missing = asymmetric, per_channel, missing

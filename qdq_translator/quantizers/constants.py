@@ -157,15 +157,7 @@ def _name_for(graph: Graph, tensor: str, chain: list[Node]) -> str:
     return tensor
 
 
-def bake(graph: Graph, constants: Constants, item: QuantizedConstant, weights: str, missing: str) -> BakedConstant:
-    """The values of a constant (`weights`: 'baked' or 'float' as in TranslateOptions).
-
-    Raises UnsupportedQuantizer where the expression cannot be evaluated.
-    """
-    return _Bakery(graph, constants, item, missing).bake(weights)
-
-
-class _Bakery:
+class Bakery:
     """Evaluates the expression behind one constant, with its quantizers read as what is asked for: codes, real values
     or the float weights before them."""
 
@@ -181,6 +173,8 @@ class _Bakery:
         """Quantizers that `_as_codes` has met."""
 
     def bake(self, weights: str) -> BakedConstant:
+        """The values (`weights`: 'baked' or 'float' as in TranslateOptions). Raises UnsupportedQuantizer where the expression
+        cannot be evaluated."""
         found = self._codes()
         whole = _int8(found)
         codes = None if whole is None else Weight(self.item.name, TensorProto.INT8, whole.shape, whole)
@@ -204,11 +198,6 @@ class _Bakery:
         chain = self.item.chain
         if not self.is_weight:
             return None
-        if all(is_quantize(n) or is_dequantize(n) for n in chain):  # the usual: one input each, one behind the other
-            data = self.constants.value(chain[0].inputs[0])
-            for node in chain:
-                data = None if data is None else self.constants.spent(node, [data], self._as_codes)
-            return data
         layout_only = all(is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in chain)
         return self.constants.value(self.item.tensor, self._as_codes) if layout_only else None
 

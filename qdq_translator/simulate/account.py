@@ -26,7 +26,7 @@ from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import COMMUTING, Placement, graph_tensors
+from qdq_translator.planning.placement import COMMUTING, Placement
 from qdq_translator.simulate.calibration.audit import audit_scales
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.calibration.weight_audit import FITS, audit_weights
@@ -294,7 +294,7 @@ def account(judge: Judge, everything: bool = False, passes: float = PASSES) -> A
     more = {name: network.scales[name] for name in (*planned.fused, *planned.stay_float)} if everything else {}
     graph = Graph.from_model(copy_model(network.model))
     known = {**planned.held, **more}
-    placement = dataclasses.replace(planned, held={n: known[n] for n in graph_tensors(graph) if n in known})
+    placement = dataclasses.replace(planned, held={n: known[n] for n in graph.tensors() if n in known})
     accounting = _Accounting(judge, judge.simulated({}, placement), graph, more, passes * judge.samples.runs)
     entries = sorted(accounting.entries(), key=lambda entry: -entry.noise)
     sources = {o: tuple(n.inputs) for n in graph.nodes if n.is_op(*COMMUTING, "Concat") for o in n.outputs}

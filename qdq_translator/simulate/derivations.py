@@ -14,9 +14,9 @@ from qdq_translator.core.rules import MARKERS, RULES, STATED
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
+from qdq_translator.scales.inference import all_rules, rules_by_op
 from qdq_translator.scales.inference.context import Context, Policy
 from qdq_translator.scales.inference.formulas import WITHIN_ONE
-from qdq_translator.scales.inference.phases import all_rules, rules_by_op
 from qdq_translator.scales.table import Origin, ScaleTable
 from qdq_translator.simulate.implicit import ImplicitNetwork
 from qdq_translator.targets.precision import INT8

@@ -18,7 +18,7 @@ from qdq_translator.core.formats.npz import read_npy, read_npz
 from qdq_translator.core.formats.polygraphy import read_inputs
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.work import shards
-from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened
+from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened, place
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"
@@ -238,6 +238,15 @@ def _batch(specs: Sequence[InputSpec]) -> int:
 
 
 # -------------------------------------------------------------------- files
+
+
+def given_samples(
+    data: str, labels: Optional[str], model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]], options: Any
+) -> Samples:
+    """What a command was given: `options` has the number of samples and what images need. Raises UserError."""
+    images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
+    samples = load_samples(place(data), input_specs(model, sizes), options.samples, images)
+    return samples.labelled(place(labels)) if labels else samples
 
 
 @_can_be_reopened

@@ -92,19 +92,13 @@ def own_tensors(graph: Graph, types: TensorTypes, version: Version) -> Iterator[
 def misnamed(graph: Graph, types: TensorTypes, version: Version) -> list[Node]:
     """Nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that their own
     layer is called otherwise; as far as names are certain."""
-    walk = _Walk(graph, types, version)
-    for _ in walk.run():
-        pass
-    return walk.misnamed
+    return _Walk(graph, types, version).whole().misnamed
 
 
 def further_layers(graph: Graph, types: TensorTypes, version: Version) -> dict[str, list[str]]:
     """Node -> the layers that compute on its data and are called otherwise than it ('' for one without a name), which
     `--layerPrecisions` with the node's name does not reach; as far as rows are known."""
-    walk = _Walk(graph, types, version)
-    for _ in walk.run():
-        pass
-    return walk.further
+    return _Walk(graph, types, version).whole().further
 
 
 class _Walk:
@@ -121,6 +115,11 @@ class _Walk:
         self.further: dict[str, list[str]] = {}
         self.made = ""
         """The name of the last layer."""
+
+    def whole(self) -> _Walk:
+        for _ in self.run():
+            pass
+        return self
 
     def run(self) -> Iterator[OwnTensor]:
         for node in self.graph.nodes:

@@ -18,13 +18,15 @@ TRANSLATED_SINCE = (8, 6, 0)
 
 @dataclass(frozen=True)
 class Platform:
-    """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''."""
+    """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''; `l4t`: the first release of
+    a Jetson's Linux that has it."""
 
     name: str
     tensorrt: tuple[int, int, int]
     dla: str
     source: str
     note: str = ""
+    l4t: tuple[int, ...] = ()
 
     @property
     def cache_version(self) -> str:
@@ -64,11 +66,6 @@ def tensorrt_version(number: str) -> tuple[int, int, int]:
     return value // unit, value % unit // 100, value % 100
 
 
-def tensorrt_major(number: str) -> int:
-    """8 for '8602', 10 for '100300'."""
-    return tensorrt_version(number)[0]
-
-
 @dataclass(frozen=True)
 class Hardware:
     """What the engine is for.
@@ -97,7 +94,7 @@ class Hardware:
     @property
     def cache_major(self) -> int:
         """The TensorRT major version that reads the cache."""
-        return tensorrt_major(self.cache_number)
+        return tensorrt_version(self.cache_number)[0]
 
 
 _DLA_SW = "DLA-SW version table [documented]"
@@ -106,16 +103,16 @@ _JP61 = "pytorch.org TensorRT JetPack page [documented]"
 PLATFORMS = tuple(
     Platform(*row)
     for row in (
-        ("jetpack-4.6", (8, 0, 1), "xavier", "public JetPack version list [user report]"),
-        ("jetpack-4.6.1", (8, 2, 1), "xavier", "public JetPack version list [user report]"),
-        ("jetpack-5.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
-        ("jetpack-5.1.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
-        ("jetpack-5.1.2", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
-        ("jetpack-5.1.3", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin"),
-        ("jetpack-6.0", (8, 6, 2), "orin", _DLA_SW),
-        ("jetpack-6.1", (10, 3, 0), "orin", _JP61),
-        ("jetpack-6.2", (10, 3, 0), "orin", _JP61),
-        ("jetpack-6.2.1", (10, 3, 0), "orin", _JP61),
+        ("jetpack-4.6", (8, 0, 1), "xavier", "public JetPack version list [user report]", "", (32, 6, 1)),
+        ("jetpack-4.6.1", (8, 2, 1), "xavier", "public JetPack version list [user report]", "", (32, 7, 1)),
+        ("jetpack-5.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 2, 1)),
+        ("jetpack-5.1.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 3, 1)),
+        ("jetpack-5.1.2", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 4, 1)),
+        ("jetpack-5.1.3", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 5, 0)),
+        ("jetpack-6.0", (8, 6, 2), "orin", _DLA_SW, "", (36, 3, 0)),
+        ("jetpack-6.1", (10, 3, 0), "orin", _JP61, "", (36, 4, 0)),
+        ("jetpack-6.2", (10, 3, 0), "orin", _JP61, "", (36, 4, 3)),
+        ("jetpack-6.2.1", (10, 3, 0), "orin", _JP61, "", (36, 4, 4)),
         (
             "jetpack-7.2",
             (10, 16, 2),

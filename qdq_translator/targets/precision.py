@@ -52,21 +52,6 @@ def _has_precision(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]
     return bool(inputs and outputs and node.op_type not in _SHAPE_OPS)
 
 
-class _Activations:
-    """The float activations of a whole graph: whether a tensor is one is asked for every end of every layer."""
-
-    def __init__(self, graph: Graph, types: TensorTypes, scales: ScaleTable) -> None:
-        made = [n for node in graph.nodes if node.op_type != "Constant" or node.domain for n in node.outputs if n]
-        self.all = set(filter(types.is_float, (*graph.inputs, *made)))
-        self.lacking = self.all.difference(scales)
-
-    def among(self, names: list[str]) -> tuple[str, ...]:
-        """As `float_activations`."""
-        known = self.all
-        found = [name for name in names if name in known]
-        return tuple(found) if len(found) < 2 else tuple(dict.fromkeys(found))
-
-
 def make_plan(
     graph: Graph,
     types: TensorTypes,
@@ -76,11 +61,9 @@ def make_plan(
 ) -> list[LayerPlan]:
     """One row a node, in graph order, for a GPU as target (`planning.layers.settle` has the DLA's limits). Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
     user did not keep the layer in FP16 (`kept`). floats: tensors that are not meant to have a scale, and why."""
-    activations = _Activations(graph, types, scales)
-    tails = _tails(graph, activations)
-    rows = [_plan_layer(node, graph, types, activations, tails, floats or {}) for node in graph.nodes]
-    if not kept:
-        return rows
+    real = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
+    tails = _tails(graph, real, scales)
+    rows = [_plan_layer(node, graph, types, real, scales, tails, floats or {}) for node in graph.nodes]
     return [_keep(row) if row.name in kept and row.precision != NO_PRECISION else row for row in rows]
 
 
@@ -88,7 +71,7 @@ def _keep(row: LayerPlan) -> LayerPlan:
     return dataclasses.replace(row, precision=FP16, reason=KEPT, listed=True, by_design=True)
 
 
-def _tails(graph: Graph, activations: _Activations) -> dict[str, str]:
+def _tails(graph: Graph, real: set[str], scales: ScaleTable) -> dict[str, str]:
     """Tensors without scale that lead to graph outputs and nowhere else -> the first such output.
 
     Only through data movement, a bias and final activations: TensorRT gives the last multiplying layer in front of them a
@@ -96,15 +79,13 @@ def _tails(graph: Graph, activations: _Activations) -> dict[str, str]:
     """
     tails: dict[str, str] = {}
     for node in graph.nodes_reversed:
-        for name in node.outputs:
-            if name not in activations.lacking:
-                continue
+        for name in [name for name in node.outputs if name in real and name not in scales]:
             ends = [name] if name in graph.outputs else []
             for reader in graph.consumers(name):
                 is_bias = reader.is_op("Add") and any(map(graph.is_constant, reader.inputs))
                 if not is_bias and not reader.is_op(*_TAIL_OPS):
                     break
-                following = [tails.get(n, "") for n in activations.among(reader.outputs)]
+                following = [tails.get(n, "") for n in reader.outputs if n in real]
                 if not all(following):
                     break
                 ends += following
@@ -118,22 +99,21 @@ def _plan_layer(
     node: Node,
     graph: Graph,
     types: TensorTypes,
-    activations: _Activations,
+    real: set[str],
+    scales: ScaleTable,
     tails: Mapping[str, str],
     floats: Mapping[str, str],
 ) -> LayerPlan:
-    inputs, outputs = activations.among(node.reads() if node.captured else node.inputs), activations.among(node.outputs)
+    inputs, outputs = (tuple(dict.fromkeys(filter(real.__contains__, n))) for n in (node.reads(), node.outputs))
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
     layer = LayerPlan(node.name, node.op_type, inputs=inputs, outputs=outputs, macs=macs, weights=weights)
     if not _has_precision(node, inputs, outputs):
         reason = "works on shapes, integers or booleans, or on constants only"
         return dataclasses.replace(layer, reason=reason, device=ON_GPU if inputs else NOWHERE)
-    lacking = activations.lacking
-    if lacking.isdisjoint(inputs) and lacking.isdisjoint(outputs):
-        reason = "every input and output has a scale"
-        return dataclasses.replace(layer, precision=INT8, reason=reason)
-    missing_in = tuple(n for n in inputs if n in lacking)
-    missing = missing_in + tuple(n for n in outputs if n in lacking)
+    missing_in = tuple(n for n in inputs if n not in scales)
+    missing = missing_in + tuple(n for n in outputs if n not in scales)
+    if not missing:
+        return dataclasses.replace(layer, precision=INT8, reason="every input and output has a scale")
     by_design = all(n in tails or n in floats for n in missing)
     wide = next((n for n in missing if n in floats), "") if by_design else ""
     if wide:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Mapping, Optional, Union
+from typing import Mapping, Optional, Sequence, Union
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UsageError, UserError
@@ -21,37 +21,21 @@ from qdq_translator.targets.platforms import (
     cache_version,
     find_platform,
     installed_tensorrt,
-    tensorrt_major,
+    tensorrt_version,
 )
 
 EVERYWHERE = "*"
 
 
 @dataclasses.dataclass(frozen=True)
-class QuantizerPolicy:
-    """What becomes of quantizers that implicit INT8 does not have, and of weights. weights: 'baked' or 'float' (rule W2).
-    weights_by_max: their scales are meant to be max|w|/127 (rule W3). float_model: the model may hold no quantizer.
-    keep_model: it must hold none."""
-
-    asymmetric: str
-    per_channel: str
-    missing_zero_point: str
-    on_conflict: str
-    weights: str
-    weights_by_max: bool
-    float_model: bool
-    keep_model: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Scales from data (rules K1, K2). data: a file or a folder. samples: at most so many. mean, std, layout: of images.
+    """Scales from data (rules K1, K2). data: a file or a folder. samples: at most so many.
     method, own: in general, and for what some operators make. recalibrate: tensors, or how many of the worst."""
 
     data: str
     samples: Optional[int]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    image_mean: Sequence[float]
+    image_std: Sequence[float]
     layout: str
     method: str
     own: Mapping[str, str]
@@ -63,10 +47,9 @@ class Calibration:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
+    """Fields with the name of an option have its value. input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
     stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
-    if every tensor had a scale; the model may be float. sidecar: a file of scales (rule Q14). prove:
-    hold each rewrite against ONNX Runtime. keep_model: no pass edits the network. refuted: rule that rewrites -> node (or EVERYWHERE)
+    if every tensor had a scale. float_model: the model may hold no quantizer. refuted: rule that rewrites -> node (or EVERYWHERE)
     to which it may not be applied -> why: what `prove` or rule R1 found.
     given: scales of a calibration cache, which the model, a float one, gets first. reach: tensor that a Clip reads -> a magnitude that
     it does not exceed, by the calibration data (rule F12)."""
@@ -75,16 +58,22 @@ class Settings:
     input_shapes: dict[str, list[int]]
     cost: tuple[Optional[CostModel], str]
     policy: Policy
-    quantizers: QuantizerPolicy
     calibration: Optional[Calibration]
-    keep_fp16: tuple[str, ...]
     rewrites: str
     image_outputs: bool
+    assume_scales: bool
+    float_model: bool
+    asymmetric: str
+    per_channel_activations: str
+    missing_zero_point: str
+    on_conflict: str
+    weights: str
+    calibration_type: str
+    keep_fp16: Sequence[str]
     graph_optimizer: str
     rename_node_outputs: bool
-    assume_scales: bool
     prove: bool
-    sidecar: Optional[str]
+    scales: Optional[str]
     keep_model: bool
     refuted: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     given: Optional[Mapping[str, float]] = None
@@ -100,63 +89,26 @@ def resolve(
 ) -> Settings:
     """explicit: for a network with Q/DQ, of TensorRT 10 and later. Raises UsageError for what no option can mean, UserError for
     TensorRT 11 and later where `explicit` is not set."""
-    _check_preset(options)
-    if not 0 <= options.max_bits_lost <= 64:
-        raise UsageError(
-            f"--max_bits_lost {options.max_bits_lost:g} is not possible.", "Give a number of bits, 0 or more."
-        )
-    if options.dla_output != "same" and not options.dla_rewrites:
-        raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
-    if options.asymmetric == "data" and not options.calibrate:
-        raise UsageError("--asymmetric data computes ranges from inputs.", "Give them with --calibrate.")
-    if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
-        raise UsageError(
-            "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
-            "Use 'qdq-translator explicit --target orin-dla', or --asymmetric widen.",
-        )
-    if options.prove and not options.dla_rewrites:
-        raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
-    if options.keep_model and options.rename_node_outputs:
-        raise UsageError("--keep_model keeps every name.", "Leave --rename_node_outputs out.")
-    if options.cache_algorithm != "entropy2" and options.target != "gpu":
-        raise UsageError(
-            f"A DLA needs a cache of entropy2 (fact 1.5), not {options.cache_algorithm}.",
-            "Leave --cache_algorithm out.",
-        )
+    _check(options, explicit)
     calibration = _calibration(options)
     hardware = explicit_hardware(options) if explicit else resolve_hardware(options, diagnostics)
     hardware = dataclasses.replace(hardware, assumed=(options.assume,) if options.assume else ())
     if hardware.generation and hardware.platform is not None:
         _warn_of_platform(options, hardware.platform, diagnostics)
+    from_data = calibration is not None or assume_scales or given is not None
+    same = (field.name for field in dataclasses.fields(Settings) if field.name in options.__dataclass_fields__)
     return Settings(
         hardware,
         options.sizes,
         _cost_model(options, hardware),
         scale_policy(options),
-        QuantizerPolicy(
-            options.asymmetric,
-            options.per_channel_activations,
-            options.missing_zero_point,
-            options.on_conflict,
-            options.weights,
-            options.calibration_type == "max",
-            calibration is not None
-            or assume_scales
-            or given is not None
-            or bool(options.scales and options.keep_model),
-            options.keep_model,
-        ),
         calibration,
-        tuple(options.keep_fp16),
         _rewrites(options),
         options.dla_output == "4d",
-        options.graph_optimizer,
-        options.rename_node_outputs,
         assume_scales,
-        options.prove,
-        options.scales,
-        options.keep_model,
+        from_data or bool(options.scales and options.keep_model),
         given=given,
+        **{name: getattr(options, name) for name in same},
     )
 
 
@@ -192,8 +144,8 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
     return Calibration(
         options.calibrate,
         options.calibrate_samples,
-        tuple(options.image_mean),
-        tuple(options.image_std),
+        options.image_mean,
+        options.image_std,
         options.layout,
         method,
         own,
@@ -214,8 +166,8 @@ def _rewrites(options: TranslateOptions) -> str:
     return mode
 
 
-def _check_preset(options: TranslateOptions) -> None:
-    """Raises UsageError where `--without` names what the preset does not set."""
+def _check(options: TranslateOptions, explicit: bool) -> None:
+    """Raises UsageError for what no option can mean, and where `--without` names what the preset does not set."""
     flags = [name for name in PRESETS.get(options.preset or "", {}) if name != "target"]
     for name in options.without:
         if not flags:
@@ -225,6 +177,28 @@ def _check_preset(options: TranslateOptions) -> None:
                 f"--preset {options.preset} does not set '{name}'.",
                 did_you_mean(name, flags) or f"It sets {', '.join(flags)}.",
             )
+    if not 0 <= options.max_bits_lost <= 64:
+        raise UsageError(
+            f"--max_bits_lost {options.max_bits_lost:g} is not possible.", "Give a number of bits, 0 or more."
+        )
+    if options.dla_output != "same" and not options.dla_rewrites:
+        raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    if options.asymmetric == "data" and not options.calibrate:
+        raise UsageError("--asymmetric data computes ranges from inputs.", "Give them with --calibrate.")
+    if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
+        raise UsageError(
+            "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
+            "Use 'qdq-translator explicit --target orin-dla', or --asymmetric widen.",
+        )
+    if options.prove and not options.dla_rewrites:
+        raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
+    if options.keep_model and options.rename_node_outputs:
+        raise UsageError("--keep_model keeps every name.", "Leave --rename_node_outputs out.")
+    if options.cache_algorithm != "entropy2" and options.target != "gpu":
+        raise UsageError(
+            f"A DLA needs a cache of entropy2 (fact 1.5), not {options.cache_algorithm}.",
+            "Leave --cache_algorithm out.",
+        )
 
 
 def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics: Diagnostics) -> None:
@@ -279,9 +253,9 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Har
                 f"--trt_calib_version {number} is not a TensorRT version number.",
                 "It counts like 8602 (8.6.2) or 100300 (10.3.0).",
             )
-        if tensorrt_major(number) >= 11:
+        if tensorrt_version(number)[0] >= 11:
             raise UserError(
-                f"--trt_calib_version {number} means TensorRT {tensorrt_major(number)}, which has no implicit quantization.",
+                f"--trt_calib_version {number} means TensorRT {tensorrt_version(number)[0]}, which has no implicit quantization.",
                 "Use 'qdq-translator explicit' there.",
             )
         return Hardware(target, number, "option", platform)

@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 
 from qdq_translator._version import __version__
-from qdq_translator.core.disk import alone, file_digest, write_file
+from qdq_translator.core.disk import alone, file_digest, write_file, write_json
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.options import DeployOptions, TranslateOptions, VerifyOptions, effective
@@ -60,7 +60,8 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
     target = _target(asked.target or "", platform)
     options = _options(asked, target)
     output = Path(asked.output_dir or f"{model_name(asked.model)}_deploy").absolute()
-    _refuse_foreign(output)
+    if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{output} exists and is not a bundle of deploy.", "Choose another folder with -o.")
     output.parent.mkdir(parents=True, exist_ok=True)
     with alone(output):
         work = output.parent / f".qdq_unfinished-{output.name}" / "new"  # in what `alone` makes and removes
@@ -77,7 +78,7 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
         verification = None
         if "verify" not in asked.skip:
             place = work / f"{name}_verification.json"
-            steps.run("verify", options, lambda: _write_json(place, _verified(asked, files, options.shapes)))
+            steps.run("verify", options, lambda: write_json(place, _verified(asked, files, options.shapes)))
             verification = json.loads(place.read_text(encoding="utf-8"))
         bundle = _bundle(asked, platform, target, options, files)
         made = Deployed(
@@ -128,7 +129,7 @@ class _Steps:
 
     def write_manifest(self) -> None:
         about = {"schema_version": 1, "kind": "qdq-translator deploy", "generator": f"qdq-translator {__version__}"}
-        _write_json(self.work / MANIFEST, {**about, "steps": self.made})
+        write_json(self.work / MANIFEST, {**about, "steps": self.made})
 
 
 def _translate(asked: DeployOptions, options: TranslateOptions, files: TranslationFiles) -> None:
@@ -196,8 +197,8 @@ def _options(asked: DeployOptions, target: str) -> TranslateOptions:
         what = f"The sizes of input '{unknown[0]}' are not known."
         raise UserError(what, f"Give them with --shapes {unknown[0]}:1x3x640x640.")
     preset = "gpu" if target == "gpu" else "dla"
-    fields = {**dataclasses.asdict(base), "platform": asked.board, "shapes": shapes or asked.shapes}
-    return TranslateOptions(**{**fields, "preset": preset, "target": target})
+    own = {"platform": asked.board, "shapes": shapes or asked.shapes, "preset": preset, "target": target}
+    return TranslateOptions(**{**dataclasses.asdict(base), **own})
 
 
 def _is_quantized(model: str) -> bool:
@@ -262,11 +263,6 @@ def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple
 # ---------------------------------------------------------------- files
 
 
-def _refuse_foreign(output: Path) -> None:
-    if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output} exists and is not a bundle of deploy.", "Choose another folder with -o.")
-
-
 def _replace(work: Path, output: Path) -> None:
     """The new folder stands where the old one stood."""
     try:
@@ -279,10 +275,6 @@ def _replace(work: Path, output: Path) -> None:
 
 def _files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    write_file(path, (json.dumps(values, indent=2) + "\n").encode())
 
 
 def _signature(data: Optional[str]) -> list[Any]:

@@ -110,7 +110,13 @@ def explicit(
     options, how = options or TranslateOptions(), how or ExplicitOptions()
     translated = translate(model, options, name, progress, where=where, try_more=False, explicit=True, given=scales)
     for_dla = bool(translated.hardware.generation)
-    _check_network(translated.graph, for_dla)
+    foreign = next((node for node in translated.graph.nodes if not node.is_standard), None)
+    if foreign is not None:
+        raise ModelError(
+            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is not an ONNX operator, so the types of its "
+            "tensors are unknown.",
+            "Cut it off ('qdq-translator split -i'), and add it again with a TensorRT plugin.",
+        )
     notes: list[str] = []
     placed, form = _written(translated, how, notes)
     graph = placed.graph
@@ -136,17 +142,6 @@ def explicit(
         casts = len(typing.casts)
     report = _report(translated, placed, form, how, single, casts, notes)
     return Explicit(translated.name, graph, translated, report)
-
-
-def _check_network(graph: Graph, for_dla: bool) -> None:
-    """Raises UserError for what no form can hold."""
-    foreign = next((node for node in graph.nodes if not node.is_standard), None)
-    if foreign is not None:
-        raise ModelError(
-            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is not an ONNX operator, so the types of its "
-            "tensors are unknown.",
-            "Cut it off ('qdq-translator split -i'), and add it again with a TensorRT plugin.",
-        )
 
 
 def _fix_shapes(graph: Graph, translated: Translated) -> None:

@@ -9,7 +9,6 @@ bit of every output. `cut_tail` cuts a decode tail off beside a whole translatio
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
@@ -17,7 +16,7 @@ import numpy as np
 import onnx
 
 from qdq_translator._version import __version__
-from qdq_translator.core.disk import appear_together, write_file
+from qdq_translator.core.disk import appear_together, write_file, write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import SPLIT_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.options import TranslateOptions, options_of
@@ -426,4 +425,4 @@ def _manifest(
 
 
 def _write_manifest(folder: Path, name: str, manifest: dict[str, Any]) -> None:
-    write_file(folder / f"{name}{SPLIT_SUFFIX}", (json.dumps(manifest, indent=2) + "\n").encode())
+    write_json(folder / f"{name}{SPLIT_SUFFIX}", manifest)

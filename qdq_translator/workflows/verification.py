@@ -36,10 +36,9 @@ from qdq_translator.simulate.compare import (
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
-from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples, random_samples
+from qdq_translator.simulate.inputs import Samples, given_samples, input_specs, random_samples
 from qdq_translator.simulate.metrics import SlicedComparison
 from qdq_translator.simulate.per_layer import compare_layers
-from qdq_translator.simulate.places import place
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
 from qdq_translator.simulate.user_metric import UserMetric, load_metric
@@ -64,7 +63,7 @@ def verify(options: VerifyOptions, progress: Progress = silent, where: Evaluatio
     network = ImplicitNetwork.read(files)
     faults = disagreements(files, Graph.from_model(copy_model(network.model)), network.config, network.report)
     try:
-        return _verified(options, files, network, faults, progress, where)
+        return _verified(_given(options, files, network, progress, where), faults)
     except UserError as error:
         if not faults:
             raise
@@ -82,6 +81,7 @@ class _Given:
     network: ImplicitNetwork
     made: Remembered
     settings: SimulationOptions
+    source: Source
     explicit: ExplicitNetwork
     simulated: Simulated
     samples: Samples
@@ -97,7 +97,7 @@ class _Given:
 
 def _given(
     options: VerifyOptions, files: TranslationFiles, network: ImplicitNetwork, progress: Progress, where: Evaluation
-) -> tuple[_Given, Source]:
+) -> _Given:
     if options.layer_arg is not None:
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
     metric = load_metric(options.metric) if options.metric else None
@@ -116,28 +116,20 @@ def _given(
     if options.inputs is not None:
         samples = only_finite(samples, options.ignore_nonfinite, progress, where)
     simulated = simulate(network, settings)
-    given = (options, files, network, made, settings, explicit, simulated, samples, float_model, metric, progress)
-    return _Given(*given, where), source
+    made_of = (source, explicit, simulated, samples, float_model, metric)
+    return _Given(options, files, network, made, settings, *made_of, progress, where)
 
 
-def _verified(
-    options: VerifyOptions,
-    files: TranslationFiles,
-    network: ImplicitNetwork,
-    faults: list[str],
-    progress: Progress,
-    where: Evaluation,
-) -> dict[str, Any]:
+def _verified(given: _Given, faults: list[str]) -> dict[str, Any]:
     """`faults`: what `disagreements` found."""
-    given, source = _given(options, files, network, progress, where)
-    network, samples, simulated = given.network, given.samples, given.simulated
-    device, parts = _device_results(given), _parts(files, network, given.settings)
-    others = _other_ends(options, network, given.settings, simulated)
+    options, network, samples, simulated = given.options, given.network, given.samples, given.simulated
+    source, where = given.source, given.where
+    device, parts, others = _device_results(given), _parts(given), _other_ends(given)
     stages = _stages(given, others, parts)
     outputs = compare_outputs(
-        given.explicit, simulated, samples, given.float_model, device, progress, stages, given.metric, where
+        given.explicit, simulated, samples, given.float_model, device, given.progress, stages, given.metric, where
     )
-    progress("expected rounding", 0, 1)
+    given.progress("expected rounding", 0, 1)
     found = outputs.pairs[EXPLICIT, SIMULATED]
     verdict = judge_all(network, given.settings, simulated, given.explicit, samples, found, given.random, where)
     # "": translated from a ModelProto
@@ -147,7 +139,7 @@ def _verified(
         "kind": KIND,
         "generator": f"qdq-translator {__version__}",
         "model": {"file": source.file, "sha256": source.sha256},
-        "translation": files.name,
+        "translation": given.files.name,
         "stale": stale,
         "simulation": _simulation(given, parts, others),
         "integrity": faults,
@@ -248,7 +240,7 @@ def _account(results: dict[str, Any], given: _Given, outputs: OutputComparison) 
         # the metric of the explicit model, less what may be lost
         enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
         found = measure_sensitivity(judge, options.time_limit, given.progress, enough)
-        command = _translate_again(options, given.files, network, found.layers)
+        command = _translate_again(given, found.layers)
         results["sensitivity"] = {**found.as_dict(), "command": command}
         account_of = found.found
     else:
@@ -259,20 +251,19 @@ def _account(results: dict[str, Any], given: _Given, outputs: OutputComparison) 
         account_of.annotate(results)
 
 
-def _parts(files: TranslationFiles, network: ImplicitNetwork, settings: SimulationOptions) -> dict[str, Simulated]:
+def _parts(given: _Given) -> dict[str, Simulated]:
     """Role -> simulation of each part that the translation was cut into; {} if it was not."""
-    made = network.report.get("parts")
+    made = given.network.report.get("parts")
     if not made:
         return {}
-    folder = files.folder / made["folder"]
+    folder = given.files.folder / made["folder"]
     read = {row["role"]: ImplicitNetwork.read(TranslationFiles.locate(folder / row["file"])) for row in made["parts"]}
-    return {role: simulate(part, settings) for role, part in read.items()}
+    return {role: simulate(part, given.settings) for role, part in read.items()}
 
 
-def _other_ends(
-    options: VerifyOptions, network: ImplicitNetwork, settings: SimulationOptions, simulated: Simulated
-) -> dict[str, Simulated]:
+def _other_ends(given: _Given) -> dict[str, Simulated]:
     """Hypothesis -> the simulation at its other end, of those that round other tensors or layers than the plan."""
+    options, network, settings, simulated = given.options, given.network, given.settings, given.simulated
     held, rests_on = simulated.placement.held, {name for row in network.plan for name in row.hypotheses}
     changes: dict[str, dict[str, Any]] = {}
     if options.fuse == "both" and simulated.placement.open:
@@ -317,12 +308,10 @@ def _explicit_network(path: str, simulated: Simulated) -> Simulated:
 
 
 def _samples(options: VerifyOptions, network: ImplicitNetwork, made: Remembered) -> Samples:
-    specs = input_specs(network.model, made.sizes_for(options.sizes, "--shapes"))
+    sizes = made.sizes_for(options.sizes, "--shapes")
     if options.inputs is None:
-        return random_samples(specs, network.scales, options.samples, options.seed)
-    images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
-    samples = load_samples(place(options.inputs), specs, options.samples, images)
-    return samples.labelled(place(options.labels)) if options.labels else samples
+        return random_samples(input_specs(network.model, sizes), network.scales, options.samples, options.seed)
+    return given_samples(options.inputs, options.labels, network.model, sizes, options)
 
 
 def _metric_drop(outputs: OutputComparison) -> float:
@@ -330,10 +319,9 @@ def _metric_drop(outputs: OutputComparison) -> float:
     return outputs.metric[EXPLICIT] - outputs.metric[SIMULATED]
 
 
-def _translate_again(
-    options: VerifyOptions, files: TranslationFiles, network: ImplicitNetwork, layers: Sequence[str]
-) -> str:
+def _translate_again(given: _Given, layers: Sequence[str]) -> str:
     """The command that translates with the same options and `layers` above INT8; '' for none."""
+    options, files, network = given.options, given.files, given.network
     if not layers:
         return ""
     kept = [*network.option.get("keep_fp16", []), *([f"@{options.save_layers}"] if options.save_layers else layers)]

@@ -22,36 +22,28 @@ _PLAIN: Dict[Any, Schema] = {str: TEXT, bool: FLAG, int: COUNT, float: NUMBER, A
 Row = TypeVar("Row")
 
 
-_SCALARS = frozenset((str, int, float, bool, type(None)))
+_SCALARS = (str, int, float, type(None))
 
 
 def plain(value: Any) -> Any:
     """The value as JSON has it: rows as objects, tuples as lists."""
-    if type(value) in _SCALARS:
+    if isinstance(value, _SCALARS):
         return value
     if isinstance(value, (list, tuple)):
-        return [item if type(item) in _SCALARS else plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: item if type(item) in _SCALARS else plain(item) for key, item in value.items()}
-    fields = _written(type(value))  # type: ignore[arg-type]
-    if fields is None:
-        return value
+        return {key: plain(item) for key, item in value.items()}
     found = {}
-    for name, key, digits, sparse in fields:
+    for name, key, digits, sparse in _written(type(value)):  # type: ignore[arg-type]
         item = getattr(value, name)
-        if sparse and item in ("", None, {}):
-            continue
-        if type(item) not in _SCALARS:
-            item = plain(item)
-        found[key] = item if digits is None or item is None else round(item, digits)
+        if not (sparse and item in ("", None, {})):
+            found[key] = round(item, digits) if digits and item else item if isinstance(item, _SCALARS) else plain(item)
     return found
 
 
 @functools.lru_cache(maxsize=None)
-def _written(row: Any) -> Optional[list[tuple[str, str, Optional[int], bool]]]:
-    """Name, key, digits and whether it is sparse, of each field; None for what is no row."""
-    if not dataclasses.is_dataclass(row):
-        return None
+def _written(row: Any) -> list[tuple[str, str, Optional[int], bool]]:
+    """Name, key, digits and whether it is sparse, of each field."""
     fields = dataclasses.fields(row)
     return [(f.name, _key(f), f.metadata.get("digits"), bool(f.metadata.get("sparse"))) for f in fields]
 

@@ -28,7 +28,7 @@ from qdq_translator.core.formats.report_rows import (
 )
 from qdq_translator.core.options import effective
 from qdq_translator.core.rules import STATED
-from qdq_translator.planning.root_causes import add_macs
+from qdq_translator.planning.root_causes.cures import add_macs
 from qdq_translator.planning.translation import Translated
 from qdq_translator.targets.macs import share
 from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION

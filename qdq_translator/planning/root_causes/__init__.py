@@ -15,12 +15,10 @@ in the model.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Tuple
+from typing import Callable, Tuple
 
-from qdq_translator.core.formats.report_rows import CauseGroup, RootCause, WhatIf
-from qdq_translator.ir.graph import Graph
+from qdq_translator.core.formats.report_rows import CauseGroup, RootCause
 from qdq_translator.planning.root_causes.cures import (
-    Flag,
     Needs,
     RootCauses,
     add_macs,
@@ -35,19 +33,6 @@ from qdq_translator.scales.inference import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.table import TensorScale
 from qdq_translator.targets.precision import LayerPlan
-
-__all__ = [
-    "CauseGroup",
-    "Flag",
-    "RootCause",
-    "RootCauses",
-    "WhatIf",
-    "add_macs",
-    "command_line",
-    "explain",
-    "find_root_causes",
-]
-
 
 CALIBRATE = "--calibrate DATA"
 _Key = Tuple[str, bool, bool]
@@ -126,7 +111,8 @@ def _describe(
         for root in roots:
             (alone if gains else shared)[root].append(layer)
     causes = []
-    for root in sorted(follows, key=_graph_order(graph)):
+    position = {name: index for index, name in enumerate(graph.tensors())}
+    for root in sorted(follows, key=lambda root: position.get(root, len(position))):
         producer = graph.producer.get(root)
         op = producer.op_type if producer is not None else "graph input"
         tensors = (root, *follows[root])
@@ -164,12 +150,6 @@ def _describe(
         )
     causes.sort(key=lambda cause: -(cause.macs or 0))
     return causes
-
-
-def _graph_order(graph: Graph) -> Any:
-    names = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs)]
-    position = {name: index for index, name in enumerate(names)}
-    return lambda tensor: position.get(tensor, len(position))
 
 
 def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, str]) -> list[CauseGroup]:

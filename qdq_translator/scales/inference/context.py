@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -29,8 +29,8 @@ class DerivedScale:
     factor: float = 1.0
     plus: float = 0.0
     least: float = 0.0
-    more: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
+    more: Sequence[str] = ()
+    needs: Sequence[str] = ()
     note: str = ""
 
     @property

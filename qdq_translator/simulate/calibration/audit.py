@@ -18,7 +18,6 @@ from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import graph_tensors
 from qdq_translator.simulate.calibration.histogram import BINS, Histogram
 from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means, unlike_calibration, unlike_training
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
@@ -144,7 +143,7 @@ def audit_network(
     origins = {name: str(origin.get("rule", "")) for name, origin in network.config.get("scale_origins", {}).items()}
     names = [
         name
-        for name in graph_tensors(graph)
+        for name in graph.tensors()
         if name in network.scales and name not in network.unary and types.is_float(name)
     ]
     stated = {name: network.scales[name] for name in names if not origins or origins.get(name) in STATED}

@@ -28,10 +28,9 @@ from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.planning.placement import graph_tensors
+from qdq_translator.scales.inference import CLIP, HANDED_ON
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
-from qdq_translator.scales.inference.phases import CLIP, HANDED_ON
 from qdq_translator.scales.inference.unify import differing_ranges
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
@@ -50,8 +49,7 @@ from qdq_translator.simulate.calibration.methods import (
 from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import left_out
-from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
-from qdq_translator.simulate.places import place
+from qdq_translator.simulate.inputs import Samples, given_samples
 from qdq_translator.targets.settings import Calibration
 
 RULE, RECALIBRATED = "K1", "K2"
@@ -67,9 +65,7 @@ def load_data(graph: Graph, wanted: Calibration, shapes: dict[str, list[int]]) -
     """The samples that `wanted` names. Raises UserError for data that the network does not take."""
     inputs = onnx.ModelProto()
     inputs.graph.input.extend(graph.inputs.values())
-    specs = input_specs(inputs, shapes)
-    images = ImageOptions(wanted.mean, wanted.std, wanted.layout)
-    return load_samples(place(wanted.data), specs, wanted.samples, images)
+    return given_samples(wanted.data, None, inputs, shapes, wanted)
 
 
 def clip_reach(network: Network, samples: Samples, where: Evaluation = HERE) -> dict[str, float]:
@@ -120,7 +116,7 @@ class DataScales:
                 f"--recalibrate: tensor '{unknown[0]}' has no scale in the model.",
                 did_you_mean(unknown[0], stated) or "Tensors without one get it from --calibrate alone.",
             )
-        names = [name for name in graph_tensors(context.graph) if name in stated and (not named or name in named)]
+        names = [name for name in context.graph.tensors() if name in stated and (not named or name in named)]
         if isinstance(wanted, int):
             rows = self._audit(names, context).rows[:wanted]
             chosen = {row.tensor for row in rows if row.damage > 0}
@@ -164,7 +160,7 @@ class DataScales:
             for name in (*context.graph.outputs, *sorted(name for name, why in context.withheld.items() if not why))
             if self._wanted.outputs and name not in context.scales and context.types.is_float(name)
         ]
-        tensors = [name for name in graph_tensors(context.graph) if name in {*wanted, *outputs}]
+        tensors = [name for name in context.graph.tensors() if name in {*wanted, *outputs}]
         if not tensors:
             self._diagnostics.info(RULE, "Every tensor has a scale without data; --calibrate has nothing to add.")
             return False
@@ -370,7 +366,7 @@ def _cover(context: Context, give: Callable[[str], bool]) -> None:
     """`give` is asked for every tensor that lacks a scale, from the outputs to the inputs, unless its readers hand theirs
     back (rule S3) or it is inside a normalization."""
     left_alone = inside_normalizations(context.graph)
-    for tensor in reversed(graph_tensors(context.graph)):
+    for tensor in reversed(context.graph.tensors()):
         if context.lacks(tensor) and tensor not in left_alone and not _handed_back(tensor, context):
             give(tensor)
 

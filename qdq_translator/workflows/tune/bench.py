@@ -38,9 +38,6 @@ class Cost:
         time = round(self.milliseconds, 9) if self.milliseconds is not None else 0.0
         return (self.gpu_layers, time, round(1 - self.int8_macs, 9), self.higher_layers)
 
-    def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
 
 class Remembering(Engine):
     """An engine whose results are kept, by what was asked: calibration data are observed once for all points that ask the

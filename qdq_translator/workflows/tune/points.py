@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from typing import Any, Iterable, Iterator
 
-from qdq_translator.core.options import CALIBRATE_METHODS, PRESETS, TranslateOptions, parse_methods
+from qdq_translator.core.options import CALIBRATE_METHODS, PRESETS, TranslateOptions, parse_methods, words_of
 from qdq_translator.core.rules import inference_options
 
 MARKERS = "add_unary_ew_scales_for_dla"
@@ -35,6 +34,10 @@ class Point:
         }
         return dataclasses.replace(base, **changes, keep_fp16=list(dict.fromkeys([*base.keep_fp16, *self.kept])))
 
+    def words(self, base: TranslateOptions) -> list[str]:
+        """What a user types after `translate MODEL` for the same translation."""
+        return words_of(dataclasses.asdict(self.options(base)))
+
     def plain(self, base: TranslateOptions) -> Point:
         """Without changes that change nothing, so that one translation is one point."""
 
@@ -46,20 +49,6 @@ class Point:
     def moved(self, **changes: Any) -> Point:
         """With other options."""
         return Point.of({**dict(self.changes), **changes}, self.kept)
-
-
-def flags(options: TranslateOptions) -> list[str]:
-    """What a user types after `translate MODEL` for the same translation."""
-    words: list[str] = []
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        default = field.default_factory() if callable(field.default_factory) else field.default
-        if value == default or value is False:
-            continue
-        words.append(f"--{field.name}")
-        if value is not True:
-            words += [shlex.quote(str(item)) for item in (value if isinstance(value, list) else [value])]
-    return words
 
 
 def starts(base: TranslateOptions) -> list[Point]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import pickle
 import shlex
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional, Protocol
+from typing import Any, Callable, Optional
 
 import onnx
 
 from qdq_translator._version import __version__
-from qdq_translator.core.disk import read_file
+from qdq_translator.core.disk import file_digest, write_json
 from qdq_translator.core.formats.files import model_name
 from qdq_translator.core.formats.layer_precisions import is_expressible
-from qdq_translator.core.options import TranslateOptions, effective
+from qdq_translator.core.options import TranslateOptions, TuneOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.packing import pack
@@ -27,8 +25,7 @@ from qdq_translator.simulate.account import Account, Candidate, Judge, account
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import SimulationOptions, placement_of, simulate
-from qdq_translator.simulate.inputs import ImageOptions, Samples, input_specs, load_samples
-from qdq_translator.simulate.places import place
+from qdq_translator.simulate.inputs import Samples, given_samples
 from qdq_translator.simulate.run import ExplicitNetwork, folded
 from qdq_translator.simulate.task_metrics import metric_of
 from qdq_translator.targets.precision import INT8
@@ -36,7 +33,7 @@ from qdq_translator.workflows.translator import Translation, translate
 from qdq_translator.workflows.tune.bench import Bench, Cost, Remembering
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Measured, Meter
-from qdq_translator.workflows.tune.points import Point, flags, moves, starts
+from qdq_translator.workflows.tune.points import Point, moves, starts
 from qdq_translator.workflows.tune.search import MOST_UNITS, Evaluated, Goal, Search, pareto
 from qdq_translator.workflows.verification import runnable
 
@@ -45,21 +42,6 @@ KIND = "qdq-translator tuning"
 JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
 ACCOUNT_RUNS = 32
 """Of the network: the samples of the noise account."""
-
-
-class Request(Protocol):
-    """What `tune` is asked for; `commands/tune.py` says what each means."""
-
-    model: str
-    data: str
-    labels: Optional[str]
-    metric: str
-    max_drop: Optional[float]
-    budget_ms: Optional[float]
-    output_dir: str
-    samples: Optional[int]
-    evaluations: int
-    seed: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,46 +53,52 @@ class Outcome:
     holds: bool
 
 
-def places(request: Request) -> tuple[Path, Path]:
+def places(options: TuneOptions) -> tuple[Path, Path]:
     """(journal, results)."""
-    folder, name = Path(request.output_dir), model_name(request.model)
+    folder, name = Path(options.output_dir), model_name(options.model)
     return folder / f"{name}{JOURNAL_SUFFIX}", folder / f"{name}{RESULTS_SUFFIX}"
 
 
-def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: Progress) -> Outcome:
-    """base: the options that every point starts from. Raises UserError."""
+def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome:
+    """Raises UserError."""
     begun = time.monotonic()
-    base = dataclasses.replace(base, preset=None, without=[])
-    model, source = load_model(request.model)
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(TranslateOptions)}
+    base = TranslateOptions(**{**given, "preset": None, "without": []})
+    model, source = load_model(options.model)
     explicit = ExplicitNetwork.of(runnable(model, base.scales))
     planned = translate(
-        request.model, dataclasses.replace(base, calibrate=None, recalibrate=[], asymmetric="widen"), assume_scales=True
+        options.model, dataclasses.replace(base, calibrate=None, recalibrate=[], asymmetric="widen"), assume_scales=True
     )
-    samples = only_finite(_samples(request, base, planned.model), base.ignore_nonfinite, progress, where)
-    metric = metric_of(request.metric)
-    code = Path(request.metric.rpartition(":")[0])
+    samples = only_finite(
+        given_samples(options.data, options.labels, planned.model, base.sizes, options),
+        base.ignore_nonfinite,
+        progress,
+        where,
+    )
+    metric = metric_of(options.metric)
+    code = Path(options.metric.rpartition(":")[0])
     about = {
         "version": __version__,
         "model": source.sha256,
         "data": samples.digest,
         "samples": len(samples),
-        "metric": [request.metric, _sha256(code) if code.suffix == ".py" else ""],
+        "metric": [options.metric, file_digest(code) if code.suffix == ".py" else ""],
         "options": effective(base),
         "provider": where.provider,
     }
-    with contextlib.closing(Journal(places(request)[0], about)) as journal:
+    with contextlib.closing(Journal(places(options)[0], about)) as journal:
         remembering = dataclasses.replace(where, engine=Remembering(where.engine, journal))
-        bench = Bench(Path(request.model), base, remembering)
+        bench = Bench(Path(options.model), base, remembering)
         meter = Meter(metric, samples, where)
-        progress("measuring the model as given", 0, request.evaluations)
+        progress("measuring the model as given", 0, options.evaluations)
         journal["reference"] = meter.set_reference(folded(explicit.model), explicit.ends, journal.get("reference"))
-        judge = _Judge(bench, meter, journal, where, request.evaluations, progress)
-        goal = Goal(request.max_drop, request.budget_ms)
+        judge = _Judge(bench, meter, journal, where, options.evaluations, progress)
+        goal = Goal(options.max_drop, options.budget_ms)
 
         def method(point: Point) -> str:
             return point.options(base).calibrate_method if base.calibrate is not None else ""
 
-        search = Search(judge, goal, list(moves(base)), method, request.seed, request.evaluations, judge.tell)
+        search = Search(judge, goal, list(moves(base)), method, options.seed, options.evaluations, judge.tell)
         search.run(starts(base))
         samples.check_unchanged()
         evaluated = list(search.found.values())
@@ -129,9 +117,9 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
             "notes": samples.notes,
         },
         "metric": {"name": metric.name, "reference": meter.reference.score},
-        "goal": {"max_drop": request.max_drop, "budget_ms": request.budget_ms, "holds": search.best is not None},
+        "goal": {"max_drop": options.max_drop, "budget_ms": options.budget_ms, "holds": search.best is not None},
         "early_stopping": _stopping(meter, samples),
-        "seed": request.seed,
+        "seed": options.seed,
         "evaluations": search.evaluations,
         "best": chosen.as_dict(),
         "front": [found.as_dict() for found in pareto(evaluated)],
@@ -141,24 +129,12 @@ def tune(request: Request, base: TranslateOptions, where: Evaluation, progress: 
             {"tensors": count, "expected_share": expected, "measured_share": measured}
             for count, expected, measured in search.additivity
         ],
-        "command": _command(request.model, request.output_dir, chosen.point.options(base)),
+        "command": shlex.join(
+            ["qdq-translator", "translate", options.model, "-o", options.output_dir, *chosen.point.words(base)]
+        ),
         "seconds": time.monotonic() - begun,
     }
     return Outcome(results, translation, search.best is not None)
-
-
-def _samples(request: Request, base: TranslateOptions, model: onnx.ModelProto) -> Samples:
-    images = ImageOptions(tuple(base.image_mean), tuple(base.image_std), base.layout)
-    specs = input_specs(model, base.sizes)
-    samples = load_samples(place(request.data), specs, request.samples, images)
-    return samples.labelled(place(request.labels)) if request.labels else samples
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(read_file(path)).hexdigest()
-    except OSError:
-        return ""  # whoever loads it says so
 
 
 def _stopping(meter: Meter, samples: Samples) -> str:
@@ -174,12 +150,6 @@ def _stopping(meter: Meter, samples: Samples) -> str:
     return (
         f"a point was given up after 1/8, 1/4 or 1/2 of the samples where the {100 * CONFIDENCE:g}% interval of its drop "
         f"({how}) lay beyond what is allowed; what was accepted was measured on all samples"
-    )
-
-
-def _command(model: str, folder: str, options: TranslateOptions) -> str:
-    return shlex.join(["qdq-translator", "translate", model, "-o", folder]) + "".join(
-        f" {word}" for word in flags(options)
     )
 
 
@@ -287,9 +257,7 @@ def _words(found: Evaluated) -> str:
     return words + (f" and {counted(cost.gpu_layers, 'GPU layer')}" if cost.gpu_layers else "")
 
 
-def save(outcome: Outcome, request: Request) -> None:
+def save(outcome: Outcome, options: TuneOptions) -> None:
     """The translation and the results. Raises UserError where they cannot be written."""
-    from qdq_translator.core.disk import write_file
-
-    outcome.translation.save(request.output_dir)
-    write_file(places(request)[1], (json.dumps(outcome.results, indent=2) + "\n").encode())
+    outcome.translation.save(options.output_dir)
+    write_json(places(options)[1], outcome.results)

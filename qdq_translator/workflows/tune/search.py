@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Callable, Optional, Protocol, Sequence
 
 from qdq_translator.simulate.account import Candidate
@@ -84,7 +84,7 @@ class Evaluated:
             "why": self.why,
             "changes": dict(self.point.changes),
             "kept_fp16": list(self.point.kept),
-            "cost": self.cost.as_dict(),
+            "cost": asdict(self.cost),
             "measured": self.measured.as_dict(),
         }
 
