@@ -297,6 +297,7 @@ def test_own_model_consumers_get_a_cache_for_the_file_as_given(
     assert len(scripts) == 4 and not any(str(float_file.parent) in text for text in scripts)
     tensors = parsed_tensors(onnx.load(float_file))[1]
     cache = CalibrationCache.from_text((folder / "ultralytics" / "net.cache").read_text())
+    assert (folder / "ultralytics" / "net_minmax.cache").read_text().startswith("TRT-100300-MinMaxCalibration\n")
     assert len(cache.scales) >= 9 and [name for name in cache.scales if name not in tensors] == []
     assert parsed_tensors(onnx.load(folder / "own" / "net_noqdq.onnx"))[1] == tensors
     (folder / "ultralytics" / "net_trtexec.engine").write_bytes(b"\x01engine")

@@ -1,5 +1,6 @@
 """ultralytics: an engine of its own ONNX file with its metadata in front, as its predictor reads it; and the cache for exporters that
-read one (8.3 does, from `NAME.cache` beside the weights; 8.4.190 calibrates anew each time)."""
+read one (8.3 does, from `NAME.cache` beside the weights; 8.4.190 calibrates anew each time). The calibrator of 8.3.0 to 8.3.100 is
+Entropy2's, that of 8.3.150 MinMax's, that of 8.3.240 Entropy2's for a DLA and MinMax's for a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from qdq_translator.output.emit.trtexec import BuildRequest
 TITLE = "ultralytics"
 SOURCES = (
     "docs.ultralytics.com/integrations/tensorrt",
-    "ultralytics 8.3.40 and 8.4.190: EngineCalibrator, and AutoBackend's reader of .engine files",
+    "ultralytics 8.3.0 to 8.3.240 and 8.4.190: EngineCalibrator, and AutoBackend's reader of .engine files",
 )
 OWN_MODEL = True
 PROGRAM = '''"""Writes {name}.engine for ultralytics: the length of the metadata (4 bytes), the metadata (JSON), the engine of trtexec."""
@@ -36,25 +37,23 @@ def refuse(bundle: Bundle) -> str:
 def write(bundle: Bundle) -> list[str]:
     name, text = bundle.name, bundle.cache.read_text(encoding="utf-8", errors="surrogateescape")
     bundle.write(f"ultralytics/{name}.cache", text)
-    if not bundle.on_dla:
-        bundle.write(f"ultralytics/{name}_minmax.cache", text.replace(ENTROPY_CALIBRATION_2, ALGORITHMS["minmax"], 1))
+    bundle.write(f"ultralytics/{name}_minmax.cache", text.replace(ENTROPY_CALIBRATION_2, ALGORITHMS["minmax"], 1))
     bundle.write("ultralytics/metadata.json", json.dumps(_metadata(bundle)))
     bundle.write("ultralytics/make_engine.py", PROGRAM.format(name=name))
     base = str(bundle.folder / "ultralytics" / name)
     request = BuildRequest(save_engine=f"{base}_trtexec.engine", layer_info=f"{base}_layer_info.json")
     trtexec.script(bundle, request, "ultralytics/build.sh")
+    minmax = f"8.3.150{'' if bundle.on_dla else ' and later'}: {name}_minmax.cache under that name"
     return [
         "sh ultralytics/build.sh && python3 ultralytics/make_engine.py",
         f"yolo predict model=ultralytics/{name}.engine",
         f"# or, with an exporter that reads a cache: {name}.cache beside {name}.pt, then yolo export format=engine int8=True",
+        f"# {minmax}",
     ]
 
 
 def _metadata(bundle: Bundle) -> dict[str, str]:
     """What ultralytics' export wrote into the model."""
     props = {row.key: row.value for row in load_model(bundle.model, weights=False)[0].metadata_props}
-    return (
-        {key: value for key, value in props.items() if not key.startswith("qdq_translator")}
-        if "stride" in props
-        else {}
-    )
+    own = {key: value for key, value in props.items() if not key.startswith("qdq_translator")}
+    return own if "stride" in props else {}
