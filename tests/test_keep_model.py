@@ -115,7 +115,7 @@ def test_scales_of_a_file_beside_a_kept_model(tmp_path: Path) -> None:
     found = {name: made.tensor_scales[name] for name in ("x", "c", "r", "m")}
     assert found == pytest.approx({"x": 0.02, "c": 0.03, "r": 0.01, "m": 0.01})
     table.write_text("other 2.54\n")
-    with pytest.raises(UserError, match=r"0 names in the file .*table\.txt belong to the model"):
+    with pytest.raises(UserError, match=r"has 0 of the names in the file .*table\.txt"):
         kept(tmp_path, network, calibrate=None, scales=str(table))
 
 

@@ -165,7 +165,7 @@ def test_real_caches_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("scales", "message"),
     [
-        ({"other": 0.5}, "0 names in the calibration cache belong to the model and 1 do not"),
+        ({"other": 0.5}, "has 0 of the names in the calibration cache and lacks 1"),
         (None, "already has Q/DQ nodes"),
     ],
 )

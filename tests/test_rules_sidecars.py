@@ -208,7 +208,7 @@ def test_q14_names_without_a_tensor_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("other 3.0\n", "belong to the model and 1 do not"),
+        ("other 3.0\n", "and lacks 1"),
         ("x nan\n", "line 1: 'x' reaches nan"),
         ('{"activation_encodings": {"x": [{"bitwidth": 8, "offset": 0, "scale": NaN}]}}', "gives 'x' the scale nan"),
         ('{"activation_encodings": {"x": [{"bitwidth": 8}]}}', "does not follow its format"),

@@ -18,7 +18,6 @@ import numpy as np
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
-from qdq_translator.core.words import counted
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import output_channels
@@ -86,8 +85,8 @@ def check_names(names: Iterable[str], graph: Graph, source: str) -> None:
     foreign = [name for name in inner if name not in tensors]
     if every and len(inner) - len(foreign) <= _LEAST_KNOWN * len(inner):
         raise UserError(
-            f"{counted(len(inner) - len(foreign), 'name')} in {source} belong to the model and {len(foreign)} do not, such as "
-            f"'{foreign[0]}': the scales were made for another network.",
+            f"The model has {len(inner) - len(foreign)} of the names in {source} and lacks {len(foreign)}, such as '{foreign[0]}': the "
+            "scales were made for another network.",
             "Give the model that they were made for; names must be those of the ONNX file.",
         )
 
