@@ -8,10 +8,13 @@ The first row is what `verify` computed before it read the plan. Nothing here ra
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from e2e_workflow.common import shapes
 from e2e_workflow.common.average_precision import MeanAveragePrecision
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, HYPOTHESES, SIGMOID
@@ -43,10 +46,22 @@ def row(name: str, network: Simulated) -> str:
 
 
 def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "train.npz"
+        np.savez(data, input=shapes.generate(64, 1)[0])
+        table(data)
+
+
+def table(data: Path) -> None:
     source = DETECTOR / "detector_qat.onnx"
     print("| `--preset dla`, detector | layers in INT8 | above | mAP 50-95 |\n| --- | ---: | ---: | ---: |")
     print(f"| explicit model | | | {score(Session(load_model(source)[0], 'explicit')):.2f} |")
-    for flags, option in (("", {}), (", --unify_scales max", {"unify_scales": "max"})):
+    choices: dict[str, dict[str, Any]] = {
+        "": {},
+        ", --unify_scales max": {"unify_scales": "max"},
+        ", --unify_scales data": {"unify_scales": "data", "calibrate": str(data)},
+    }
+    for flags, option in choices.items():
         network = ImplicitNetwork.of(translate(source, TranslateOptions(preset="dla", **option)))
         print(row(f"INT8 as far as scales allow{flags}", simulate(dataclasses.replace(network, plan=[]), PLANNED)))
         print(row(f"as planned{flags}", simulate(network, PLANNED)))

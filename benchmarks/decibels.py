@@ -1,23 +1,32 @@
 """How far an implicit INT8 network is from its float, and how far the Q/DQ network is that it came from.
 
-    python -m benchmarks.decibels [--write]
+    python -m benchmarks.decibels [--trained] [--only NAME] [--write]
 
-SQNR in dB of the worst output on 16 samples that nothing was calibrated on, simulated: the Q/DQ model as given, its translation with the
-inference rules of `--preset gpu`, and for float models the calibrated network without and with `--equalize`, for the GPU and for Orin's DLA. The reference of a Q/DQ model is the
-same network without the rounding of its activations. `--write` puts the table into docs/accuracy.md.
+SQNR in dB of the worst output on 16 samples that nothing was calibrated on, simulated, for the GPU and for Orin's DLA: the Q/DQ model as
+given; its translation with the inference rules of `--preset gpu`; ranges of `--calibrate` by `mse`, and by `output` (of a Q/DQ model
+with `--recalibrate` for all scales of its own; weights keep every quantized value); a float network also with `--equalize`. The
+reference of a Q/DQ model is the same network without the rounding of its activations. glyphs Q/DQ: by ONNX Runtime's quantization.
+--trained: also MobileNet-, MnasNet- and RegNet-like networks, each in float and after quantization-aware training on scikit-learn's
+digits (needs PyTorch; trained once, minutes, into e2e_workflow/work). `--write` puts the table into docs/accuracy.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
+import numpy as np
 import onnx
 
 from benchmarks.dla_rewrites import page
+from benchmarks.symmetric import quantize_symmetric
 from benchmarks.verdict import Case, cases
+from e2e_workflow.common import shapes
+from e2e_workflow.common.lazy import later
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
@@ -26,14 +35,17 @@ from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.reference import float_twin
 from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
+networks, tasks = later("e2e_workflow.common.networks"), later("e2e_workflow.common.tasks")
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "accuracy.md"
+SEEN = 16
 TARGETS: dict[str, dict[str, Any]] = {
     "GPU": {"target": "gpu"},
     "Orin DLA": {"target": "orin-dla", "platform": "jetpack-6.2"},
 }
 HEAD = (
-    "| network | target | Q/DQ model | translated or calibrated | equalized |",
-    "| --- | --- | ---: | ---: | ---: |",
+    "| network | target | Q/DQ model | translated | `mse` | `output` | equalized, `output` |",
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
 )
 
 
@@ -49,39 +61,81 @@ def distance(reference: onnx.ModelProto, other: onnx.ModelProto, samples: Sample
     return min(row.sqnr_db for row in rows.values())
 
 
-def implicit(case: Case, **options: Any) -> tuple[ImplicitNetwork, onnx.ModelProto]:
-    network = ImplicitNetwork.of(translate(case.model, TranslateOptions(**options)))
-    on_dla = options["target"] != "gpu"
-    return network, simulate(network, SimulationOptions(sigmoid_fp16=on_dla)).model
+def prepared(folder: Path, trained: bool) -> Iterator[Case]:
+    """All with data to calibrate on."""
+    found = {case.name: case for case in cases(folder)}
+    with np.load(found["digits"].inputs) as held:
+        np.savez(folder / "digits_train.npz", **{name: values[SEEN:] for name, values in held.items()})
+    np.savez(folder / "detector_train.npz", input=shapes.generate(64, 1)[0])
+    glyphs = found["glyphs"]
+    with np.load(glyphs.options["calibrate"]) as held:
+        feeds = iter([{"input": image[None]} for image in held["input"]])
+    quantize_symmetric(glyphs.model, folder / "glyphs_qdq.onnx", feeds)
+    for name in ("digits", "detector"):
+        yield dataclasses.replace(found[name], options={"calibrate": str(folder / f"{name}_train.npz")})
+    yield found["denoiser"]
+    yield dataclasses.replace(glyphs, name="glyphs Q/DQ", model=folder / "glyphs_qdq.onnx")
+    yield dataclasses.replace(glyphs, name="glyphs float")
+    for name in networks.RELU_NETWORKS if trained else ():
+        yield from _pair(name, tasks.WORK / "decibels")
 
 
-def lines(chosen: list[Case]) -> Iterator[str]:
-    for case in chosen:
-        kept = {key: value for key, value in case.options.items() if key in ("calibrate", "shapes")}
-        explicit = ExplicitNetwork.of(load_model(case.model)[0])
-        trained = not kept.get("calibrate")
-        for target, options in TARGETS.items():
-            inferred = {"preset": "gpu"} if trained else {}
-            network, model = implicit(case, **kept, **options, **inferred)
-            samples = load_samples(case.inputs, input_specs(network.model, {}), 16)
-            reference = float_twin(explicit) if trained else network.model
-            cells = [f"{distance(reference, explicit.model, samples, explicit.ends):.1f}" if trained else ""]
-            cells.append(f"{distance(reference, model, samples, None):.1f}")
-            if not trained:
-                _, equal = implicit(case, **kept, **options, equalize=True)
-                cells.append(f"{distance(reference, equal, samples, None):.1f}")
-            yield "| " + " | ".join([case.name, target, *cells, *[""] * (3 - len(cells))]) + " |"
+def _pair(name: str, folder: Path) -> Iterator[Case]:
+    paths = {kind: folder / f"{name}_{kind}.onnx" for kind in ("QAT", "float")}
+    data = {part: folder / f"digits_{part}.npz" for part in ("train", "test")}
+    if not all(path.is_file() for path in (*paths.values(), *data.values())):
+        folder.mkdir(parents=True, exist_ok=True)
+        task = tasks.make(name, smoke=False)
+        network = tasks.float_network(task, smoke=False)
+        task.export(network, paths["float"], quantized=False)
+        tasks.quantize_aware(task, network)
+        task.export(network, paths["QAT"], quantized=True)
+        print(name, *(f"{kind} {task.score_of_model(path):.2f}%" for kind, path in paths.items()))
+        np.savez(data["train"], input=task.calibration_images[:64])
+        np.savez(data["test"], input=task.test_images[:64])
+    options = {"calibrate": str(data["train"]), "shapes": ["input:1x1x16x16"]}
+    yield from (Case(f"{name} {kind}", path, data["test"], options) for kind, path in paths.items())
+
+
+def line(case: Case, target: str) -> str:
+    model = load_model(case.model)[0]
+    has_scales = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    explicit = ExplicitNetwork.of(model)
+    data = {name: case.options[name] for name in ("calibrate", "shapes") if name in case.options}
+    wanted: list[dict[str, Any]] = [data, {**data, "calibrate_method": "output"}]
+    if has_scales:
+        wanted = [{"preset": "gpu", "shapes": data.get("shapes", [])}, *wanted]
+        wanted[-1]["recalibrate"] = ["worst:100000"]
+    else:
+        wanted.append({**wanted[-1], "equalize": True})
+    cells = []
+    for options in wanted:
+        network = ImplicitNetwork.of(translate(case.model, TranslateOptions(**{**options, **TARGETS[target]})))
+        model = simulate(network, SimulationOptions(sigmoid_fp16=target != "GPU")).model
+        samples = load_samples(case.inputs, input_specs(network.model, {}), SEEN)
+        if not cells:
+            reference = float_twin(explicit) if has_scales else network.model
+            cells += [f"{distance(reference, explicit.model, samples, explicit.ends):.1f}"] if has_scales else ["", ""]
+        cells.append(f"{distance(reference, model, samples, None):.1f}")
+    return "| " + " | ".join([case.name, target, *cells, *[""] * (5 - len(cells))]) + " |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trained", action="store_true", help="the networks that need PyTorch, too")
+    parser.add_argument("--only", default="", help="networks whose name begins so")
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     asked = parser.parse_args()
+    print("\n".join(HEAD))
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        table = [*HEAD, *lines(cases(Path(folder)))]
-    print("\n".join(table))
+        for case in prepared(Path(folder), asked.trained):
+            for target in TARGETS if case.name.startswith(asked.only) else ():
+                rows.append(line(case, target))
+                print(rows[-1], flush=True)
     if asked.write:
-        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), "decibels", "\n".join(table) + "\n"), encoding="utf-8")
+        text = "\n".join([*HEAD, *rows]) + "\n"
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), "decibels", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from qdq_translator.simulate.run import CodedEnds, Session
 from qdq_translator.simulate.task_metrics import MeanAveragePrecision, metric_of, overlap, top1
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import Meter, bootstrap_interval, paired_interval
-from qdq_translator.workflows.tune.points import Point, group_moves, moves, starts
+from qdq_translator.workflows.tune.points import Point, moves, starts
 from tests.dask_cluster import free_port
 from tests.small_models import model
 
@@ -422,10 +422,10 @@ def test_starts_hold_what_people_choose() -> None:
     calibrated = starts(TranslateOptions(calibrate="x.npz", calibrate_method="max"))
     assert calibrated[:4] == gpu
     assert [dict(point.changes) for point in calibrated[4:]] == [
-        *({"calibrate_method": method} for method in ("percentile", "entropy", "mse")),
-        {"calibrate_method": "mse", "equalize": True},
+        *({"calibrate_method": method} for method in ("percentile", "entropy", "mse", "output")),
+        {"calibrate_method": "output", "equalize": True},
     ]
-    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 4
+    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 3 + 2
     base = TranslateOptions(infer_bounds=True)
     changes = {"infer_bounds": True, "infer_concat_scales": False, "recalibrate": (), "calibrate_method": "max"}
     assert Point.of(changes, ["l"]).plain(base) == Point((("calibrate_method", "max"),), ("l",))
@@ -436,14 +436,10 @@ def test_moves_hold_every_treatment_of_shared_ranges() -> None:
     on_dla = list(moves(TranslateOptions(target="orin-dla")))
     shared = [move for move in on_dla if "unify_scales" in move]
     assert {move["unify_scales"] for move in shared} == {"warn", "max"}
+    with_data = moves(TranslateOptions(target="orin-dla", calibrate="x.npz"))
+    assert {"unify_scales": "data"} in list(with_data)
     assert {move["max_bits_lost"] for move in shared if "max_bits_lost" in move} >= {1.0, 8.0}
     assert not [move for move in moves(TranslateOptions()) if "unify_scales" in move or "dla_rewrites" in move]
-
-
-def test_group_moves_change_one_operator() -> None:
-    moves = [move["calibrate_method"] for move in group_moves("mse,Add:max")]
-    assert "mse" in moves and "mse,Add:percentile" in moves and "mse,Add:max,Conv:entropy" in moves
-    assert len(moves) == len(set(moves)) == 12 and "mse,Add:max" not in moves
 
 
 # -------------------------------------------------------------------- measuring

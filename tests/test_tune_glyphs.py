@@ -73,7 +73,7 @@ def test_no_point_that_people_choose_by_hand_is_better(outcome: tuple[Path, dict
     _, found = outcome
     picked = [row for row in found["points"] if row["why"] == "start"]
     methods = {row["changes"].get("calibrate_method", "max") for row in picked}
-    assert methods == {"max", "percentile", "entropy", "mse"} and len(picked) >= len(methods)
+    assert methods == {"max", "percentile", "entropy", "mse", "output"} and len(picked) >= len(methods)
 
     def order(row: dict[str, Any]) -> tuple[int, float]:
         return row["cost"]["gpu_layers"], row["cost"]["milliseconds"]

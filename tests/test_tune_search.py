@@ -115,7 +115,7 @@ MOVES = [{"good": True}, {"good": False}, {"bad": True}, {"idle": True}]
 
 
 def searched(made: Made, goal: Goal, seed: int = 0, limit: int = 120) -> Search:
-    search = Search(made, goal, MOVES, lambda point: "", seed, limit)
+    search = Search(made, goal, MOVES, seed, limit)
     search.run([Point(), Point.of({"bad": True})])
     return search
 

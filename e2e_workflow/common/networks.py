@@ -55,12 +55,14 @@ class ResNet(nn.Module):
 class InvertedResidual(nn.Module):
     """MobileNet-v2's block: 1x1 expansion, 3x3 depthwise, 1x1 projection; residual branch where shapes allow."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, expansion: int, activation: Callable[[], nn.Module]):
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, expansion: int, activation: Callable[[], nn.Module], size: int = 3
+    ):
         super().__init__()
         hidden = inputs * expansion
         self.expand = nn.Sequential(QuantConv2d(inputs, hidden, 1, bias=False), nn.BatchNorm2d(hidden), activation())
         self.depthwise = nn.Sequential(
-            QuantConv2d(hidden, hidden, 3, stride=stride, padding=1, groups=hidden, bias=False),
+            QuantConv2d(hidden, hidden, size, stride=stride, padding=size // 2, groups=hidden, bias=False),
             nn.BatchNorm2d(hidden),
             activation(),
         )
@@ -100,3 +102,45 @@ CLASSIFIERS: dict[str, Callable[[], nn.Module]] = {
     "mobilenet_silu": lambda: MobileNet(nn.SiLU),
     "mobilenet_hardswish": lambda: MobileNet(nn.Hardswish),
 }
+
+
+class RegNetBlock(nn.Module):
+    """RegNet's block: 1x1, grouped 3x3 and 1x1 Conv, residual branch, Relu."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            QuantConv2d(inputs, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            QuantConv2d(outputs, outputs, 3, stride=stride, padding=1, groups=outputs // 8, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            QuantConv2d(outputs, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.branch = nn.Sequential(QuantConv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+        self.residual_quantizer = InputQuantizer()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.body(x) + self.residual_quantizer(self.branch(x))).relu()
+
+
+def staged(*blocks: nn.Module, channels: int) -> nn.Module:
+    """A network of a stem of 16 channels, the blocks (to 4x4 pixels), pooling and a classifier."""
+    stem = (QuantConv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    return nn.Sequential(*stem, *blocks, QuantAvgPool2d(4), nn.Flatten(), QuantLinear(channels, CLASSES))
+
+
+RELU_NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "mobilenet_relu": lambda: MobileNet(nn.ReLU),
+    "mnasnet_relu": lambda: staged(
+        InvertedResidual(16, 16, 1, 3, nn.ReLU),
+        InvertedResidual(16, 24, 2, 3, nn.ReLU, 5),
+        InvertedResidual(24, 24, 1, 6, nn.ReLU, 5),
+        InvertedResidual(24, 40, 2, 6, nn.ReLU),
+        channels=40,
+    ),
+    "regnet_relu": lambda: staged(RegNetBlock(16, 24, 1), RegNetBlock(24, 40, 2), RegNetBlock(40, 64, 2), channels=64),
+}
+"""For benchmarks/decibels.py."""

@@ -81,7 +81,7 @@ class DigitsTask(Task):
         self.wanted_score, self.tolerated_loss = (85.0, 5.0) if smoke else (97.0, 2.0)
 
     def build(self) -> nn.Module:
-        return networks.CLASSIFIERS[self.name]()
+        return {**networks.CLASSIFIERS, **networks.RELU_NETWORKS}[self.name]()
 
     def train(self, network: nn.Module, epochs: int, rate: float) -> None:
         images, labels = torch.from_numpy(self.data.train_images), torch.from_numpy(self.data.train_labels)

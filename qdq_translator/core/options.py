@@ -226,8 +226,9 @@ class TranslateOptions:
     no_auto_names: bool = setting(
         "leave the tensors that only TensorRT's network has out of the cache (rule S10)", group="Target"
     )
-    unify_scales: Literal["off", "warn", "max"] = setting(
-        "on a DLA: ranges that Concat and element-wise layers must share: ignore, report, or raise to the largest",
+    unify_scales: Literal["off", "warn", "max", "data"] = setting(
+        "on a DLA: ranges that Concat and element-wise layers must share: ignore, report, raise to the largest, or replace by the "
+        "one of least error on the inputs of --calibrate",
         "warn",
         group="Target",
     )
@@ -300,9 +301,9 @@ class TranslateOptions:
     )
     calibrate_method: str = setting(
         "range of an observed tensor: max (the largest magnitude), percentile (99.99), entropy (least "
-        "divergence of 2048 to 4096 bins) or mse (least squared error; percentile if the data contain a few "
-        "extreme values without meaning); another method for the outputs of one operator: "
-        "mse,Add:max,Concat:percentile",
+        "divergence of 2048 to 4096 bins), mse (least squared error; percentile if the data contain a few extreme values "
+        "without meaning) or output (mse, then least error of the network's outputs); another method for the outputs of "
+        "one operator: mse,Add:max,Concat:percentile",
         "mse",
         group="Calibration",
         metavar="METHOD",
@@ -731,7 +732,8 @@ class TuneOptions(TranslateOptions):
 
 AS_PLANNED: Dict[str, Any] = {"asymmetric": "widen", "per_channel_activations": "max", "no_auto_names": True}
 """Of a plan before anything is quantized."""
-CALIBRATE_METHODS = ("max", "percentile", "entropy", "mse")
+TENSOR_METHODS = ("max", "percentile", "entropy", "mse")
+CALIBRATE_METHODS = (*TENSOR_METHODS, "output")
 
 
 def parse_methods(text: str) -> "tuple[str, dict[str, str]]":
@@ -742,9 +744,9 @@ def parse_methods(text: str) -> "tuple[str, dict[str, str]]":
 
     general, *rows = text.split(",")
     own = dict(row.partition(":")[::2] for row in rows)
-    for method in (general, *own.values()):
-        if method not in CALIBRATE_METHODS:
-            known = ", ".join(CALIBRATE_METHODS)
+    for methods, method in ((CALIBRATE_METHODS, general), *((TENSOR_METHODS, one) for one in own.values())):
+        if method not in methods:
+            known = ", ".join(methods)
             raise UsageError(f"--calibrate_method: '{method}' is not a method.", f"Choose from {known}.")
     return general, own
 

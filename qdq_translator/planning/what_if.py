@@ -51,7 +51,7 @@ def _candidates(now: Decision, may_rewrite: bool, may_approximate: bool) -> list
     changes: list[dict[str, Any]] = []
     if any(layer.missing for layer in now.plan):
         changes += [{name: True} for name in inference_options(markers=True) if name not in policy.on]
-    if now.shared and policy.unify != "max":
+    if now.shared and not policy.unifies:
         changes.append({"unify_scales": "max"})
     if now.dla is not None and now.dla.fallbacks and may_rewrite:
         changes.append({"dla_rewrites": True})

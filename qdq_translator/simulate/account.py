@@ -34,7 +34,6 @@ from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
-from qdq_translator.simulate.run import Session
 from qdq_translator.simulate.segments import PLAIN, Change, Segments
 from qdq_translator.simulate.user_metric import UserMetric
 
@@ -240,9 +239,9 @@ class Judge:
     @functools.cached_property
     def expected(self) -> list[list[np.ndarray]]:
         """The float outputs of every run."""
-        running = _Running(self._float, self.samples, self.where.provider)
-        found: list[list[np.ndarray]] = self.where.engine.run(running, shards(self.samples.runs))
-        return found
+        work = _Varying(self._float, (PLAIN,), self.samples, self.where.provider, keep=True)
+        found = self.where.engine.run(work, shards(self.samples.runs))
+        return [list(outputs.values()) for (outputs,) in found.outputs]
 
     def simulated(self, precisions: Mapping[str, str], placement: Optional[Placement] = None) -> Simulated:
         asked = {**self.network.precisions, **precisions}
@@ -259,9 +258,16 @@ class Judge:
 
     def without(self, base: Simulated, candidates: Sequence[Candidate]) -> list[Quality]:
         """With one candidate left float and everything else as in `base`, over `base`."""
-        targets = _Targets(base, Graph.from_model(copy_model(self.network.model)))
+        targets = Targets(base, Graph.from_model(copy_model(self.network.model)))
         first, *found = self._varied(base.model, (PLAIN, *map(targets.floated, candidates)))
         return [quality.over(first) for quality in found]
+
+    def noises(self, model: onnx.ModelProto, changes: Sequence[Change], ground: Change) -> np.ndarray:
+        """(changes, runs): noise energy at the outputs with each change in place of the ground."""
+        provider, runs = self.where.provider, range(self.samples.runs)
+        work = _Varying(model, tuple(changes), self.samples, provider, self.expected, ground=ground)
+        parts = self.where.engine.parts(work, [range(run, run + 1) for run in runs])
+        return np.transpose([list(map(_energy, part.rows)) for part in parts])
 
     def _varied(self, model: onnx.ModelProto, changes: tuple[Change, ...]) -> list[Quality]:
         """One for each change of the model."""
@@ -302,7 +308,7 @@ def account(judge: Judge, everything: bool = False, passes: float = PASSES) -> A
     return Account(tuple(entries), accounting.whole, few, accounting.spent / judge.samples.runs, sources)
 
 
-class _Targets:
+class Targets:
     """Changes of a simulation that leave something float. all: everything that it rounds."""
 
     def __init__(self, base: Simulated, graph: Graph) -> None:
@@ -337,7 +343,7 @@ class _Accounting:
 
     def __init__(self, judge: Judge, base: Simulated, graph: Graph, unplanned: Collection[str], budget: float) -> None:
         self._judge, self._base, self._graph, self._budget = judge, base, graph, budget
-        self._targets = _Targets(base, graph)
+        self._targets = Targets(base, graph)
         nodes = base.model.graph.node
         self._behind = {name: 1 - i / len(nodes) for i, n in enumerate(nodes) for name in (n.name, *n.output)}
         found = [*components(graph, base.placement, judge.network), *_weights(base.placement)]
@@ -402,10 +408,14 @@ class _Accounting:
             base.model, tuple(changes), judge.samples, judge.where.provider, ground=self._targets.all, counted=counted
         )
         found = judge.where.engine.run(work, self.ranges)
-        noise = [sum(min(row.noise, _MOST_NOISE) for row in rows) for rows in found.rows]
+        noise = list(map(_energy, found.rows))
         if plan is not None:
             self.whole = noise.pop()
         return noise, found.histograms
+
+
+def _energy(outputs: Sequence[Comparison]) -> float:
+    return sum(min(row.noise, _MOST_NOISE) for row in outputs)
 
 
 class _Fits:
@@ -432,22 +442,6 @@ class _Fits:
         excess = max((row.damage / row.noise for row in scales if row.noise and not row.fits), default=0.0)
         poor = any(row.cause != FITS for row in weights)
         return Entry(candidate, noise, members, tuple(causes), max(excess, float(poor)))
-
-
-@dataclasses.dataclass
-class _Running(Work):
-    """A list of the outputs of every run."""
-
-    model: onnx.ModelProto
-    samples: Samples
-    provider: str
-
-    def open(self) -> Callable[[int], list[list[np.ndarray]]]:
-        session = Session(self.model, "float", one_thread=True, provider=self.provider)
-        return lambda run: [list(session.run(self.samples.feed(run)).values())]
-
-    def merge(self, total: list[list[np.ndarray]], part: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
-        return total + part
 
 
 @dataclasses.dataclass

@@ -33,6 +33,7 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
+from qdq_translator.simulate.calibration.observe import in_groups
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
@@ -47,7 +48,7 @@ FLOOR_NOISE = 1e-6
 """60 dB."""
 _SAME_CODES = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "Cast", "Clip")
 HEALED = 1e-3
-GROUP_BYTES = 256 * 2**20
+GROUP_BYTES, MOST_TENSORS = 256 * 2**20, 256
 
 
 @dataclasses.dataclass
@@ -170,7 +171,7 @@ def compare_layers(
     notes = Notes(network, explicit, stripped, simulated)
     rows: list[Row] = []
     unrounded = {*simulated.placement.stay_float, *simulated.placement.fused}
-    groups = list(_groups(tensors, types, samples.batch, group_bytes))
+    groups = list(in_groups(tensors, types, samples.batch, group_bytes // 4, MOST_TENSORS))  # two models, made and read
     total = len(groups) * samples.runs
     model = folded(explicit.model)
     for number, group in enumerate(groups):
@@ -239,23 +240,6 @@ def _noise_for_readers(row: Row) -> tuple[float, bool]:
     if not row.harmless:
         return row.read.noise, False
     return (row.made.noise if row.made is not None else 0.0), True
-
-
-def _groups(tensors: list[str], types: TensorTypes, batch: int, limit: int) -> Iterator[list[str]]:
-    """Tensors in order, in groups of at most `limit` bytes (float32, both models, made and read)."""
-    group: list[str] = []
-    used = 0
-    for name in tensors:
-        size = 4
-        for dim in types.shape(name) or (2**18,):
-            size *= dim if isinstance(dim, int) else batch
-        if group and (used + 4 * size > limit or len(group) >= 256):
-            yield group
-            group, used = [], 0
-        group.append(name)
-        used += 4 * size
-    if group:
-        yield group
 
 
 _Rows = Dict[str, Tuple[Optional[Comparison], List[Comparison]]]

@@ -183,8 +183,9 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
         )
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
-    if options.asymmetric == "data" and not options.calibrate:
-        raise UsageError("--asymmetric data computes ranges from inputs.", "Give them with --calibrate.")
+    for name, value in (("asymmetric", options.asymmetric), ("unify_scales", options.unify_scales)):
+        if value == "data" and not options.calibrate:
+            raise UsageError(f"--{name} data computes ranges from inputs.", "Give them with --calibrate.")
     if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
         raise UsageError(
             "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",

@@ -466,6 +466,7 @@ def _equalize(
     from qdq_translator.simulate.calibration.data_scales import load_data
     from qdq_translator.simulate.calibration.equalize import equalize
     from qdq_translator.simulate.evaluation import HERE
+    from qdq_translator.simulate.finite import only_finite
 
     if settings.calibration is None:
         return
@@ -474,8 +475,9 @@ def _equalize(
             "--equalize rescales weights, and this model has scales or weights that must stay as they are.",
             "Give the float model and --calibrate, without --keep_model.",
         )
-    samples = load_data(network.graph, settings.calibration, settings.input_shapes)
-    equalize(network.graph, network.types, samples, progress, where or HERE).report(diagnostics)
+    where, asked = where or HERE, settings.calibration
+    samples = only_finite(load_data(network.graph, asked, settings.input_shapes), asked.ignore_nonfinite, where=where)
+    equalize(network.graph, network.types, samples, progress, where).report(diagnostics)
     network.changed()
 
 

@@ -108,6 +108,23 @@ _AUDIT = _record(
         ),
     }
 )
+_ACCOUNT = _record(
+    {
+        **_row("sqnr_db sum_db", maybe(NUMBER)),
+        "samples": COUNT,
+        **_row("remainder passes", NUMBER),
+        "entries": _list(
+            _record(
+                {
+                    **_row("name"),
+                    **_row("tensors weights layers causes", _TEXTS),
+                    "share": NUMBER,
+                    "sqnr_db": maybe(NUMBER),
+                }
+            )
+        ),
+    }
+)
 _POINT = _record(
     {
         "changes": _OBJECT,
@@ -127,7 +144,8 @@ TUNING = _record(
         "best": _POINT,
         "front": _list(_POINT),
         "points": _list(_POINT),
-    }
+    },
+    {"sensitivity": _list(_record({"changes": _OBJECT, "kept_fp16": _TEXTS}, {"account": _ACCOUNT}))},
 )
 """NAME_tune.json."""
 
@@ -175,6 +193,7 @@ RESULTS = _record(
         "verdict": _record({}, {"overall": TEXT, "outputs": _map(_OBJECT), "reasons": _TEXTS}),
         "metric": _record({}, {"name": TEXT, "drop": NUMBER}),
         "audit": maybe(_AUDIT),
+        "account": _ACCOUNT,
         "per_layer": maybe(
             _record(
                 {},

@@ -182,7 +182,7 @@ def _loses(rewriter: Rewriter, node: Node) -> bool:
     window, model = operators.window(node), rewriter.settings.cost[0]
     if None in own or own[0] == own[1] or before is None or after is None or window is None:
         return False
-    if model is None or rewriter.settings.policy.unify == "max":
+    if model is None or rewriter.settings.policy.unifies:
         return True
     batch = before[0] if isinstance(before[0], int) else 1
     ends = [Surface(shape[1], batch * shape[2] * shape[3]) for shape in (before, after)]

@@ -123,7 +123,7 @@ class Context:
 class Policy:
     """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user declares
     to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. for_dla: the target is a
-    DLA. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max'), as long as
+    DLA. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max', 'data'), as long as
     none loses more than max_bits_lost. by_data: what no rule gives is observed on data (rule K1).
     """
 
@@ -134,3 +134,8 @@ class Policy:
     unify: str = "warn"
     max_bits_lost: float = 3.0
     by_data: bool = False
+
+    @property
+    def unifies(self) -> bool:
+        """Whether tensors that must share a range get one."""
+        return self.unify in ("max", "data")

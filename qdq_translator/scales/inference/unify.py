@@ -1,4 +1,4 @@
-"""Rule U1, on DLA targets: ranges that the DLA requires to be equal (`--unify_scales off|warn|max`).
+"""Rule U1, on DLA targets: ranges that the DLA requires to be equal (`--unify_scales off|warn|max|data`).
 
 | layer | tensors that must share one range | source |
 | --- | --- | --- |
@@ -27,6 +27,7 @@ from qdq_translator.core.rules import MARKERS, SAME_VALUE
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, Unions
 from qdq_translator.scales.inference.context import Context
+from qdq_translator.scales.inference.formulas import WITHIN_ONE
 from qdq_translator.scales.table import Origin
 
 RULE = "U1"
@@ -93,27 +94,29 @@ def shared_tensors(node: Node, context: Context) -> list[str]:
 
 
 def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange]:
-    """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max').
+    """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max', and 'data' what the
+    data have not given one range).
 
     Nothing is done for GPU targets and with mode 'off'.
     """
     mode = context.policy.unify
-    if mode == "max" and not context.for_dla:
+    raises = context.policy.unifies
+    if raises and not context.for_dla:
         diagnostics.info(
             "U1",
-            "--unify_scales max does nothing for a GPU, which does not need equal ranges.",
+            f"--unify_scales {mode} does nothing for a GPU, which does not need equal ranges.",
             hint="Select a DLA with --target.",
         )
     if mode == "off" or not context.for_dla:
         return []
-    groups = _Groups(context, context.policy.max_bits_lost if mode == "max" else math.inf)
+    groups = _Groups(context, context.policy.max_bits_lost if raises else math.inf)
     ranges = []
     for members, nodes in groups.differing():
-        ranges.append(_shared(members, nodes, context, raised=mode == "max"))
+        ranges.append(_shared(members, nodes, context, raised=raises))
     for shared in ranges:
         for name, old in shared.before.items() if shared.raised else ():
             if old < shared.largest:
-                note = f"raised from {old:.6g} (rule {context.scales[name].origin.rule}) by --unify_scales max"
+                note = f"raised from {old:.6g} (rule {context.scales[name].origin.rule}) by --unify_scales {mode}"
                 context.scales.replace(name, shared.largest, Origin(RULE, shared.nodes[0], shared.source, note))
     for node in groups.refused:
         ranges.append(_shared(shared_tensors(node, context), [node.name], context, refused=True))
@@ -135,6 +138,27 @@ def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
     tensor loses more than `--max_bits_lost` by it."""
     sets = _Groups(context, context.policy.max_bits_lost).differing()
     return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
+
+
+def free_sets(context: Context) -> list[list[str]]:
+    """Tensors whose scales move together, without sets of a scale of the model's own or of a bounded operator (rule B1)."""
+    graph, scales, unions = context.graph, context.scales, Unions[str]()
+    for name, scale in scales.items():
+        for source in (name, *scale.origin.source.split(", ")):
+            if source in scales:
+                unions.join(name, source)
+    for node in graph.nodes if context.for_dla else ():
+        shared = shared_tensors(node, context)
+        for name in shared[1:]:
+            if scales.value(name) == scales.value(shared[0]):
+                unions.join(name, shared[0])
+    bounded = {name for node in graph.of(*WITHIN_ONE) for name in node.outputs}
+    fixed = {unions.root(name) for name, scale in scales.items() if scale.explicit or name in bounded}
+    sets: dict[str, list[str]] = {}
+    for name in scales:
+        if unions.root(name) not in fixed:
+            sets.setdefault(unions.root(name), []).append(name)
+    return list(sets.values())
 
 
 def _applied(tensor: str, context: Context) -> bool:

@@ -6,7 +6,7 @@ only hand its values on (rule S3), the readers' side is, so that a Relu's input 
 cuts. The inside of a decomposed LayerNormalization is left alone.
 
 On a DLA, tensors that must share one range are calibrated together, to the range with the least squared error over all
-their values. A scale of the model's own in such a set stays (rule S1); the others then take it where that costs them less
+their values. A scale of the model's own in such a set stays (rule S1) without `--unify_scales data`; the others then take it where that costs them less
 than TRAINED_COST_DB each, and keep their own range otherwise (rule U1 reports that).
 """
 
@@ -28,10 +28,9 @@ from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.scales.inference import CLIP, HANDED_ON
+from qdq_translator.scales.inference import CLIP, HANDED_ON, unify
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
-from qdq_translator.scales.inference.unify import differing_ranges
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
 from qdq_translator.simulate.calibration.audit import Audit, audit_scales
@@ -47,8 +46,10 @@ from qdq_translator.simulate.calibration.methods import (
     squared_error,
 )
 from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.calibration.on_output import search
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.finite import left_out
+from qdq_translator.simulate.finite import left_out, only_finite
+from qdq_translator.simulate.implicit import SimulationOptions
 from qdq_translator.simulate.inputs import Samples, given_samples
 from qdq_translator.targets.settings import Calibration
 
@@ -140,10 +141,12 @@ class DataScales:
     def __call__(self, context: Context) -> bool:
         """Raises UserError where ONNX Runtime cannot run the network, and for data that are not finite."""
         self._calls += 1
-        if self._calls == 1:
-            return self._give(context)
-        if self._calls == 2 and context.for_dla and context.policy.unify != "off":
+        if self._calls == 1 and self._give(context):
+            return True
+        if self._calls <= 2 and context.for_dla and context.policy.unify != "off":
             self._share(context)
+        if self._calls <= 2 and self._wanted.method == "output":
+            self._search(context)
         return False
 
     def _give(self, context: Context) -> bool:
@@ -216,7 +219,7 @@ class DataScales:
         if histogram is None or not histogram.total:
             return None
         method = self._method_of(tensor, context)
-        amax = METHODS[method](histogram) if histogram.amax else 0.0
+        amax = self._range(METHODS[method], histogram) if histogram.amax else 0.0
         row = {
             "tensor": tensor,
             "method": method,
@@ -228,6 +231,12 @@ class DataScales:
         }
         return (amax / INT8_MAX if histogram.amax else ZERO_SCALE), row
 
+    def _range(self, method: Callable[..., float], *histograms: Histogram) -> float:
+        """`tune` asks for the same ones in every translation."""
+        key = f"range {method.__name__} {' '.join(row.digest for row in histograms)}"
+        found: float = self._where.engine.remembered(key, lambda: method(*histograms))
+        return found
+
     def _method_of(self, tensor: str, context: Context) -> str:
         producer = context.graph.producer.get(tensor)
         general = self._wanted.method
@@ -237,18 +246,39 @@ class DataScales:
         producer = context.graph.producer.get(tensor)
         return Origin(RULE, producer.name if producer is not None else "", "", note)
 
+    def _search(self, context: Context) -> None:
+        """Moves the ranges that nobody trained (`on_output`)."""
+        sets = unify.free_sets(context)
+        values = {name: scale.value for name, scale in context.scales.items()}
+        options = SimulationOptions(sigmoid_fp16=context.for_dla)
+        samples = only_finite(self._samples, self._wanted.ignore_nonfinite, where=self._where)
+        found = search(context.graph, values, sets, samples, options, self._where)
+        for names, factor in zip(sets, found.factors):
+            for name in names if factor != 1 else ():
+                old = context.scales[name]
+                note = f"{old.origin.note}; {factor:.3g} times that on the output's error".lstrip("; ")
+                context.scales.replace(name, old.value * factor, dataclasses.replace(old.origin, note=note))
+        found.report(self._diagnostics)
+
     # ---------------------------------------------------------------- sets of a DLA
 
     def _share(self, context: Context) -> None:
         rows: list[dict[str, Any]] = []
-        for members, applied in differing_ranges(context):
-            own = [name for name in applied if name in self._histograms and not context.scales[name].explicit]
+        sets = unify.differing_ranges(context)
+        free = context.policy.unify == "data"
+        trained = {name for members, _ in sets for name in members if context.scales[name].explicit}
+        if free and trained:
+            self._observe([name for name in context.graph.tensors() if name in trained], context)
+        for members, applied in sets:
+            fixed = set() if free else trained
+            own = [name for name in applied if name in self._histograms and name not in fixed]
             own = [name for name in own if self._histograms[name].amax > 0]
-            followers = [name for name in members if not context.scales[name].explicit]
-            stated = {context.scales[name].value for name in members if context.scales[name].explicit}
+            followers = [name for name in members if name not in fixed]
+            stated = {context.scales[name].value for name in members if name in fixed}
             if not own:
                 continue
-            best = max(stated) * INT8_MAX if stated else least_error([self._histograms[name] for name in own])
+            histograms = [self._histograms[name] for name in own]
+            best = max(stated) * INT8_MAX if stated else self._range(lambda *rows: least_error(rows), *histograms)
             costs = {name: self._cost(name, context.scales[name].amax, best) for name in own}
             worst = max(costs, key=lambda name: costs[name])
             taken = not stated or costs[worst] < TRAINED_COST_DB
@@ -257,9 +287,11 @@ class DataScales:
             if not taken:
                 continue
             for name in followers:
-                origin = context.scales[name].origin
-                note = "; ".join(filter(None, ("shares its range on the DLA", origin.note)))
-                if origin.rule not in SAME_VALUE:
+                old = context.scales[name]
+                origin, note = old.origin, "; ".join(filter(None, ("shares its range on the DLA", old.origin.note)))
+                if old.explicit:
+                    origin = Origin(unify.RULE, origin.node)
+                elif origin.rule not in SAME_VALUE:
                     origin = self._origin(name, context, "")
                 context.scales.replace(name, best / INT8_MAX, dataclasses.replace(origin, note=note))
         if not rows:

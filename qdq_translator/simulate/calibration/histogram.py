@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Optional
 
@@ -42,6 +43,13 @@ class Histogram:
     def amax(self) -> float:
         """The largest magnitude, exactly."""
         return max(-self.lowest, self.highest)
+
+    @property
+    def digest(self) -> str:
+        """Of all that ranges are computed from."""
+        return hashlib.sha256(
+            f"{self.lowest} {self.highest} {self._exponent}".encode() + self.counts.tobytes()
+        ).hexdigest()
 
     @property
     def width(self) -> float:

@@ -147,4 +147,5 @@ METHODS: dict[str, Callable[[Histogram], float]] = {
     "percentile": percentile,
     "entropy": entropy,
     "mse": mse,
+    "output": mse,
 }

@@ -11,10 +11,10 @@ and thread, however many samples there are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, Mapping, Sequence, Tuple
 
-import numpy as np
 import onnx
 
 from qdq_translator.core.errors import UserError
@@ -62,7 +62,7 @@ def observe(
     copy = Graph.from_model(graph.to_model())
     made = hold(copy, types, scales)
     model = copy.to_model()
-    groups = list(_groups(tensors, types, samples.batch))
+    groups = list(in_groups(tensors, types, samples.batch, GROUP_BYTES))
     found: dict[str, Histogram] = {}
     left_out = 0
     for number, group in enumerate(groups):
@@ -81,13 +81,16 @@ def observe(
     return Observed(found, left_out * samples.batch)
 
 
-def _groups(tensors: Sequence[str], types: TensorTypes, batch: int) -> Iterator[list[str]]:
+def in_groups(
+    tensors: Sequence[str], types: TensorTypes, batch: int, limit: int, most: int = 2**30
+) -> Iterator[list[str]]:
+    """Float tensors in order, in groups of at most `limit` bytes (float32) and `most` tensors."""
     group: list[str] = []
     used = 0
     for name in tensors:
-        dims = types.shape(name) or ()
-        size = 4 * int(np.prod([d if isinstance(d, int) else batch for d in dims], dtype=np.int64))
-        if group and used + size > GROUP_BYTES:
+        dims = types.shape(name)
+        size = 4 * math.prod(d if isinstance(d, int) else batch for d in ((2**18,) if dims is None else dims))
+        if group and (used + size > limit or len(group) >= most):
             yield group
             group, used = [], 0
         group.append(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Iterable, Iterator
 
-from qdq_translator.core.options import CALIBRATE_METHODS, PRESETS, TranslateOptions, parse_methods, words_of
+from qdq_translator.core.options import CALIBRATE_METHODS, PRESETS, TENSOR_METHODS, TranslateOptions, words_of
 from qdq_translator.core.rules import inference_options
 
 MARKERS = "add_unary_ew_scales_for_dla"
@@ -13,8 +13,6 @@ WORST = (2, 4, 8)
 """Of the model's own scales, how many `--recalibrate worst:N` gives up."""
 BITS = (1.0, 3.0, 8.0)
 """That raising a shared range may cost a tensor, before its layers go to FP16 instead; no int8 tensor has more than 8."""
-GROUPS = ("Conv", "Add", "Mul", "Concat")
-"""Operators whose outputs may have a calibration method of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +60,8 @@ def starts(base: TranslateOptions) -> list[Point]:
         chosen += [{**row, "unify_scales": "max"} for row in chosen[-3:]]
     if base.calibrate is not None:
         rewrites: list[dict[str, Any]] = [{}] if base.target == "gpu" else [{}, {"dla_rewrites": True}]
-        chosen += [{**row, "calibrate_method": method} for method in CALIBRATE_METHODS for row in rewrites]
-        chosen += [{**row, "calibrate_method": "mse", "equalize": True} for row in rewrites]
+        chosen += [{**row, "calibrate_method": method} for method in TENSOR_METHODS for row in rewrites]
+        chosen += [{**rewrites[-1], "calibrate_method": "output", **more} for more in ({}, {"equalize": True})]
     return list(dict.fromkeys(Point.of(row).plain(base) for row in chosen))
 
 
@@ -74,7 +72,7 @@ def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
         for value in (True, False):
             yield {name: value}
     if base.target != "gpu":
-        for how in ("warn", "max"):
+        for how in ("warn", "max", *(("data",) if base.calibrate is not None else ())):
             yield {"unify_scales": how}
         for bits in BITS:
             yield {"unify_scales": "max", "max_bits_lost": bits}
@@ -88,15 +86,3 @@ def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
         for count in WORST:
             yield {"recalibrate": (f"worst:{count}",)}
         yield {"recalibrate": ()}
-
-
-def group_moves(method: str) -> Iterator[dict[str, Any]]:
-    """Another calibration method for what one kind of operator makes; `method`: the value of the option now."""
-    general, own = parse_methods(method)
-    for group in GROUPS:
-        for other in CALIBRATE_METHODS:
-            changed = {**own, group: other}
-            if other == general:
-                del changed[group]
-            if changed != own:
-                yield {"calibrate_method": ",".join([general, *(f"{g}:{m}" for g, m in sorted(changed.items()))])}

@@ -94,11 +94,7 @@ def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome
         journal["reference"] = meter.set_reference(folded(explicit.model), explicit.ends, journal.get("reference"))
         judge = _Judge(bench, meter, journal, where, options.evaluations, progress)
         goal = Goal(options.max_drop, options.budget_ms)
-
-        def method(point: Point) -> str:
-            return point.options(base).calibrate_method if base.calibrate is not None else ""
-
-        search = Search(judge, goal, list(moves(base)), method, options.seed, options.evaluations, judge.tell)
+        search = Search(judge, goal, list(moves(base)), options.seed, options.evaluations, judge.tell)
         search.run(starts(base))
         samples.check_unchanged()
         evaluated = list(search.found.values())

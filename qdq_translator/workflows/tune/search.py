@@ -6,7 +6,7 @@
    that each adds for the milliseconds that it saves (`simulate.account`). The cheapest set on this way that holds is found by
    bisection; then single layers go back as long as the metric holds. With a budget of milliseconds the last sets on the way that it
    has room for are measured.
-3. Local search: drop, add or swap a candidate of the account, or change an option or the calibration of one kind of operator; points
+3. Local search: drop, add or swap a candidate of the account, or change an option; points
    that cost more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
 
 With a budget of milliseconds the metric is what gets better, and the estimate what must hold.
@@ -22,7 +22,7 @@ from typing import Any, Callable, Optional, Protocol, Sequence
 from qdq_translator.simulate.account import Candidate
 from qdq_translator.workflows.tune.bench import Cost
 from qdq_translator.workflows.tune.meter import Measured
-from qdq_translator.workflows.tune.points import Point, group_moves
+from qdq_translator.workflows.tune.points import Point
 
 REPAIRED = 2
 """Starting points that get FP16 sets."""
@@ -135,12 +135,11 @@ class Search:
         judge: Judge,
         goal: Goal,
         moves: Sequence[dict[str, Any]],
-        method: Callable[[Point], str],
         seed: int,
         limit: int,
         report: Callable[[Evaluated, Optional[Evaluated], int], None] = lambda found, best, count: None,
     ) -> None:
-        self._judge, self._goal, self._moves, self._method = judge, goal, moves, method
+        self._judge, self._goal, self._moves = judge, goal, moves
         self._random, self._limit, self._report = random.Random(seed), limit, report
         self.found: dict[Point, Evaluated] = {}
         self.additivity: list[tuple[int, float, float]] = []
@@ -305,13 +304,10 @@ class Search:
         return self._goal.budget_ms is not None or not self._goal.holds(current) or cost.key <= current.cost.key
 
     def _proposal(self, current: Evaluated) -> Optional[tuple[Point, str]]:
-        point, kind = current.point, self._random.choice(("options", "group", "drop", "add", "swap"))
+        point, kind = current.point, self._random.choice(("options", "drop", "add", "swap"))
         if kind == "options" and self._moves:
             change = self._random.choice(list(self._moves))
             return point.moved(**change), "option"
-        if kind == "group":
-            changes = list(group_moves(self._method(point))) if self._method(point) else []
-            return (point.moved(**self._random.choice(changes)), "calibration") if changes else None
         candidates = [candidate for candidate, share in self._judge.candidates(Point(point.changes)) if share > 0]
         inside = [c for c in candidates if set(c.layers) <= set(point.kept)]
         outside = [c for c in candidates[:ADDED] if c not in inside]

@@ -1,0 +1,160 @@
+"""`--calibrate_method output`: ranges moved to where the outputs have the least error, from those of `mse` on.
+
+The range with the least squared error of a tensor alone weighs all its values alike; behind it some count more, and clipping, which has
+one sign, adds up where rounding cancels out. So this is a coordinate search on the whole simulated network, all in INT8:
+
+1. A coordinate is a set of tensors whose scales follow from one another (`Origin.source`), or that a DLA has on one range; sets with a
+   scale of the model's own stay. All scales of a set move by one factor, so that every rule between them still holds.
+2. Sets that cost nothing (without their rounding the outputs have the same noise) stay. In each round every other set is tried a step up and a step down; those that lower the noise energy at the outputs by more than its standard
+   error over the samples move together, or the better half of them if all together are no gain. Sets that did not move rest until the
+   steps get smaller (STEPS).
+3. A round is kept if the noise falls on samples that no move was chosen on, too, by SURE standard errors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Dict, List, Sequence
+
+import numpy as np
+
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.workers.packing import pack
+from qdq_translator.ir.graph import Graph
+from qdq_translator.simulate.account import Judge, Targets
+from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import finite_or_none, noise_to_db
+from qdq_translator.simulate.segments import Change
+
+RULE = "K1"
+STEPS = (2.0**0.5, 2.0**0.25)
+ROUNDS = 4
+"""With steps of one size."""
+NARROWEST, WIDEST = 0.5, 4.0
+"""Times where a range began, that it may become."""
+MOST_RUNS, LEAST_RUNS = 32, 4
+SURE = 1.0
+_Scales = Dict[str, float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """factors: one for each set. before_db, after_db: SQNR (sum over the outputs) on samples that nothing was chosen on; NaN where there
+    were too few."""
+
+    factors: List[float]
+    before_db: float = math.nan
+    after_db: float = math.nan
+
+    def report(self, diagnostics: Diagnostics) -> None:
+        moved = sum(factor != 1 for factor in self.factors)
+        text = f"--calibrate_method output tried {len(self.factors)} ranges and moved none: nothing gains on samples held out."
+        if moved:
+            gain = f"{self.before_db:.1f} to {self.after_db:.1f} dB on samples held out"
+            text = (
+                f"--calibrate_method output moved {moved} of {len(self.factors)} ranges: {gain}, simulated all in INT8."
+            )
+        elif math.isnan(self.before_db):
+            text = f"--calibrate_method output needs {LEAST_RUNS} samples or more; the ranges are those of mse."
+        diagnostics.info(
+            RULE,
+            text,
+            data={
+                "moved": moved,
+                "before_db": finite_or_none(self.before_db),
+                "after_db": finite_or_none(self.after_db),
+            },
+        )
+
+
+def search(
+    graph: Graph,
+    scales: _Scales,
+    sets: Sequence[Sequence[str]],
+    samples: Samples,
+    options: SimulationOptions,
+    where: Evaluation = HERE,
+) -> Found:
+    """graph: float, not changed. scales: of all its tensors. sets: those that move, each by one factor."""
+    samples = samples.some(MOST_RUNS)
+    if samples.runs < LEAST_RUNS or not sets:
+        return Found([1.0] * len(sets))
+    model = graph.to_model()
+    key = f"output {pack(model).digest} {sorted(scales.items())} {sets} {samples.digest} {options}"
+    network = ImplicitNetwork(model, scales, {}, frozenset())
+    found: Found = where.engine.remembered(key, lambda: _Search(network, sets, samples, options, where).run())
+    return found
+
+
+class _Search:
+    def __init__(
+        self,
+        network: ImplicitNetwork,
+        sets: Sequence[Sequence[str]],
+        samples: Samples,
+        options: SimulationOptions,
+        where: Evaluation,
+    ) -> None:
+        halves = [samples.chosen(list(range(first, samples.runs, 2))) for first in (0, 1)]
+        self._fit, self._held_out = (Judge(network, options, half, where=where) for half in halves)
+        self._base = self._fit.simulated({})
+        self._targets = Targets(self._base, Graph.from_model(copy_model(network.model)))
+        self._sets = sets
+        held = self._base.placement.held.keys()
+        self._known = [i for i, names in enumerate(sets) if not held.isdisjoint(names)]
+
+    def run(self) -> Found:
+        factors = [1.0] * len(self._sets)
+        (before,) = self._noise(self._held_out, [factors], factors)
+        freed = [_moved(factors, [(i, math.inf)]) for i in self._known]
+        now, *found = self._noise(self._fit, [factors, *freed], factors)
+        loud = {i for i, noise in zip(self._known, found) if _is_less(noise, now)}
+        for step in STEPS:
+            tried = loud
+            for _ in range(ROUNDS):
+                tried, factors = self._round(factors, tried, step)
+        (after,) = self._noise(self._held_out, [factors], factors)
+        return Found(factors, noise_to_db(before.mean()), noise_to_db(after.mean()))
+
+    def _round(self, factors: list[float], sets: set[int], step: float) -> tuple[set[int], list[float]]:
+        """Which sets moved, and all factors after it."""
+        moves = [(i, factors[i] * way) for i in sorted(sets) for way in (step, 1 / step)]
+        moves = [(i, to) for i, to in moves if to * 1.001 >= NARROWEST and to <= WIDEST * 1.001]
+        now, *found = self._noise(self._fit, [factors, *(_moved(factors, [move]) for move in moves)], factors)
+        gains = {move: float((now - noise).mean()) for move, noise in zip(moves, found) if _is_less(noise, now)}
+        better = sorted(gains, key=lambda move: -gains[move])
+        better = [move for n, move in enumerate(better) if move[0] not in {i for i, _ in better[:n]}]
+        (held_out,) = self._noise(self._held_out, [factors], factors) if better else (now,)
+        while better:
+            moved = _moved(factors, better)
+            (noise,), (other,) = (self._noise(judge, [moved], factors) for judge in (self._fit, self._held_out))
+            if _is_less(noise, now) and _is_less(other, held_out):
+                return {i for i, _ in better}, moved
+            better = better[: len(better) // 2]
+        return set(), factors
+
+    def _noise(self, judge: Judge, trials: Sequence[list[float]], ground: list[float]) -> np.ndarray:
+        """(trials, runs)."""
+        return judge.noises(self._base.model, [self._change(factors) for factors in trials], self._change(ground))
+
+    def _change(self, factors: list[float]) -> Change:
+        base, held = self._base, dict(self._base.placement.held)
+        for names, factor in zip(self._sets, factors):
+            held.update((name, float(np.float32(held[name] * factor))) for name in names if name in held)
+        scales = {base.read[name]: scale for name, scale in held.items() if scale < math.inf}
+        scales.update({base.wide[read]: scale for read, scale in list(scales.items()) if read in base.wide})
+        return Change(self._targets.all.tensors, {}, scales)
+
+
+def _moved(factors: list[float], moves: Sequence[tuple[int, float]]) -> list[float]:
+    now = dict(moves)
+    return [now.get(i, factor) for i, factor in enumerate(factors)]
+
+
+def _is_less(noise: np.ndarray, than: np.ndarray) -> bool:
+    """By more than SURE standard errors of the paired differences."""
+    gain = than - noise
+    return bool(gain.mean() > SURE * gain.std(ddof=1) / math.sqrt(len(gain)))
