@@ -42,7 +42,7 @@ _REWRITES = {
     "D4": "means and sums over H and W or over channels become Convs of equal weights, or AveragePool",
     "D5": "Gemm and MatMul with constant weights become 1x1 Conv, with the layers around them, on [N, C, 1, 1]",
     "D6": "Flatten, Squeeze and Unsqueeze become Reshape; a constant between two Reshapes of many dimensions works without them",
-    "D7": "HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
+    "D7": "HardSigmoid, HardSwish, Clip, Min, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
     "D8": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
     "D9": "Neg, Div by a constant, Mean, and nodes that only change the scale become a Scale",
     "D10": "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, covers, decibels, engine, graph, pair, same
+from tests.dla.check import BATCHES, SCALE, both, covers, decibels, engine, feed_of, graph, pair, same
 from tests.explicit_reference import run
 from tests.small_models import f32
 
@@ -226,3 +226,52 @@ def test_not_these(op: str, why: str, options: dict[str, str]) -> None:
     found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, opset=17), **options)
     assert "D7" not in found.rules
     assert why in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+@covers(4)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_4_as_exporters_write_it(batch: str) -> None:
+    body = pair("x", "q") + "a = Softplus (q)\n" + pair("a", "b", "s4") + "t = Tanh (b)\n" + pair("t", "g", "s2")
+    explicit = graph(X, "float[b,c,h,w] y", body + "m = Mul (q, g)\n" + END, batch, s2=f32(1 / 127), s4=f32(1 / 16))
+    found = same(explicit, batch, platform="jetpack-6.2")
+    assert found.ops == ["Sigmoid", "BatchNormalization", "Mul", "BatchNormalization", "Div", "Mul", "Relu"]
+    assert found.gpu() == (["Softplus"], [])
+    scales = found.rewritten.tensor_scales
+    assert scales["t"] == f32(1 / 127) and scales["t_rest"] == f32(2 / 127) and "a" not in scales
+    feed = feed_of(found.rewritten, batch, 1)
+    assert decibels(found.rewritten, feed) > decibels(found.plain, feed) - 3  # four tensors more in INT8
+
+
+@covers("a Softplus that others than one Tanh read")
+@pytest.mark.parametrize("more", ["m = Add (a, q)", "t = Tanh (a)\nm = Add (t, a)"])
+def test_not_a_softplus_alone(more: str) -> None:
+    found = same(
+        graph(X, "float[b,c,h,w] y", pair("x", "q") + f"a = Softplus (q)\n{more}\n" + END), platform="jetpack-6.2"
+    )
+    assert "Softplus" in found.ops and "logarithm" in found.reason(found.rewritten.graph.producer["a"].name)
+
+
+@covers(8)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("op", ["Min (q, k)", "Min (k, q)"])
+def test_case_8_with_a_number(op: str, batch: str) -> None:
+    found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + f"m = {op}\n" + END, batch, k=f32(1.5)), batch)
+    assert found.gpu() == (["Min"], []) and found.rules == ["D7"]
+
+
+@covers(8)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_8_of_two_tensors(batch: str) -> None:
+    inputs = f"{X}, {X.replace(' x', ' u')}"
+    body = pair("x", "q") + pair("u", "k") + "m = Min (q, k)\n" + END
+    found = same(graph(inputs, "float[b,c,h,w] y", body, batch), batch, bits=True)
+    assert found.ops == ["BatchNormalization", "BatchNormalization", "Max", "BatchNormalization", "Relu"]
+    assert found.gpu() == (["Min"], []) and len(set(found.rewritten.tensor_scales.values())) == 1
+
+
+@covers("Min of more than two inputs or shapes")
+@pytest.mark.parametrize("op", ["Min (q, q, k)", "Min (q, k)"])
+def test_not_a_min_of_more(op: str) -> None:
+    body = pair("x", "q") + pair("u", "k") + f"m = {op}\n" + END
+    found = both(graph(f"{X}, float[1,3,1,5] u", "float[b,c,h,w] y", body))
+    assert found.gpu()[1] == ["Min"] and "one shape" in found.reason(found.rewritten.graph.producer["m"].name)

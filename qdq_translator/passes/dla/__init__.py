@@ -110,7 +110,6 @@ NO_REWRITE = {
         ),
         _PLACES,
     ),
-    "Min": "the equivalent negative Max of the negatives needs three more layers; NvInfer.h lists Min for the DLA",
     "Cast": "on the DLA only the Cast behind a comparison runs; export inputs and outputs in float32",
     "ReduceL1": "write it as Abs and ReduceSum, which have rules",
     "ReduceSumSquare": "write it as Mul and ReduceSum, which have rules",

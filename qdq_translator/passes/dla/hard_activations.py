@@ -1,4 +1,4 @@
-"""Rule D7: HardSigmoid, HardSwish, Clip, Mish, Softsign, Elu, Celu, Selu and Gelu become Scale, Relu, Sigmoid, Tanh, Abs, product, quotient.
+"""Rule D7: HardSigmoid, HardSwish, Clip, Min, Mish, Softsign, Elu, Celu, Selu and Gelu become Scale, Relu, Sigmoid, Tanh, Abs, Max, product, quotient.
 
 1. `HardSigmoid(x) = Clip(alpha * x + beta, 0, 1)`
 2. `HardSwish(x)   = x * Clip(r / 6 * (x + 3), 0, r) / r`, where r is the range of x (its scale times 127; at least 1 and at
@@ -9,11 +9,13 @@
    where both have one sign: no value becomes larger on the way, so that no step becomes coarser, in INT8 or in FP16. A
    clipped Relu has a bound in [1, 127]: others stand between two Scale by a power of two. Without a bound Relu takes its place
 4. `Mish(x) = x * n / (2 - n)`, where n = s * (2 - s) and s = Sigmoid(x), which is x * Tanh(Softplus(x)); where the DLA has Div (TensorRT
-   8.6.12 on)
+   8.6.12 on); and `Tanh(Softplus(x)) = n / (2 - n)`, as exporters write it
 5. `Softsign(x) = x / (1 + Abs(x))`, likewise
 6. `Elu(x) = Relu(x) + alpha * ((1 - t) / t - 1)`, where t = Sigmoid(Relu(-x)) is 0.5 to 1, so that (1 - t) / t is exp(x) below 0; `Selu`
    is the same with factors of its own, `Celu` with x / alpha within the Sigmoid; likewise
 7. `Gelu(x) = x * (0.5 + 0.5 * Tanh(x * (a + b * x * x)))` with approximate = tanh: a = sqrt(2 / pi), b = 0.044715 * a
+
+8. `Min(x, c) = Clip(x, max = c)`, and `Min(x, y) = -Max(-x, -y)`, where -128 becomes -127
 
 A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
 
@@ -25,13 +27,14 @@ bounds have these (rule B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quo
 gate of cases 6 and 7, and alpha for what alpha multiplies; Relu has the range of x. In case 6 t and 1 - t have the scale 1/126,
 also where others are calibrated: at x = 0 both are 0.5, which is 63 steps of it and no whole number of steps of 1/127.
 Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4 to 6 where the
-DLA has no Div; case 6 with factors that are not positive; case 7 without approximate (the error function).
+DLA has no Div; a Softplus that others than one Tanh read; Min of more than two inputs or shapes; case 6 with factors that are not
+positive; case 7 without approximate (the error function).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 
@@ -48,12 +51,14 @@ ERROR_FUNCTION = (
 
 
 def apply(rewriter: Rewriter) -> None:
+    for node in rewriter.nodes("Softplus"):
+        _softplus(rewriter, node)
     rewriter.each(*_CASES, rewrite=_rewrite)
 
 
 def _rewrite(rewriter: Rewriter, node: Node) -> str:
     """'', or why it stays."""
-    channels = rewriter.channels(node.inputs[0])
+    channels = rewriter.channels(node.outputs[0])
     if channels is None:
         return NO_IMAGE
     _CASES[node.op_type](rewriter, node, channels)
@@ -99,8 +104,35 @@ def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 
 def _any_clip(rewriter: Rewriter, node: Node, channels: int) -> None:
+    _bounded(rewriter, node, channels, *operators.clip_bounds(node, rewriter.graph.array))
+
+
+def _min(rewriter: Rewriter, node: Node, channels: int) -> None:
+    """Case 8."""
+    graph, target = rewriter.graph, node.outputs[0]
+    names = sorted(node.inputs, key=graph.is_constant)
+    bound = graph.array(names[-1])
+    if len(names) == 2 and bound is not None and bound.size == 1:
+        graph.set_inputs(node, names)
+        _bounded(rewriter, node, channels, -math.inf, float(bound.reshape(())))
+        return
+    if len(names) != 2 or len({rewriter.types.shape(name) for name in (*names, target)}) != 1:
+        rewriter.leave(node, "it does not compare two tensors of one shape, or one with a number")
+        return
+    row = Row(rewriter, node)
+    first = row.scale("first", channels, -1.0)
+    row.current = names[1]
+    second = row.scale("second", channels, -1.0)
+    row.current = first
+    row.add("Max", "larger", second)
+    row.scale("smaller", channels, -1.0)
+    row.put(RULE)
+    for layer, source in zip(row.nodes, (*names, target)):
+        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="the same magnitudes")
+
+
+def _bounded(rewriter: Rewriter, node: Node, channels: int, low: Optional[float], high: Optional[float]) -> None:
     """Case 3."""
-    low, high = operators.clip_bounds(node, rewriter.graph.array)
     if low is None or high is None or not low < high or (math.isinf(low) and math.isinf(high)):
         rewriter.leave(node, "its bounds are not constant numbers, the lower one below the upper one")
         return
@@ -160,21 +192,43 @@ def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shif
 
 def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 4."""
-    if not rewriter.may_divide(node):
+    if rewriter.may_divide(node):
+        row, source = Row(rewriter, node), node.inputs[0]
+        gate = _mish_gate(row, channels)
+        row.current = source
+        row.add("Mul", "gated", gate)
+        _put_gate(row)
+
+
+def _softplus(rewriter: Rewriter, node: Node) -> None:
+    """Case 4 as exporters write it; Softplus alone stays."""
+    graph, softened = rewriter.graph, node.outputs[0]
+    tanh, channels = graph.only_consumer(softened), rewriter.channels(softened)
+    if tanh is None or not tanh.is_op("Tanh") or channels is None or not rewriter.rejected(node):
         return
-    row, source = Row(rewriter, node), node.inputs[0]
+    if rewriter.allows(tanh) and rewriter.may_divide(node):
+        graph.remove(node)
+        graph.set_input(tanh, 0, node.inputs[0])
+        rewriter.scales.drop(softened)
+        row = Row(rewriter, tanh)
+        _mish_gate(row, channels)
+        _put_gate(row, node)
+
+
+def _mish_gate(row: Row, channels: int) -> str:
     s = row.add("Sigmoid", "sigmoid")
     rest = row.scale("rest", channels, -1.0, 2.0)
     row.current = s
     product = row.add("Mul", "product", rest)
     divisor = row.scale("divisor", channels, -1.0, 2.0)
     row.current = product
-    gate = row.add("Div", "gate", divisor)
-    row.current = source
-    row.add("Mul", "gated", gate)
-    row.put(RULE)
-    for layer, bound in zip(row.nodes, (1, 2, 1, 2, 1)):
-        _bound(rewriter, layer, node.outputs[0], bound)
+    return row.add("Div", "gate", divisor)
+
+
+def _put_gate(row: Row, *more: Node) -> None:
+    row.put(RULE, *more)
+    for layer, bound in zip(row.nodes[:-1], (1, 2, 1, 2, 1)):
+        _bound(row.rewriter, layer, row.node.outputs[0], bound)
 
 
 def _bound(rewriter: Rewriter, layer: Node, target: str, bound: float) -> None:
@@ -277,6 +331,7 @@ _CASES: dict[str, Callable[[Rewriter, Node, int], None]] = {
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "Clip": _any_clip,
+    "Min": _min,
     "Mish": _mish,
     "Softsign": _softsign,
     "Elu": _elu,

@@ -151,7 +151,7 @@ class Row:
         self.current = names[0]
         return self.current
 
-    def put(self, rule: str) -> None:
-        """In the place of the node, whose names the last layer takes."""
+    def put(self, rule: str, *more: Node) -> None:
+        """In the place of the node, whose names the last layer takes. more: nodes that went with it."""
         self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
-        self.rewriter.replace(rule, self.node, self.nodes)
+        self.rewriter.replace(rule, self.node, self.nodes, more=more)
