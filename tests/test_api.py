@@ -115,6 +115,7 @@ def test_models(form: str, tmp_path: Path) -> None:
         ),
         ("translate", {"target": 5}, "--target: 5 is not of the type 'gpu' or 'orin-dla' or 'xavier-dla'."),
         ("translate", {"max_bits_lost": "a"}, "--max_bits_lost: 'a' is not of the type float. Resolution that"),
+        ("translate", {"max_bits_lost": 10**400}, "--max_bits_lost 10000000000000000000 is not possible."),
         ("translate", {"keep_fp16": "conv"}, "--keep_fp16: 'conv' is not of the type list of str."),
         ("translate", {"infer_bounds": 1}, "--infer_bounds: 1 is not of the type bool."),
         ("translate", {"presets": "dla"}, "There is no option 'presets'. Did you mean preset?"),

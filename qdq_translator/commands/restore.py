@@ -12,6 +12,7 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import read_layer_argument, stated_beside
 from qdq_translator.core.options import REQUIRED, setting
 from qdq_translator.core.rules import inference_options
+from qdq_translator.core.words import counted
 
 
 @dataclass
@@ -74,7 +75,7 @@ def run(options: Options) -> int:
         }
         print(json.dumps(summary, indent=2))
     else:
-        print(f"{output}: Q/DQ on {len(pairs)} tensors and {len(restored.weights)} weights")
+        print(f"{output}: Q/DQ on {counted(len(pairs), 'tensor')} and {counted(len(restored.weights), 'weight')}")
     for what, items in (
         (
             "cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)",
@@ -108,5 +109,7 @@ def _complete(options: Options, kept: List[str]) -> int:
     rules: Dict[str, Any] = dict.fromkeys(inference_options(markers=False), True)
     made = explicit.made(explicit.Options(float_type="fp32", **same, **rules))
     path = made.save(output.parent, output.name)
-    print(f"{path}: Q/DQ on {len(made.report['pairs'])} tensors and {len(made.report['weights'])} weights")
+    print(
+        f"{path}: Q/DQ on {counted(len(made.report['pairs']), 'tensor')} and {counted(len(made.report['weights']), 'weight')}"
+    )
     return 0

@@ -179,7 +179,7 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
             )
     if not 0 <= options.max_bits_lost <= 64:
         raise UsageError(
-            f"--max_bits_lost {options.max_bits_lost:g} is not possible.", "Give a number of bits, 0 or more."
+            f"--max_bits_lost {options.max_bits_lost!s:.20} is not possible.", "Give a number of bits, 0 or more."
         )
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")

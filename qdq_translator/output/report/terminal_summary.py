@@ -72,8 +72,9 @@ def print_short(summary: Summary, verbose: bool) -> None:
     if summary.dla_rewrites:
         rows.append(("rewritten", summary.dla_rewrites))
     weights = summary.weights
-    why = "; I-W1 gives the cause of each (--verbose)" if weights.total and not weights.exact else ""
-    rows.append(("weights", f"{weights.exact} of {weights.total} keep every trained value{why}"))
+    why = "; I-W1 gives the cause of each (--verbose)" if not weights.exact else ""
+    if weights.total:
+        rows.append(("weights", f"{weights.exact} of {weights.total} keep every trained value{why}"))
     if summary.metric:
         found = summary.metric
         rows.append(("metric", f"{found.name}: {found.model:.6g} of the model, {found.engine:.6g} simulated"))
