@@ -60,6 +60,7 @@ _REWRITES = {
     "D22": "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)",
     "D23": "Resize, Pad, Tile and CumSum along H, W or the channels become 1x1 Convs with a constant matrix",
     "D24": "Conv with a stride above 8 or a kernel above 32 works on blocks, or becomes two",
+    "D25": "tensors of five dimensions, as in split attention, work on four",
 }
 _ROWS = (
     # ---------------------------------------------------------------- quantizers

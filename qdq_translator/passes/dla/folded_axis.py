@@ -1,0 +1,114 @@
+"""Rule D25: tensors of five dimensions [N, R, C, H, W] between Reshapes work on [N, R * C, H, W] (split attention: ResNeSt, SKNet).
+
+1. `Add`, `Mul`, ... and layers that work value by value keep their operator; `Concat` over R becomes one over the channels
+2. `ReduceSum` and `ReduceMean` over R, with keepdims 0 -> a 1x1 Conv whose weight is 1, or 1 / R, where input channel r * C + c
+   belongs to output channel c
+3. Reshapes from and to [N, R, C, H, W] stand at the ends; rule D17 merges them with their neighbours.
+
+Equal weights of a Conv are quantized values of 127, exact in INT8. Tensors inside keep their names and scales.
+Not: sizes that are not known, batch size aside; reductions over other axes; tensors of other forms that are read, or constants of more
+than one value; regions without a layer of case 2.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+import numpy as np
+
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla import lifting
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
+
+RULE = "D25"
+_SUMS = ("ReduceSum", "ReduceMean")
+
+
+def apply(rewriter: Rewriter) -> None:
+    for region in lifting.regions(rewriter, lambda node: _fits(rewriter, node), lambda node: node.is_op(*_SUMS)):
+        _lift(rewriter, region)
+
+
+def _form(rewriter: Rewriter, tensor: str) -> Optional[Tuple[int, int, int, int]]:
+    """R, C, H, W of a five-dimensional float activation."""
+    shape = rewriter.types.shape(tensor)
+    if shape is None or len(shape) != 5 or rewriter.dtype(tensor) is None or rewriter.graph.is_constant(tensor):
+        return None
+    r, c, h, w = (size if isinstance(size, int) else 0 for size in shape[1:])
+    return (r, c, h, w) if r * c * h * w and r * c <= MOST_CHANNELS else None
+
+
+def _fits(rewriter: Rewriter, node: Node) -> bool:
+    if not node.is_standard or not node.inputs or not lifting.one_output(rewriter, node):
+        return False
+    if node.is_op(*_SUMS):
+        axes = operators.non_negative(operators.axes(node, rewriter.graph.array), 5)
+        return axes == [1] and not operators.keeps_dimensions(node) and _form(rewriter, node.inputs[0]) is not None
+    made = _form(rewriter, node.outputs[0])
+    if made is None:
+        return False
+    if node.is_op("Concat"):
+        forms = [_form(rewriter, name) for name in node.inputs]
+        return operators.axis(node, rewriter.graph.opset()) in (1, -4) and all(forms)
+    constants = [name for name in node.inputs if rewriter.graph.is_constant(name)]
+    forms = [_form(rewriter, name) for name in node.inputs if name and name not in constants]
+    known = node.is_op(*operators.ELEMENTWISE, *lifting.UNARY) and lifting.scalars(rewriter, constants)
+    return known and all(form is not None and form[:2] == made[:2] for form in forms)
+
+
+def _lift(rewriter: Rewriter, region: list[Node]) -> None:
+    graph, inside = rewriter.graph, {id(node) for node in region}
+    entries = set(lifting.entering(rewriter, region))
+    flat: dict[str, str] = {}
+    for node in region:
+        before, form = Node(node.op_type, node.inputs, node.outputs, node.name), _form(rewriter, node.outputs[0])
+        after, new = [node], []  # type: list[Node], list[str]
+        for name in [name for name in dict.fromkeys(node.inputs) if name in entries]:
+            entries.remove(name)
+            r, c, h, w = _form(rewriter, name) or (0, 0, 0, 0)
+            flat[name] = rewriter.tensor(f"{name}_4d")
+            shape = rewriter.reshape(name, flat[name], [0, r * c, h, w], rewriter.node(f"{flat[name]}_reshape"))
+            after.append(graph.insert_after(shape, graph.producer.get(name)))
+            new.append(flat[name])
+        inputs = [flat.get(name, name) for name in node.inputs]
+        if node.is_op(*_SUMS):
+            inputs = [inputs[0], _copies(rewriter, node)]
+            graph.set_operator(node, "Conv")
+            node.attributes = {}
+            node.set("kernel_shape", [1, 1])
+        elif node.is_op("Concat"):
+            node.set("axis", 1)
+        graph.set_inputs(node, inputs)
+        output = node.outputs[0]
+        readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
+        if form is not None:
+            graph.value_info.pop(output, None)
+            if output in graph.outputs or readers:
+                flat[output] = _exit(rewriter, node, form, readers, after)
+                new.append(flat[output])
+        rewriter.note(RULE, [before], after, {}, new)
+
+
+def _copies(rewriter: Rewriter, node: Node) -> str:
+    r, c, _, _ = _form(rewriter, node.inputs[0]) or (1, 1, 1, 1)
+    rewriter.afford(node.name, c, r * c)
+    share = 1 / r if node.is_op("ReduceMean") else 1.0
+    weight = np.tile(np.eye(c), r)[:, :, None, None] * share
+    return rewriter.constant(f"{node.name}.weight", weight.astype(rewriter.dtype(node.inputs[0])))
+
+
+def _exit(
+    rewriter: Rewriter, node: Node, form: Tuple[int, int, int, int], readers: list[Node], after: list[Node]
+) -> str:
+    """Gives `node` an output of a new name, and a Reshape that makes the five-dimensional one for these readers; the new name."""
+    output = node.outputs[0]
+    lifted = rewriter.tensor(f"{output}_4d")
+
+    def back() -> list[Node]:
+        shape = rewriter.reshape(lifted, output, [0, *form], rewriter.node(f"{output}_reshape"))
+        return [rewriter.graph.insert_after(shape, node)]
+
+    note = "the same values as its Reshape's output"
+    after += lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
+    return lifted

@@ -1,0 +1,72 @@
+"""Rule D25: tensors of five dimensions [N, R, C, H, W] between Reshapes work on [N, R * C, H, W]."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
+
+SIZES = {"to": ints(0, 2, 4, 6, 5), "small": ints(0, 2, 4, 1, 1), "one": ints(1), "two": ints(2)}
+HEAD = pair("x", "q") + "r = Reshape (q, to)\n"
+ATTENTION = (
+    "f = ReduceSum <keepdims = 0> (r, one)\n"
+    + pair("f", "p")
+    + "g = GlobalAveragePool (p)\nc = Conv (g, w)\ns2 = Sigmoid (c)\nh = Reshape (s2, small)\nm = Mul (r, h)\n"
+    + "t = {op} <keepdims = 0> (m{axes})\ny = Relu (t)"
+)
+
+
+def explicit(body: str, batch: str = "1", shape: str = "8,6,5", out: str = "[b,c,h,w]", **arrays: np.ndarray):  # type: ignore[no-untyped-def]
+    known = {**SIZES, "w": weights(1, 8, 4, 1, 1), **arrays}
+    used = {name: values for name, values in known.items() if f"{name})" in body or f"{name}," in body}
+    return graph(f"float[{{N}},{shape}] x", f"float{out} y", body, batch, **used)
+
+
+@covers(1, 2, 3)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean"])
+def test_split_attention(op: str, batch: str) -> None:
+    body = HEAD + ATTENTION.format(op=op, axes=", one" if op == "ReduceSum" else "")
+    body = body.replace("ReduceMean <", "ReduceMean <axes = [1], ")
+    found = same(explicit(body, batch), batch)
+    assert found.gpu()[1] == [] and "Mul" in found.ops and "Reshape" not in found.ops
+    assert all(weight.exact for weight in found.rewritten.weights)
+
+
+@covers(1)
+def test_a_concat_of_branches() -> None:
+    body = (
+        pair("x", "q") + "k = Relu (q)\nu = Unsqueeze (q, one)\nv = Unsqueeze (k, one)\nr = Concat <axis = 1> (u, v)\n"
+    )
+    found = same(explicit(body + "y = ReduceSum <keepdims = 0> (r, one)"))
+    assert found.gpu()[1] == [] and found.ops == ["Relu", "Concat", "Conv"]
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        pytest.param(
+            HEAD + "y = ReduceSum <keepdims = 0> (r, one)",
+            "8,h,w",
+            marks=covers("sizes that are not known, batch size aside"),
+        ),
+        pytest.param(
+            HEAD + "y = ReduceSum <keepdims = 0> (r, two)", "8,6,5", marks=covers("reductions over other axes")
+        ),
+        pytest.param(
+            HEAD + "m = Mul (r, k)\nt = Relu (m)\ny = Reshape (t, back)",
+            "8,6,5",
+            marks=covers(
+                "regions without a layer of case 2",
+                "tensors of other forms that are read, or constants of more than one value",
+            ),
+        ),
+    ],
+)
+def test_not(body: str, shape: str) -> None:
+    if "h" in shape:
+        body = body.replace("(q, to)", "(q, open)")
+    more = {"k": weights(3, 2, 4, 1, 1), "back": ints(0, 8, 6, 5), "open": ints(0, 2, 4, -1, 1)}
+    found = both(explicit(body, shape=shape, **more))
+    assert "D25" not in found.rules
