@@ -43,7 +43,6 @@ _REWRITES = {
     "D5": "Gemm and MatMul with constant weights become 1x1 Conv, with the layers around them, on [N, C, 1, 1]",
     "D6": "Flatten, Squeeze and Unsqueeze become Reshape; a constant between two Reshapes of many dimensions works without them",
     "D7": "HardSigmoid, HardSwish, Clip, Min, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
-    "D8": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
     "D9": "Neg, Div by a constant, Mean, and nodes that only change the scale become a Scale",
     "D10": "Pad with zeros becomes a Conv that copies (depthwise for H and W, 1x1 for channels)",
     "D11": "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy",
@@ -61,6 +60,7 @@ _REWRITES = {
     "D23": "Resize, Pad, Tile and CumSum along H, W or the channels become 1x1 Convs with a constant matrix",
     "D24": "Conv with a stride above 8 or a kernel above 32 works on blocks, or becomes two",
     "D25": "tensors of five dimensions, as in split attention, work on four",
+    "D26": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
 }
 _ROWS = (
     # ---------------------------------------------------------------- quantizers

@@ -1,4 +1,4 @@
-"""Rule D8: one-dimensional layers, and the layers between them, work on [N, C, L, 1]."""
+"""Rule D26: one-dimensional layers, and the layers between them, work on [N, C, L, 1]."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_int8_and_fp16_lose_nothing() -> None:
 )
 def test_case_2(layer: str, arrays: dict[str, np.ndarray], batch: str) -> None:
     found = same(series(CONV + layer + "\ny = Relu (d)", batch=batch, **arrays), batch, relative=1e-4)
-    assert found.rules[0] == "D8" and not {"Unsqueeze", "Squeeze"} & set(found.ops)
+    assert found.rules[0] == "D26" and not {"Unsqueeze", "Squeeze"} & set(found.ops)
     left = found.gpu()[1]
     assert left.count("Reshape") == len(left) - ("Instance" in layer) and found.ops.count("Reshape") <= 4
 
@@ -85,7 +85,7 @@ def test_case_4_an_image_that_is_flattened(op: str) -> None:
     body = pair("x", "q") + f"f = Reshape (q, to)\ng = {op} <axes = [2], keepdims = 0> (f)\ny = Gemm (g, w)"
     explicit = graph("float[2,4,5,6] x", "float[b,k] y", body, to=ints(0, 0, -1), w=weights(1, 4, 3))
     found = same(explicit)
-    assert "D8" in found.rules and found.gpu()[1] == ["Reshape"] and len(found.gpu()[0]) > 1
+    assert "D26" in found.rules and found.gpu()[1] == ["Reshape"] and len(found.gpu()[0]) > 1
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_case_4_an_image_that_is_flattened(op: str) -> None:
 )  # fmt: skip
 def test_not(body: str, arrays: dict[str, np.ndarray]) -> None:
     found = both(series(pair("x", "q") + body, **arrays))
-    assert "D8" not in found.rules
+    assert "D26" not in found.rules
 
 
 @covers("a weight that is not constant")
 def test_not_with_a_computed_weight() -> None:
     body = pair("x", "q") + "w = Relu (k)\ny = Conv (q, w)"
     found = both(graph("float[1,4,20] x, float[8,4,3] k", "float[b,c,l] y", body))
-    assert "D8" not in found.rules
+    assert "D26" not in found.rules
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_the_layer_is_outside(layer: str, opset: int) -> None:
     body = CONV + layer
     found = both(graph("float[1,4,20] x" + more, "float[b,c,l] y", body, opset=opset, w=W["w"], b=W["b"], **used))
     node = found.rewritten.graph.producer["y"]
-    assert "D8" in found.rules and node.op_type == layer.split("y = ")[1].split()[0]
+    assert "D26" in found.rules and node.op_type == layer.split("y = ")[1].split()[0]
     assert found.rewritten.types.rank(node.inputs[0]) == 3

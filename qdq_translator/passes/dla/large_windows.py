@@ -2,7 +2,7 @@
 
 1. stride above 8 (the patches of ViT, a `Conv` of audio samples) -> a Conv that copies blocks of b x b to the channels, as for
    SpaceToDepth (rule D11), and a Conv with 1 / b of the stride and of the kernel
-2. the same in a network of one dimension, [N, C, L, 1] (rule D8), also for an L above 8192 -> a Reshape to [N, C, L / b, b], and a Conv
+2. the same in a network of one dimension, [N, C, L, 1] (rule D26), also for an L above 8192 -> a Reshape to [N, C, L / b, b], and a Conv
    whose kernel is b wide
 3. kernel k above 32 along H or W -> kernel a with b times the output channels, a * b >= k, and a grouped Conv with kernel b and dilation a
    that adds them up: channel o * b + i holds the taps from i * a on

@@ -1,4 +1,4 @@
-"""What rules D5, D18 and D8 have in common: regions of nodes that can work on tensors of another shape, and their borders."""
+"""What rules D5, D18 and D26 have in common: regions of nodes that can work on tensors of another shape, and their borders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule D8: one-dimensional layers, and the layers between them, work on [N, C, L, 1] instead of [N, C, L].
+"""Rule D26: one-dimensional layers, and the layers between them, work on [N, C, L, 1] instead of [N, C, L].
 
 1. `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool`, `GlobalAveragePool`, `GlobalMaxPool` with one spatial dimension get a second one
    of size 1, as by rule F8, which puts an Unsqueeze and a Squeeze around each of them
@@ -26,7 +26,7 @@ from qdq_translator.passes.dla import lifting
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.passes.normal_forms.one_dimensional import is_one_dimensional, widen
 
-RULE = "D8"
+RULE = "D26"
 _WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 _NARY = (*operators.ELEMENTWISE, "PRelu", "Mean", "Pow", "Where")
 _SAME = ("BatchNormalization", "InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool")
