@@ -6,7 +6,7 @@ Six networks: those that the repository holds (a classifier and a detector with 
 float) on the data stored beside them, and two Q/DQ networks of ZOO on random data. A fault is planted in the translation before it is written,
 so that no digest shows it. It "changes the metric" if the metric falls by CHANGES more than that of the correct translation (points of
 Top-1 or mAP, dB of PSNR); of ZOO's networks, which are not trained, if the SQNR of the worst output falls by CHANGES_DB.
-`--write` puts the tables into docs/accuracy.md. `--clean` judges every model of ZOO and of the repository, translated with three sets of options, on real or random data given as real.
+`--write` puts the tables into docs/verdict.md. `--clean` judges every model of ZOO and of the repository, translated with three sets of options, on real or random data given as real.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from qdq_translator.workflows.translator import Translation
 from qdq_translator.workflows.verification import verify
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "accuracy.md"
+PAGE = ROOT / "docs" / "verdict.md"
 CHANGES, CHANGES_DB = 0.5, 3.0
 SAMPLES = 16
 TOP1, PSNR, MAP = (
@@ -320,7 +320,7 @@ def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> l
 
 
 def table(rows: Sequence[Planted]) -> Iterator[str]:
-    """For docs/accuracy.md: a line for each network, and the sum."""
+    """For docs/verdict.md: a line for each network, and the sum."""
     yield "| network | planted | noticed | change the metric | noticed of these | not noticed |"
     yield "| --- | ---: | ---: | ---: | ---: | --- |"
     for network in (*dict.fromkeys(row.network for row in rows), ""):

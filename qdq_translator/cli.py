@@ -1,7 +1,7 @@
 """The command line: `qdq_translator.py` (translate, NVIDIA's flags) and `qdq-translator COMMAND`.
 
-A command is a module in `qdq_translator/commands/` with a dataclass `Options` and `run(options) -> exit status`.
-It imports what is heavy inside `run`, so that `--help` answers at once.
+A command is a module in `qdq_translator/commands/` with a dataclass `Options` and `run(options) -> exit status`. It
+imports heavy modules in `run`, so that `--help` responds at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
 
 
 def _flush(prog: str, status: int) -> int:
-    """The exit status, once all that was printed has left; what nobody can read any more is no success."""
+    """Flush stdout and return the exit status; output that cannot be written is a failure."""
     try:
         if sys.stdout is None:  # closed before we began
             raise OSError(errno.EBADF, "it is closed")
@@ -105,7 +105,7 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _log_on_stderr() -> Iterator[None]:
-    """What the program logs is printed, warnings as notes."""
+    """Print log messages to stderr, warnings as notes."""
     import logging
 
     class Handler(logging.Handler):

@@ -1,4 +1,4 @@
-"""The Python API: one function a command, with keyword arguments, arrays and callables in the place of files and flags.
+"""The Python API: one function per command, with keyword arguments, arrays and callables instead of files and flags.
 
-Imports commands and workflows: the options, defaults and checks are the commands' own. Gives what `qdq_translator` exports.
+Imports commands and workflows: options, defaults and checks are theirs. Provides the exports of `qdq_translator`.
 """

@@ -66,9 +66,9 @@ OPTIONS: Mapping[str, tuple[Type[Any], list[str]]] = {
 
 
 def plan(model: Model, **options: Unpack[keywords.Plan]) -> Translation:
-    """Where each layer of a model, float or Q/DQ, would run on a DLA if every tensor had a scale. Writes nothing.
+    """Plan where each layer of a float or Q/DQ model would run on a DLA if every tensor had a scale. Writes nothing.
 
-    Raises UserError for a model that cannot be read, UsageError (a ValueError) for a wrong option.
+    Raises UserError for an unreadable model, UsageError (a ValueError) for an invalid option.
     """
     return _said(plan_command.planned(_asked("plan", options, {}), network_of(model)))
 
@@ -82,11 +82,11 @@ def translate(
     assume_scales: bool = False,
     **changes: Unpack[keywords.Translate],
 ) -> Translation:
-    """Removes Q/DQ from `model` and collects one scale per tensor. Writes nothing before `save`.
+    """Remove Q/DQ from `model` and collect one scale per tensor. Writes nothing before `save`.
 
-    options: changed by the keyword arguments. name: of the files (default: the file's stem, else the graph's name). progress:
-    called with (what, done, total). assume_scales: deprecated, see `plan`. Raises UserError with a remedy; UsageError (a
-    ValueError) for a wrong option.
+    options: changed by the keyword arguments. name: of the files (default: the file's stem, else the graph's name).
+    progress: called with (what, done, total). assume_scales: deprecated, see `plan`. Raises UserError with a remedy;
+    UsageError (a ValueError) for a wrong option.
     """
     if assume_scales:
         text = "translate(assume_scales=True) is deprecated since 0.3: use plan()."

@@ -1,4 +1,4 @@
-"""What the functions of the API return."""
+"""Return types of the API functions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Report(Result):
 
 
 class Verification(Result):
-    """What `verify --json` prints."""
+    """Output of `verify --json`."""
 
     @property
     def ok(self) -> bool:
@@ -83,7 +83,7 @@ class Verification(Result):
 
 @dataclass(frozen=True, repr=False)
 class Tuning(Result):
-    """What `tune --json` prints, with the translation of the best point."""
+    """Output of `tune --json`, with the translation of the best point."""
 
     translation: Translation
     holds: bool
@@ -107,7 +107,7 @@ class Tuning(Result):
 
 @dataclass(frozen=True, repr=False)
 class Bundle(Result):
-    """What `deploy --json` prints, and the folder."""
+    """Output of `deploy --json`, and the folder."""
 
     folder: Path
     _report: dict[str, Any] = field(repr=False)

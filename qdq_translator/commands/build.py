@@ -117,7 +117,7 @@ def _job(options: Options) -> "BuildJob":
 
 
 def _warn_of_version(options: Options, api: "Api") -> None:
-    """A note where another TensorRT is installed than that of the platform that the model was translated for."""
+    """Print a note if the installed TensorRT is not that of the platform of the translation."""
     made = Remembered() if options.explicit else Remembered.of(locate(options.translation, options.model))
     platform = made.platform_for(options.platform)
     if platform is not None and platform.tensorrt[:2] != api.version[:2]:
@@ -129,9 +129,9 @@ def _warn_of_version(options: Options, api: "Api") -> None:
 
 
 def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Optional[Path]) -> str:
-    """The trtexec command that does the same, for a shell; what to know about it goes to stderr.
+    """The equivalent trtexec command for a shell; notes about it are printed to stderr.
 
-    Raises UserError where trtexec's grammar cannot express it.
+    Raises UserError if trtexec's grammar cannot express it.
     """
     if job.explicit:
         version = (11, 4, 1) if job.typed else (10, 0, 0)

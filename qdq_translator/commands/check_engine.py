@@ -1,4 +1,4 @@
-"""`qdq-translator check-engine`: did TensorRT build what was planned?"""
+"""`qdq-translator check-engine`: the built engine versus the plan."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints table or JSON; status 1 only where --strict or --fail_on_gpu_fallback ask for it."""
+    """Print a table or JSON; status 1 only if required by --strict or --fail_on_gpu_fallback."""
     from qdq_translator.engine.unfused import explain_unfused, read_explicit
 
     if is_explicit(options.translation):
@@ -126,7 +126,7 @@ def _print(options: Options, check: "EngineCheck", log: "Optional[BuildLog]", mo
 
 
 def draw(check: "EngineCheck", everything: bool) -> None:
-    """Summary and tables, no wider than 80 columns where the terminal's width is not known."""
+    """Print summary and tables, at most 80 columns wide if the terminal's width is unknown."""
     from rich.console import Console
     from rich.markup import escape
 

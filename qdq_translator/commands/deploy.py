@@ -15,7 +15,7 @@ Options = DeployOptions
 
 
 def run(options: Options) -> int:
-    """Prints a summary and the next command; status 1 where the comparison found the translation broken."""
+    """Print a summary and the next command; status 1 if the comparison found the translation broken."""
     from qdq_translator.workflows.deployment import deploy
 
     made = deploy(options, lambda text: print(text, file=sys.stderr, flush=True))
@@ -32,7 +32,7 @@ def run(options: Options) -> int:
 
 
 def summary_of(made: "Deployed") -> Dict[str, Any]:
-    """What `deploy --json` prints."""
+    """Output of `deploy --json`."""
     report, verification = made.report, made.verification or {}
     dla, cost, verdict = report["dla"], report["cost"], verification.get("verdict") or {}
     return {

@@ -19,7 +19,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints one line a finding; status 1 where one is a problem."""
+    """Print one line per finding; status 1 if one is a problem."""
     findings = examine(path=os.environ.get("PATH", ""))
     if options.json:
         print(json.dumps([dataclasses.asdict(row) for row in findings], indent=2))

@@ -67,10 +67,10 @@ class EngineOptions:
     def request(
         self, files: "Optional[TranslationFiles]" = None, target: Optional[str] = None
     ) -> "Tuple[BuildRequest, List[str]]":
-        """What was asked for, and notes.
+        """The build request, and notes.
 
-        files: the translation, whose target, platform and shapes hold where none are given; target: that of an explicit network.
-        A DLA gets its SRAM (NVIDIA's own builds do). Raises UsageError for what contradicts the translation.
+        files: the translation, whose target, platform and shapes are the defaults; target: that of an explicit network.
+        A DLA gets its SRAM (as in NVIDIA's own builds). Raises UsageError for options that contradict the translation.
         """
         made = Remembered() if files is None else Remembered.of(files)
         target, notes = made.target_for(self.target) if target is None else (self.target or target, [])
@@ -92,8 +92,8 @@ class EngineOptions:
         return BuildRequest(**given), notes
 
     def explicit_request(self) -> "Tuple[BuildRequest, Version]":
-        """What was asked for of a network with Q/DQ, and the TensorRT version: of one that `explicit` wrote its report gives target,
-        platform, and what a DLA's parser must do. Raises UserError for another target."""
+        """The build request for a network with Q/DQ, and the TensorRT version: the report of one written by `explicit`
+        gives target, platform and the parser flags for a DLA. Raises UserError for another target."""
         from qdq_translator.workflows.explicit import read_report
 
         model = Path(self.translation)

@@ -37,7 +37,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints one paragraph a name; status 1 where one is not known."""
+    """Print one paragraph per name; status 1 if a name is unknown."""
     if not options.names:
         for key, (title, _) in explained().items():
             print(f"{key:<12} {title}")
@@ -93,7 +93,7 @@ def _lookup(name: str) -> "Union[Message, List[Tuple[str, List[str]]]]":
 
 
 def _print_message(message: "Message", title: str = "", lines: "List[str]" = []) -> None:  # noqa: B006 (read only)
-    """title: instead of what happened alone. lines: what stands between it and the cause."""
+    """title: replaces the event text. lines: printed between it and the cause."""
 
     def entry(name: str, text: str) -> str:
         return fill(f"{name + ':':<9}{text}", 78, initial_indent="  ", subsequent_indent=" " * 11)
@@ -110,7 +110,7 @@ def _print_message(message: "Message", title: str = "", lines: "List[str]" = [])
 def print_log(
     log: "BuildLog", everything: bool = False, plan: "Optional[Dict[str, Dict[str, Any]]]" = None, heading: str = ""
 ) -> None:
-    """What happened, layers, cause and remedy of each known message; harmless ones and consequences in a line at the end.
+    """Print event, layers, cause and remedy of each known message; harmless ones and consequences on a line at the end.
 
     plan: layer -> row of the report's plan, to compare with."""
     if heading:
@@ -139,7 +139,7 @@ def print_log(
 
 
 def _planned(name: str, plan: "Dict[str, Dict[str, Any]]") -> str:
-    """What the plan had predicted for the layer or tensor, '' without a plan."""
+    """The plan's prediction for the layer or tensor, '' without a plan."""
     if not plan:
         return ""
     inside = EngineLayer(name, "", (), ()).region

@@ -1,4 +1,4 @@
-"""`qdq-translator explicit`: a Q/DQ network for strong typing, with pairs where implicit quantization would have fused."""
+"""`qdq-translator explicit`: a strongly typed Q/DQ network, with pairs where implicit quantization would fuse."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ class Options(ExplicitOptions, TranslateOptions):
 
 
 def run(options: Options) -> int:
-    """Writes network and report. Exit status 0; UserError for what cannot be written."""
+    """Write network and report. Exit status 0; UserError if this is impossible."""
     source = str(EXAMPLE_MODEL) if options.example else options.input_model
     if not source:
         raise UsageError("No model was given.", "Give one with -i, or --example for the one that ships.")
@@ -65,7 +65,7 @@ def made(options: Options, progress: Progress = silent, model: Optional[Any] = N
 
 
 def _print(path: "Path", report: "Dict[str, Any]", verbose: bool) -> None:
-    """What was written, then what stays float and why."""
+    """Print the output, then float layers and reasons."""
     layers, floats = report["layers"], report["stays_float"]
     print(
         f"{path}: {report['form']}, opset {report['opset']['to']}, for {report['target']} ({report['platform']}): "

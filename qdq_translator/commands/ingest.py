@@ -33,7 +33,9 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Prints the findings and writes NAME_board.json, and NAME_cost_model.json from a DLA's profile; status 1 where the build failed."""
+    """Print the findings and write NAME_board.json, and NAME_cost_model.json from a DLA's profile.
+
+    Status 1 if the build failed."""
     import tempfile
 
     from qdq_translator.workflows.board_results import read_results
@@ -66,7 +68,7 @@ def run(options: Options) -> int:
 
 
 def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
-    """Planned and real precisions, where the board wrote layer information."""
+    """Planned and actual precisions, if the board wrote layer information."""
     from qdq_translator.engine import inspector
     from qdq_translator.engine.board import read_profile
     from qdq_translator.ir.io import load_model

@@ -1,4 +1,4 @@
-"""Which translation a command reads, and what to run next: the same sentences in every command."""
+"""Which translation a command reads, and the next command: the same wording in every command."""
 
 import logging
 import shlex
@@ -19,9 +19,9 @@ EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
 
 
 def locate(path: str, model: str) -> TranslationFiles:
-    """`TranslationFiles.locate`, with a logged note if the newest of several was taken.
+    """`TranslationFiles.locate`, with a logged note if it selected the newest of several.
 
-    Raises UserError where its files do not belong together.
+    Raises UserError if its files do not belong together.
     """
     files = TranslationFiles.locate(path, model)
     if not model and Path(path).is_dir():
@@ -44,9 +44,10 @@ def next_commands(
 ) -> List[str]:
     """The commands that follow `after` on the way from a model to an engine, ready to paste.
 
-    model: the explicit model, '' where only its name is known (without the model itself nothing is said of verify). info: the
-    layer information that the command writes, after trtexec. inputs: the report's, for who has just written it; None: they
-    are read. parts: the manifest, where a tail was cut off. falls_back: layers of a DLA's network run on the GPU; read with the inputs.
+    model: the explicit model, '' if only its name is known (without the model, verify is not mentioned). info: the
+    layer information that the command writes, after trtexec. inputs: those of the report, if it was just written; None:
+    they are read. parts: the manifest, if a tail was cut off. falls_back: layers of a DLA's network run on the GPU;
+    read with the inputs.
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
@@ -119,7 +120,7 @@ def explicit_model(files: TranslationFiles, model: str) -> str:
 
 
 def _static_shapes(inputs: List[Dict[str, Any]]) -> List[str]:
-    """NAME:DIMS of the inputs of a report that have an unknown size: 1 for a batch, nothing where more is unknown."""
+    """NAME:DIMS of the report's inputs with an unknown size: 1 for a batch, nothing if more is unknown."""
     found = []
     for row in inputs:
         shape = row["shape"]

@@ -1,4 +1,4 @@
-"""`qdq-translator plan`: what any ONNX would run where on a DLA, before anybody quantizes it."""
+"""`qdq-translator plan`: where any ONNX model would run on a DLA, before it is quantized."""
 
 import shlex
 import sys
@@ -54,7 +54,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Exit status 0, or 1 where --fail_over_ms is not kept."""
+    """Exit status 0, or 1 if --fail_over_ms is exceeded."""
     from qdq_translator.output.emit.write import too_long
     from qdq_translator.output.report.data import format_report
 
@@ -95,7 +95,7 @@ def planned(options: Options, model: Optional[Any] = None) -> "Translation":
 
 
 def _print_next(options: Options) -> None:
-    """The translation that was planned, where the model has quantizers (a float one needs data, which we do not know)."""
+    """Print the planned translate command if the model has quantizers (a float one needs unknown data)."""
     from qdq_translator.ir.io import load_model
     from qdq_translator.ir.operators import QUANTIZERS
 

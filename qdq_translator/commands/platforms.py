@@ -1,4 +1,4 @@
-"""`qdq-translator platforms`: what `--platform` knows."""
+"""`qdq-translator platforms`: values of `--platform`."""
 
 import json
 from dataclasses import dataclass

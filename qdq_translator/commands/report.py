@@ -1,4 +1,4 @@
-"""`qdq-translator report`: what a translation holds, and why."""
+"""`qdq-translator report`: a translation's contents, and why."""
 
 import json
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Writes the model; what of the cache could not be used is said on stderr."""
+    """Write the model; unusable cache entries are reported on stderr."""
     from qdq_translator.ir.io import load_model, write_model
     from qdq_translator.qdq.restore import (
         GIVEN,
@@ -97,7 +97,7 @@ def run(options: Options) -> int:
 
 
 def _complete(options: Options, kept: List[str]) -> int:
-    """All scale rules that need no data, and pairs where implicit quantization would have fused, in float32."""
+    """All scale rules that need no data, and pairs where implicit quantization would fuse, in float32."""
     print(
         "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; this is "
         "its float32 form for a GPU.",

@@ -1,4 +1,4 @@
-"""`qdq-translator split`: what runs before the DLA, its own part, and what runs after it."""
+"""`qdq-translator split`: the part before the DLA, the DLA's part, and the part after it."""
 
 import json
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Exit status 0; UserError where the network cannot be cut."""
+    """Exit status 0; UserError if the network cannot be cut."""
     from qdq_translator.workflows.parts import Request, split_model, split_translation
 
     output = Path(options.output_dir)

@@ -58,7 +58,7 @@ def _run(options: TranslateCommand) -> int:
 
 
 def _check(options: TranslateCommand) -> None:
-    """What is wrong whatever the models are: said once, before the first."""
+    """Reject options that are invalid for any model, before the first."""
     from qdq_translator.targets.settings import resolve
 
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
@@ -137,9 +137,9 @@ def _without_collector() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_threads(options: TranslateCommand) -> Iterator[None]:
-    """NumPy's OpenBLAS starts a thread a core when it is imported, each of which waits busily for matrices to multiply: on two cores
-    a fifth of what a small network takes, on many more than all else. A translation multiplies none, unless the user's own code
-    runs in it."""
+    """Limit NumPy's OpenBLAS to one thread. On import it starts one per core, each busy-waiting for products: on two
+    cores a fifth of a small network's time, on many cores more than all else. A translation has no products, unless the
+    user's own code runs in it."""
     variable = "OPENBLAS_NUM_THREADS"
     if variable in os.environ or options.calibrate:
         yield
@@ -153,7 +153,7 @@ def _without_threads(options: TranslateCommand) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _workers(options: TranslateCommand) -> Iterator[Any]:
-    """Who observes data; nobody where there are none, so that ONNX Runtime is not needed."""
+    """The workers that observe data; None without data: ONNX Runtime is not needed then."""
     if options.calibrate is None:
         yield None
         return
@@ -164,7 +164,7 @@ def _workers(options: TranslateCommand) -> Iterator[Any]:
 
 
 def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
-    """One model to a summary of plain values, or to the sentence that says why not. Runs in worker processes too."""
+    """Translate one model; return a summary of plain values, or an error sentence. Also runs in worker processes."""
     from multiprocessing import parent_process
 
     from qdq_translator.output.emit.write import summarize
@@ -193,7 +193,7 @@ def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
 
 
 def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Optional[CutParts], str]:
-    """The manifest of the parts, None where there are none; and what is to be said then."""
+    """The manifest of the parts, None if there are none; and the message for that case."""
     if wanted and translation.dla.fallbacks:
         from qdq_translator.workflows.parts import cut_tail
 
@@ -207,7 +207,7 @@ def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Opt
 
 
 def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Metric, List[str]]:
-    """The user's metric on the data of --calibrate: its name, of the model, of the simulated engine; and what it misses."""
+    """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
     from qdq_translator.workflows.verification import verify
 

@@ -98,7 +98,7 @@ def run(options: Options) -> int:
 
 
 def _explicit(options: Options) -> int:
-    """The command for a network that `explicit` wrote: its report says for what."""
+    """The command for a network written by `explicit`, as its report specifies."""
     model = Path(options.translation)
     if not model.is_file():
         raise UserError(f"{model} does not exist.", "Run 'qdq-translator explicit' first.")

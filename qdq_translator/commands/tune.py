@@ -22,7 +22,7 @@ Options = TuneOptions
 
 
 def run(options: Options) -> int:
-    """Prints the front; 1 where no point keeps what was asked for (the best one found is written all the same)."""
+    """Print the front; status 1 if no point meets the request (the best one found is written anyway)."""
     from qdq_translator.workflows.tune.terminal import print_outcome
 
     with progress_bar(sys.stderr, options.verbose) as progress:

@@ -20,7 +20,7 @@ MOST_SENTENCES = 20
 
 
 def run(options: Options) -> int:
-    """Prints the comparison; 1 where a threshold is missed or the files are not those that the translation wrote."""
+    """Print the comparison; status 1 if a threshold is missed or files differ from those that were written."""
     from qdq_translator.workflows.verification import verify
 
     if options.example:

@@ -37,7 +37,7 @@ class Budget:
         """Counted when what is free is spent: ONNX writes a tensor to say how long it is."""
 
     def spend(self, cost: int, who: str) -> None:
-        """Raises ModelError, naming `who`, where less than `cost` is left."""
+        """Spend `cost`. Raises ModelError, naming `who`, if less is left."""
         self.left -= cost
         if self.left < 0:
             self.left += _PER_STORED_BYTE * sum([tensor.ByteSize() for tensor in self._uncounted])
@@ -46,7 +46,7 @@ class Budget:
             raise ModelError(f"Evaluating this model takes too much work; {who} is one node too many.", self.hint)
 
     def allow(self, shape: Iterable[int], itemsize: int, largest_input: int, who: str) -> int:
-        """The bytes of a result, which are spent. Raises ModelError, naming `who`, where it must not be made."""
+        """Spend and return a result's bytes. Raises ModelError, naming `who`, if it must not be computed."""
         elements = math.prod(shape)
         size = elements * itemsize
         if size > max(LARGEST_RESULT, 2 * largest_input):

@@ -46,9 +46,9 @@ class Diagnostic:
         return f"{self.code} {self.message}" + (f" {self.hint}" if self.hint else "")
 
     def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> Diagnostic:
-        """The same with the current names of nodes and tensors; each mapping has an answer for any name.
+        """A copy with the current names of nodes and tensors; each mapping accepts any name.
 
-        The sentence stays: it says what was found when it was found.
+        The sentence is unchanged: it describes the finding at the time.
         """
         names: dict[str, Optional[Mapping[str, str]]] = {"node": nodes, "tensor": tensors, "": None}
         data = {}
@@ -96,7 +96,7 @@ class Diagnostics:
 
     @property
     def renamed_nodes(self) -> dict[str, list[str]]:
-        """A name that nodes had -> what they are called now."""
+        """Former node name -> current node names."""
         found: dict[str, list[str]] = {}
         for item in self._items:
             for new, old in item.data.get(RENAMED_NODES, {}).items():

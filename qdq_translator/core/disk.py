@@ -1,8 +1,8 @@
-"""Reading and writing files: only regular ones, whole or not at all, sets of them together. Needs nothing but Python.
+"""Reading and writing files: regular files only, atomically, several of them together. Needs only Python.
 
-Files are first written to a scratch folder next to their destination. A scratch folder is locked as long as its run lives; the
-next run into the same folder removes those without a running owner. Where the system has no locks (fcntl), scratch
-folders count as left over after a day.
+Files are first written to a scratch folder next to their destination. A scratch folder is locked during its run; the
+next run into the same folder removes those without a running owner. On systems without locks (fcntl), scratch folders
+count as left over after a day.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _descriptor(path: Path) -> int:
 
 
 def _check_holds(status: os.stat_result, size: int) -> None:
-    """Raises OSError for what is no regular file, EOFError for one below `size` bytes."""
+    """Raises OSError for a non-regular file, EOFError for one below `size` bytes."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
@@ -143,8 +143,7 @@ class FilePart:
 
 
 def read_text(path: Path, hint: str) -> str:
-    """A text file of at most 1 GiB; bytes that are no UTF-8 become surrogates. Raises UserError, with `hint`, where it cannot
-    be read."""
+    """A text file of at most 1 GiB; invalid UTF-8 becomes surrogates. Raises UserError, with `hint`, if unreadable."""
     try:
         with OpenFile(path) as file:
             if file.status.st_size > _LARGEST_TEXT:
@@ -155,9 +154,9 @@ def read_text(path: Path, hint: str) -> str:
 
 
 def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """The whole file or none of it; an earlier one stays until then. `mode`: permissions, less the umask.
+    """Write the file atomically; an earlier one remains until then. `mode`: permissions, less the umask.
 
-    Raises UserError where it cannot be written.
+    Raises UserError if it cannot be written.
     """
     try:
         path = Path(os.path.realpath(path))
@@ -178,7 +177,7 @@ def write_json(path: Path, values: Any) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raises UserError where `path` could not be written: to be called before long work."""
+    """Raises UserError if `path` is not writable: to be called before long work."""
     folder = path.absolute().parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,10 +200,10 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def appear_together(folder: Path) -> Iterator[Path]:
-    """Gives a scratch folder inside `folder`; at the end its files replace files of the same names in `folder`.
+    """Provide a scratch folder inside `folder`; at the end its files replace files of the same names in `folder`.
 
-    On any error nothing of it appears and what was there stays. Inside another such scratch folder, what is written appears
-    with the rest. Raises UserError where the folder cannot be written.
+    On any error no new file appears and the existing ones remain. In a nested scratch folder, files appear with those
+    of the outer one. Raises UserError if the folder cannot be written.
     """
     if folder.name.startswith(_SCRATCH):  # its lock is held, by the set that it belongs to
         yield folder
@@ -288,7 +287,7 @@ def _place(written: Sequence[Path], kept: Path, folder: Path) -> None:
 
 
 def _keep(path: Path, place: Path) -> None:
-    """A second name for a file, or a copy where the file system has only one name for each."""
+    """Hard-link a file, or copy it if the file system has no hard links."""
     try:
         os.link(path, place, follow_symlinks=False)
     except OSError:
@@ -320,7 +319,7 @@ def _is_dead(scratch: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, where there are locks."""
+    """Hold the folder's lock, if locks are supported."""
     if fcntl is None:
         yield
         return

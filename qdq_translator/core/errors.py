@@ -1,7 +1,7 @@
 """Errors that end the program with a message.
 
-Every error names what is wrong, where (node and tensor), and the remedy, in one or two sentences.
-The command line prints it on stderr without a traceback and leaves with `exit_status`.
+Every error names problem, location (node and tensor) and remedy, in one or two sentences. The command line prints it on
+stderr without a traceback and exits with `exit_status`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnsupportedQuantizer(UserError):
 
 
 class MissingDependency(UserError):
-    """An optional package is needed for what was asked."""
+    """A missing optional package that the request needs."""
 
 
 def unexpected(error: Exception) -> str:

@@ -16,10 +16,10 @@ REQUIRED = object()
 
 
 def setting(help: str, default: Any = False, short: str = "", positional: bool = False, **metadata: Any) -> Any:
-    """A dataclass field that is the command-line option `--NAME`, NAME being the field's; `parsing.make_parser` reads it.
+    """A dataclass field that is the command-line option `--NAME` (the field's name); `parsing.make_parser` reads it.
 
-    short: a second flag, such as `-n`. `group`: the heading in the help (one of `parsing.GROUPS`). Further metadata goes to
-    argparse-dataclass: `choices`, `nargs`, `metavar`, `type`. `show_default=False` leaves the default out of the help.
+    short: a second flag, such as `-n`. `group`: the heading in the help (one of `parsing.GROUPS`). Further metadata is
+    for argparse-dataclass: `choices`, `nargs`, `metavar`, `type`. `show_default=False` omits the default from the help.
     """
     if default not in (REQUIRED, None, False, "", [], ()) and metadata.pop("show_default", True):
         shown = " ".join(str(v) for v in default) if isinstance(default, (list, tuple)) else default
@@ -506,8 +506,8 @@ def preset_flags(options: TranslateOptions) -> List[str]:
 
 
 def words_of(values: "Dict[str, Any]") -> List[str]:
-    """The words of a command line that gives a translation these options: those that differ from the defaults, a preset in
-    place of what it stands for."""
+    """The command-line words that set these translation options: those that differ from the defaults, a preset instead
+    of the options it sets."""
     standard = effective(TranslateOptions(preset=values.get("preset")))
     words: List[str] = []
     for field in dataclasses.fields(TranslateOptions):
@@ -737,7 +737,7 @@ CALIBRATE_METHODS = (*TENSOR_METHODS, "output")
 
 
 def parse_methods(text: str) -> "tuple[str, dict[str, str]]":
-    """`mse,Add:max` to the general method and those of what some operators make.
+    """Parse `mse,Add:max` into the general method and those for some operators' outputs.
 
     Raises UsageError on anything else.
     """

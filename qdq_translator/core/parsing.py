@@ -1,4 +1,4 @@
-"""From a command's dataclass to its parser: help in groups, suggestions for what was misspelt, hyphens as underscores."""
+"""From a command's dataclass to its parser: help in groups, suggestions for misspelt words, hyphens as underscores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def normalise_flags(argv: Sequence[str]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'Did you mean ...?' for the nearest of `known` (case does not count), '' where none is near."""
+    """'Did you mean ...?' for the nearest of `known` (case-insensitive), '' if none is near."""
     import difflib
 
     by_fold = {name.casefold(): name for name in known}
@@ -44,9 +44,9 @@ def not_a_choice(flag: str, value: str, choices: Iterable[str]) -> UsageError:
 
 
 def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParser:
-    """The parser of one command. Its `parse_args` gives an instance of the dataclass `options`.
+    """The parser of one command. Its `parse_args` returns an instance of the dataclass `options`.
 
-    Raises UsageError where argparse would print and leave.
+    Raises UsageError instead of argparse's exit.
     """
     from argparse_dataclass import ArgumentParser
 
@@ -89,7 +89,7 @@ def _group(parser: argparse.ArgumentParser, group_of: dict[str, str]) -> None:
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    """One line: what must or may be given by position, the options that are required, and that there are more."""
+    """One line: required and optional positional arguments, required options, and that there are more."""
     required = [f"{a.option_strings[-1]} {a.metavar}" for a in parser._actions if a.required and a.option_strings]
     places = [
         f"[{a.metavar} ...]"

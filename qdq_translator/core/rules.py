@@ -153,6 +153,6 @@ def inference_options(markers: bool) -> dict[str, Any]:
 
 
 def docs_page(name: str) -> Path:
-    """Where a page of docs/ is: in the package where it was installed from a wheel, else in the checkout."""
+    """Path of a page of docs/: in the package if installed from a wheel, else in the checkout."""
     shipped = Path(__file__).parents[1] / "docs" / name
     return shipped if shipped.is_file() else Path(__file__).parents[2] / "docs" / name

@@ -26,7 +26,7 @@ def others(found: Sized, form: str = " and {} more") -> str:
 
 
 def percent(part: Optional[float], whole: Optional[float] = 100.0) -> str:
-    """Of a share: 12.34 -> '12.3%'; 0% and 100% only where it is just that; '' where it is unknown."""
+    """A share in words: 12.34 -> '12.3%'; 0% and 100% only if exact; '' if unknown."""
     if part is None or not whole:
         return ""
     value = 100 * part / whole

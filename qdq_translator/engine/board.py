@@ -1,7 +1,7 @@
 """The cost model fitted to a board, from a profile of a translation's engine (`plan --fit`).
 
 A profile is trtexec's `--exportProfile` (JSON, with the layers' names), or the CSV of cuDLA's layerwise statistics
-(`layer_name,start_ms,end_ms`). A row may name one layer, what TensorRT fused, or a whole region of the DLA.
+(`layer_name,start_ms,end_ms`). A row may name one layer, several fused by TensorRT, or a whole DLA region.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Board:
 
 
 def read_profile(path: str) -> dict[str, float]:
-    """Layer -> milliseconds, the mean of its rows. Raises UserError for what is no profile."""
+    """Layer -> milliseconds, the mean of its rows. Raises UserError if it is not a profile."""
     text = read_text(Path(path), _REMEDY)
     rows = _json_rows(text, path) if text.lstrip().startswith(("[", "{")) else _csv_rows(text, path)
     times: dict[str, list[float]] = {}
@@ -105,9 +105,9 @@ def _csv_rows(text: str, path: str) -> list[tuple[str, float]]:
 
 
 def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], dla_clock: Optional[float]) -> Board:
-    """Fits the published parameters to the profile of this translation.
+    """Fit the published parameters to the profile of this translation.
 
-    Raises UserError where the profile names what the translation does not have, or nothing of it runs on a DLA.
+    Raises UserError if the profile names layers that the translation lacks, or if none of it runs on a DLA.
     """
     times = read_profile(profile)
     report = files.read_report()
@@ -206,10 +206,10 @@ def fit(
     names: Sequence[str],
     stay: float = 1e-6,
 ) -> Parameters:
-    """`start` with the parameters `names` changed so that `predict` comes closest to `measured` (the same unit, all above 0).
+    """`start` with parameters `names` fitted so that `predict` is closest to `measured` (same unit, all above 0).
 
-    Minimises sum(weight * log(predicted / measured)^2) + stay * sum(log(parameter / start)^2): what the measurements say
-    nothing about stays where it is. Levenberg-Marquardt on the logarithms of the parameters; deterministic.
+    Minimises sum(weight * log(predicted / measured)^2) + stay * sum(log(parameter / start)^2): parameters not covered
+    by the measurements keep their values. Levenberg-Marquardt on the logarithms of the parameters; deterministic.
     """
     target = np.log(np.asarray(measured, float))
     root = np.sqrt(np.asarray(weights, float))

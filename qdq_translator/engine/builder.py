@@ -62,11 +62,11 @@ class BuildJob:
         return self.request.precision_constraints or ("prefer" if self.request.on_dla else "obey")
 
     def scale(self, name: str) -> float:
-        """The scale of a tensor in the cache, 0 where it has none."""
+        """The scale of a tensor in the cache, 0 if it has none."""
         return self.cache.scales.get(name, 0.0) if self.cache else 0.0
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be together."""
+        """Raises UsageError for incompatible settings."""
         request = self.request
         if self.explicit and request.on_dla and not self.typed:
             raise UsageError(
@@ -114,16 +114,16 @@ class BuildResult:
 
 
 def build(job: BuildJob, api: Api, verbose: bool = False, progress: bool = False) -> BuildResult:
-    """Builds `job`. Raises UserError with TensorRT's own words where it refuses.
+    """Build `job`. Raises UserError with TensorRT's own words if it refuses.
 
-    `verbose` prints its log to stderr; `progress` shows its phases there where this version reports them.
+    `verbose` prints its log to stderr; `progress` shows its phases there if this version reports them.
     """
     job.check()
     return _Build(job, api, verbose).run(progress)
 
 
 class _Build:
-    """One build; the attributes keep alive what TensorRT only points to."""
+    """One build; attributes keep objects alive that TensorRT references."""
 
     def __init__(self, job: BuildJob, api: Api, verbose: bool) -> None:
         self.job, self.api, self.trt, self.request = job, api, api.trt, job.request
@@ -498,9 +498,9 @@ def make_logger(api: Api, echo: bool = False) -> Any:
 
 
 def make_calibrator(api: Api, cache: bytes) -> Any:
-    """An IInt8EntropyCalibrator2 (what DLA and trtexec want, fact 1.5) that has nothing but `cache`.
+    """An IInt8EntropyCalibrator2 (required by DLA and trtexec, fact 1.5) that provides only `cache`.
 
-    `asked_for_data` becomes True where TensorRT did not take the cache and wanted to calibrate; it then gets no data.
+    `asked_for_data` becomes True if TensorRT rejected the cache and tried to calibrate; it then gets no data.
     """
 
     class CacheCalibrator(api.trt.IInt8EntropyCalibrator2):  # type: ignore[name-defined]

@@ -28,7 +28,7 @@ _QDQ_NAME = re.compile(r"(^|[/_.])(de)?quantize_?linear", re.IGNORECASE)
 
 
 def plan_from_report(report: Mapping[str, Any]) -> list[LayerPlan]:
-    """The rows of `report["plan"]`; [] where there is none."""
+    """The rows of `report["plan"]`; [] if there are none."""
     return [read(LayerPlan, row) for row in report.get("plan") or ()]
 
 
@@ -44,7 +44,7 @@ def with_edges(plan: Iterable[LayerPlan], model: Any) -> list[LayerPlan]:
 
 
 def plan_from_config(config: Mapping[str, Any], model: Any) -> list[LayerPlan]:
-    """A plan where the report has none: `fp16_nodes` in FP16, nodes between tensors with scales in INT8.
+    """A plan if the report has none: `fp16_nodes` in FP16, nodes between tensors with scales in INT8.
 
     `model`: the stripped ONNX model (its weights are not needed).
     """
@@ -66,7 +66,7 @@ OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING, FREE = "obeyed", "disobeyed", "un
 
 @dataclasses.dataclass(frozen=True)
 class LayerVerdict:
-    """One planned layer against the engine. `actual`: precision, '' where unknown; `device`: 'GPU', 'DLA' or ''."""
+    """A planned layer versus the engine. `actual`: precision, '' if unknown; `device`: 'GPU', 'DLA' or ''."""
 
     name: str
     op: str
@@ -99,7 +99,7 @@ class Region:
 
 @dataclasses.dataclass(frozen=True)
 class ExtraLayer:
-    """An engine layer that the model does not have; `change`: 'fp16 -> int8', or 'int8' where only the layout changes."""
+    """An engine layer that is not in the model; `change`: 'fp16 -> int8', or 'int8' if only the layout changes."""
 
     name: str
     layer_type: str
@@ -175,7 +175,7 @@ class _Graph:
         return self.position.get(name, self.readers.get(name))
 
     def ends(self, region: str) -> tuple[Optional[int], Optional[int]]:
-        """'first...last' or 'only' -> positions; None for what the plan does not know. Names may hold dots."""
+        """'first...last' or 'only' -> positions; None if not in the plan. Names may contain dots."""
         whole = self.locate(region)
         if whole is not None:
             return whole, whole

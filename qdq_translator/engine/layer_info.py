@@ -1,7 +1,7 @@
-"""Layer information JSON: the layers of an engine as TensorRT itself tells them, and the names of what it fused.
+"""Layer information JSON: the layers of an engine as TensorRT reports them, and the names of its fused layers.
 
-It names fused layers, regions and precisions in several spellings: 8.x writes `a + PWN(b, c)` and formats in words, 10.x single
-words and the ONNX nodes under `Metadata`. Nothing here imports TensorRT."""
+It names fused layers, regions and precisions in several spellings: 8.x writes `a + PWN(b, c)` and formats in words,
+10.x single words and the ONNX nodes under `Metadata`. Nothing here imports TensorRT."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ONNX_LAYER = re.compile(r"^\[ONNX Layer: (.*)\]$", re.DOTALL)
 
 
 def precision_of(words: str) -> str:
-    """'Thirty-two wide channel vectorized row major Int8 format', 'Half' -> 'int8', 'fp16'; '' where none is named."""
+    """'Thirty-two wide channel vectorized row major Int8 format', 'Half' -> 'int8', 'fp16'; '' if none is named."""
     found = _TYPE.search(words)
     return _TYPE_WORDS[found[1].lower()] if found else ""
 
@@ -83,8 +83,8 @@ class EngineLayer:
     def precision(self) -> str:
         """Precision of the layer: type of its weights, else the common type of its floating-point inputs.
 
-        A convolution with INT8 weights reads INT8, whatever it writes; a second input of higher precision (of a
-        fused Add) does not change that. '' if unknown.
+        A convolution with INT8 weights reads INT8, for any output type; a second input of higher precision (of a fused
+        Add) does not change that. '' if unknown.
         """
         if self.weights in FLOATING:
             return self.weights
@@ -105,7 +105,7 @@ class LayerInfo:
 
 
 def read_layer_info(path: Path) -> LayerInfo:
-    """Reads what `--exportLayerInfo` or our builder wrote. Raises UserError where it cannot serve."""
+    """Read the output of `--exportLayerInfo` or our builder. Raises UserError if it is unusable."""
     return parse_layer_info(read_text(path, "Check the path."), str(path))
 
 
@@ -188,7 +188,7 @@ def fused_names(text: str, known: Mapping[str, Any]) -> list[str]:
 
 
 def _joined(pieces: list[str], separator: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Puts pieces together again where they are one name, or one pair of parentheses."""
+    """Rejoin pieces that form one name, or one pair of parentheses."""
     index = 0
     while index < len(pieces):
         stop = index + 1

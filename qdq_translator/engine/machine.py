@@ -22,7 +22,7 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 @dataclass(frozen=True)
 class Finding:
-    """`state`: ok, note or problem; `remedy`: '' where nothing is to be done."""
+    """`state`: ok, note or problem; `remedy`: '' if none is needed."""
 
     what: str
     state: str

@@ -1,7 +1,7 @@
-"""Lines of build logs and what they mean: a table (`messages.json`), each row with cause, remedy and public source.
+"""Lines of build logs and their meaning: a table (`messages.json`), each row with cause, remedy and public source.
 
-A row is found by `key`, alternatives of plain text of which one is in the line, and then by `pattern`. The first row wins, so special
-cases precede general ones. Nothing here imports TensorRT.
+A row is found by `key` (alternatives of plain text, one of which is in the line), then by `pattern`. The first row
+wins, so special cases precede general ones. Nothing here imports TensorRT.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Found:
-    """A line that a row explains; `layer` and `tensor` as the log spells them, '' where the line names none."""
+    """A line that a row explains; `layer` and `tensor` as spelled in the log, '' if the line names none."""
 
     message: Message
     text: str
@@ -77,7 +77,7 @@ def plain(line: str) -> str:
 
 
 def recognize(line: str) -> Optional[Found]:
-    """The row that explains a line; None for none. Verbose lines matter only where an assertion failed."""
+    """The row that explains a line, or None. Verbose lines matter only if an assertion failed."""
     if "[V] " in line and "ssert" not in line:
         return None
     candidates = [message for key, message in _keys() if key in line]
@@ -166,7 +166,7 @@ def parse_log(lines: Iterable[str]) -> BuildLog:
 
 
 def read_log(path: Path) -> BuildLog:
-    """The same of a file of any size. Raises UserError where it cannot be read or is of another program."""
+    """The same for a file of any size. Raises UserError if it cannot be read or is from another program."""
     log = parse_log(_lines(path))
     if not log.is_known_program:
         raise UserError(

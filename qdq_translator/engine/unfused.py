@@ -101,8 +101,8 @@ def read_explicit(path: Path) -> Explicit:
 
 
 def plan_of(graph: Graph) -> list[LayerPlan]:
-    """A row for each node of an explicit network but its Q and DQ: INT8 where all that it computes with comes from a DQ, and
-    where it only clamps, adds to or moves such a result. Inputs and outputs skip the pairs."""
+    """One row per node of an explicit network except its Q and DQ: INT8 if all operands come from a DQ, or if it only
+    clamps, adds to or moves such a result. Inputs and outputs skip the pairs."""
     types = TensorTypes(graph)
     rows: list[LayerPlan] = []
     int8: set[str] = set()

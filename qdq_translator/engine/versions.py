@@ -1,16 +1,17 @@
-"""TensorRT's Python package, and everything in which its versions differ: nothing else of the project imports it.
+"""TensorRT's Python package, and all differences between its versions: nothing else of the project imports it.
 
-| what | 8.5, 8.6 | 10.x | 11 and later |
+| topic | 8.5, 8.6 | 10.x | 11 and later |
 | --- | --- | --- | --- |
-| networks with a batch dimension | need EXPLICIT_BATCH | know no other (flag without effect, fact 2.4) | flag gone |
+| networks with a batch dimension | need EXPLICIT_BATCH | only kind (flag ignored, fact 2.4) | no flag |
 | size of the workspace | `max_workspace_size`, and memory pools | memory pools | memory pools |
 | progress monitor | none | yes | yes |
 | node of a parser error | number | number, name, operator | as 10.x |
 | types, formats, pools | fewer | more, by name (2.5: never by number) | |
 | parser flags for DLA | none | from 10.15 | yes |
-| INT8, FP16, calibrators, ranges, layer precisions | yes | yes, deprecated (fact 2.11) | gone (fact 0.1) |
+| INT8, FP16, calibrators, ranges, layer precisions | yes | yes, deprecated (fact 2.11) | removed (fact 0.1) |
 
-What 8.6 and 10.x both have (memory pools, `build_serialized_network`, tensor names instead of bindings) is used plainly.
+Features of both 8.6 and 10.x (memory pools, `build_serialized_network`, tensor names instead of bindings) are used
+directly.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MIB = 1 << 20
 
 
 def how_to_install() -> str:
-    """One sentence for this machine: where its TensorRT comes from."""
+    """One sentence on how to install TensorRT on this machine."""
     if platform.machine() in ("aarch64", "arm64"):
         return (
             "On a Jetson it is part of JetPack (do not pip install it there: "
@@ -47,7 +48,7 @@ def how_to_install() -> str:
 def load(engine: str = "tensorrt", explicit: bool = False) -> Api:
     """The installed TensorRT, or TensorRT-RTX (engine 'rtx': a GPU, no DLA). explicit: implicit INT8 is not needed.
 
-    Raises MissingDependency where there is none or it does not load, UserError for versions without implicit INT8.
+    Raises MissingDependency if it is missing or does not load, UserError for versions without implicit INT8.
     """
     if engine == "rtx":
         try:
@@ -71,10 +72,10 @@ def load(engine: str = "tensorrt", explicit: bool = False) -> Api:
 
 
 class Api:
-    """One version of TensorRT: `trt` is its module, the methods hide how versions differ.
+    """One version of TensorRT: `trt` is its module, the methods hide version differences.
 
-    explicit: Q/DQ networks are built, strongly typed where this version must. Raises UserError for versions that have no
-    implicit INT8 where it is needed.
+    explicit: Q/DQ networks are built, strongly typed if this version requires it. Raises UserError for versions without
+    implicit INT8 if it is needed.
     """
 
     def __init__(self, trt: Any, explicit: bool = False) -> None:
@@ -130,7 +131,7 @@ class Api:
         return self._member("BuilderFlag", name, f"builder flag {name}")
 
     def parser_flags(self, names: Iterable[str]) -> list[Any]:
-        """OnnxParserFlags by name, in any case. Raises UserError for what this version does not have."""
+        """OnnxParserFlags by name, in any case. Raises UserError for flags that this version lacks."""
         return [self._member("OnnxParserFlag", name.upper(), f"parser flag {name}") for name in names]
 
     def data_type(self, key: str) -> Any:
@@ -161,7 +162,7 @@ class Api:
         return f"{text} (node {error.node()})" if error.node() >= 0 else text
 
     def _member(self, enum: str, name: str, what: str) -> Any:
-        """Raises UserError with what this version has."""
+        """An enum member. Raises UserError listing all."""
         known = getattr(self.trt, enum).__members__
         if name not in known:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Which tensors are constant, and what they are: constant expressions, evaluated once and only when asked for."""
+"""Constant tensors and their values: constant expressions, evaluated once and only on request."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ class Constants:
         return name in self._constant
 
     def value(self, name: str, special: Optional[Special] = None) -> Optional[np.ndarray]:
-        """The tensor's values; None where it is not constant or cannot be evaluated.
+        """The tensor's values; None if it is not constant or cannot be evaluated.
 
-        `special` may take over nodes on the way: it gets a node and its input values, and returns the node's output
-        or None for "evaluate it as usual". Quantizers are evaluated only this way. Each tensor on the way is evaluated
-        once and let go when its last reader has it. Raises ModelError where that would cost too much.
+        `special` may handle nodes on the way: it gets a node and its input values, and returns the node's output or
+        None for "evaluate it as usual". Quantizers are evaluated only this way. Each tensor on the way is evaluated
+        once and freed after its last reader. Raises ModelError if that would cost too much.
         """
         if name not in self._constant:
             return None
@@ -127,7 +127,7 @@ class Constants:
         return values[name]
 
     def _stored(self, name: str) -> Optional[np.ndarray]:
-        """The values of what needs no evaluation (any more)."""
+        """The values if stored or already evaluated."""
         if name in self._small:
             return self._small[name]
         stored = self._graph.array(name)
@@ -172,9 +172,9 @@ class Constants:
         return result
 
     def type_name(self, name: str) -> Optional[str]:
-        """The element type of a constant, as NumPy calls it ('int8', 'uint4', 'float8_e4m3fn'); None for what is none.
+        """The element type of a constant, as NumPy calls it ('int8', 'uint4', 'float8_e4m3fn'); None if not constant.
 
-        Read off the file: older versions of ONNX unpack int4 and float8 into arrays of other types.
+        Read from the file: older versions of ONNX unpack int4 and float8 into arrays of other types.
         """
         while name in self._constant:
             tensor, node = self._graph.initializers.get(name), self._graph.producer.get(name)
@@ -192,7 +192,7 @@ class Constants:
 
 
 def element_name(data_type: int) -> str:
-    """NumPy's name of an ONNX element type; 'type N' of what is none."""
+    """NumPy's name of an ONNX element type; 'type N' if unknown."""
     return _ELEMENT_NAMES.get(data_type, f"type {data_type}")
 
 
@@ -206,9 +206,9 @@ _ELEMENT_NAMES: dict[int, str] = {
 def evaluate(
     node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int, budget: Budget
 ) -> Optional[np.ndarray]:
-    """One node on constant inputs. The usual operators in NumPy, others with ONNX's reference implementation.
+    """Evaluate a node on constant inputs. The usual operators in NumPy, others with ONNX's reference implementation.
 
-    Returns None where that has none either. Raises ModelError where the result would be too large.
+    Returns None if that has none. Raises ModelError if the result would be too large.
     """
     who = f"{node.op_type} {node.label}"
     try:
@@ -228,7 +228,7 @@ def evaluate(
 
 
 def _made(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int) -> tuple[list[int], int]:
-    """Shape, and bytes of an element, of what the node would make. Raises an exception where ONNX cannot tell."""
+    """Shape and bytes per element of the node's output. Raises an exception if ONNX cannot infer them."""
     proto, types, data = node.to_proto(), {}, {}
     for index, array in enumerate(inputs):
         if array is not None:

@@ -1,7 +1,7 @@
 """The one in-memory form of a network: an ONNX graph, indexed once, edited in constant time.
 
 Nodes are in a doubly linked list in topological order; `producer` and `consumers` are updated by every edit.
-Initializers are ONNX `TensorProto`s, or `Weight`s where they are large or were made here.
+Initializers are ONNX `TensorProto`s, or `Weight`s if they are large or were created here.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Node:
         return there
 
     def input(self, index: int) -> str:
-        """The name of input `index`, '' where it is omitted."""
+        """The name of input `index`, '' if omitted."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
     @property
@@ -121,14 +121,14 @@ class Node:
 
     @property
     def label(self) -> str:
-        """For messages: the node's name, else what it is and makes."""
+        """For messages: the node's name, else operator and output."""
         return f"'{self.name}'" if self.name else f"{self.op_type} of '{self.outputs[0] if self.outputs else '?'}'"
 
     def subgraphs(self) -> Iterator[onnx.GraphProto]:
         return bodies(self.attributes.values()) if self.attributes else iter(())
 
     def reads(self) -> list[str]:
-        """Tensors of this graph that the node depends on: inputs, and what its subgraphs capture."""
+        """Tensors of this graph that the node depends on: inputs, and captures of its subgraphs."""
         if not self.captured and "" not in self.inputs:
             return self.inputs[:]
         return [name for name in self.inputs if name] + list(self.captured)
@@ -168,10 +168,10 @@ class Graph:
 
     @classmethod
     def from_model(cls, model: onnx.ModelProto) -> Graph:
-        """Indexes a model; local functions are inlined, nodes are sorted where they are not.
+        """Index a model; local functions are inlined, unsorted nodes are sorted.
 
-        The model must not be used afterwards: its parts are moved, not copied.
-        Raises ModelError where a tensor has two producers or none.
+        The model must not be used afterwards: its parts are moved, not copied. Raises ModelError if a tensor has two
+        producers or none.
         """
         if len(model.functions):
             from onnx import inliner
@@ -249,9 +249,9 @@ class Graph:
         return [*self.nodes][::-1]
 
     def of(self, *op_types: str) -> list[Node]:
-        """Nodes of these operators of ONNX itself, in graph order; the list does not change with later edits.
+        """Nodes of these standard ONNX operators, in graph order; the list does not change with later edits.
 
-        Most passes ask for a few operators that the network does not have, so who is what is kept until the next edit."""
+        Most passes ask for a few operators that the network does not have, so the index is kept until the next edit."""
         if self._of[0] != self.version:
             found: dict[str, list[Node]] = {}
             for node in self.nodes:
@@ -282,7 +282,7 @@ class Graph:
         return self.insert_after(node, self._ends.prev)
 
     def remove(self, node: Node) -> None:
-        """Takes a node out. Its outputs have no producer afterwards."""
+        """Remove a node. Its outputs have no producer afterwards."""
         self.version += 1
         self._disconnect(node, node.reads())
         for name in node.outputs:
@@ -329,7 +329,7 @@ class Graph:
         return bool(self._consumers.get(name)) or name in self.outputs
 
     def only_consumer(self, name: str) -> Optional[Node]:
-        """The one node that reads the tensor, None where there are several or the graph itself reads it too."""
+        """The only node that reads the tensor, None if there are several or the graph itself reads it too."""
         readers = self.consumers(name)
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
@@ -381,7 +381,7 @@ class Graph:
             self._taken.add(new)
 
     def detach(self, name: str) -> None:
-        """Takes a tensor from the node that makes it, so that something else can provide it."""
+        """Detach a tensor from its producer, so that another one can provide it."""
         self.version += 1
         node = self.producer.pop(name)
         if len(node.outputs) == 1:
@@ -476,7 +476,7 @@ class Graph:
         return self.set_initializer(name, weight_of(name, values))
 
     def set_initializer(self, name: str, tensor: Initializer) -> str:
-        """The same for what is an initializer already, and is called `name`."""
+        """The same for an existing initializer called `name`."""
         self.version += 1
         old = self.initializers.get(name)
         if old is not None and list(old.dims) != list(tensor.dims):
@@ -494,8 +494,8 @@ class Graph:
             self._arrays.pop(name, None)
 
     def rename_initializer(self, old: str, new: str) -> None:
-        """Everything that reads `old` reads `new`, which must be free; where `old` is a graph output, an Identity
-        makes it from `new`."""
+        """All readers of `old` read `new`, which must be unused; if `old` is a graph output, an Identity computes it
+        from `new`."""
         self.version += 1
         tensor = self.initializers.pop(old)
         tensor.name = new
@@ -534,7 +534,7 @@ def constant_value(node: Node) -> Optional[np.ndarray]:
 
 
 def _check_functions(model: onnx.ModelProto) -> None:
-    """Raises ModelError where local functions call themselves, or would become more nodes than a model may have."""
+    """Raises ModelError if local functions are recursive, or would expand to more nodes than a model may have."""
 
     def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, str]]:
         return ((node.domain, node.op_type, node.overload) for node in every_node(nodes))
@@ -566,7 +566,7 @@ def _check_functions(model: onnx.ModelProto) -> None:
 
 
 def _check_ends(graph: onnx.GraphProto) -> None:
-    """Raises ModelError where inputs or outputs share a name."""
+    """Raises ModelError if inputs or outputs share a name."""
     for values, what in ((graph.input, "inputs"), (graph.output, "outputs")):
         names = [v.name for v in values]
         if len(set(names)) < len(names):

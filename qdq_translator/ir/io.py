@@ -33,8 +33,8 @@ _SHARED = 4
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model came from: file name, SHA-256 of the .onnx file ('' where there is none), whether its weights were in
-    fother files."""
+    """Origin of a model: file name, SHA-256 of the .onnx file ('' if there is none), whether its weights were in other
+    files."""
 
     file: str
     sha256: str
@@ -194,7 +194,7 @@ class _DataFiles:
         """Bytes that each file has given so far."""
 
     def load(self, tensor: TensorProto) -> None:
-        """Moves the data of a tensor into it. Raises ModelError, naming the tensor, where that cannot be."""
+        """Move the data of a tensor into it. Raises ModelError, naming the tensor, if that fails."""
         part, errors = self._part(tensor)
         with errors():
             _take_in(tensor, part.read())
@@ -284,12 +284,12 @@ def write_graph(
     metadata: Optional[Mapping[str, str]] = None,
     seal: Optional[Callable[[], Mapping[str, str]]] = None,
 ) -> None:
-    """Writes a graph to `path`; with `external`, or where protobuf's 2 GiB do not hold it, the weights to `data_name`
-    beside it. `metadata`: of the model, besides the graph's own; it stands in front of the graph. `seal`: says it anew, with values of
-    the same lengths, when all else is written and every weight has its checksum. Deterministic: tensors in graph order,
-    external ones each at a multiple of 4096 bytes.
+    """Write a graph to `path`; with `external`, or if it exceeds protobuf's 2 GiB, the weights to `data_name` next to
+    it. `metadata`: of the model, in addition to the graph's own; it precedes the graph. `seal`: returns it again, with
+    values of the same lengths, after all else is written and every weight has its checksum. Deterministic: tensors in
+    graph order, external ones each at a multiple of 4096 bytes.
 
-    Weights are written one after the other, so that no second copy of them is ever in memory.
+    Weights are written one at a time, so that memory never contains a second copy of them.
     """
     tensors = list(graph.initializers.values())
     if external or sum(tensor.ByteSize() for tensor in tensors) >= PROTOBUF_LIMIT:

@@ -1,7 +1,7 @@
 """Facts about ONNX operators that several folders need: parameters in any opset, weights, and named sets.
 
-A parameter is an attribute in older opsets and a constant input in newer ones. A reader gets the node and a look-up from
-tensor to constant values (`graph.array`, `constants.value`), and answers None where the parameter is not constant.
+A parameter is an attribute in older opsets and a constant input in newer ones. A reader gets the node and a look-up
+from tensor to constant values (`graph.array`, `constants.value`), and returns None if the parameter is not constant.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.floa
 
 
 def parameter(node: Node, key: str, index: int, constant: LookUp) -> Optional[np.ndarray]:
-    """Attribute `key`, else the constant at input `index`; None where there is neither, or the input is no constant."""
+    """Attribute `key`, else the constant at input `index`; None if both are missing, or the input is not constant."""
     given = node.get(key)
     if given is not None:
         return np.asarray(given)
@@ -65,7 +65,7 @@ def integers(node: Node, key: str, index: int, constant: LookUp) -> Optional[lis
 
 
 def number(node: Node, key: str, index: int, absent: float, constant: LookUp) -> Optional[float]:
-    """A scalar parameter: `absent` where it is not given, None where it is no constant of one element."""
+    """A scalar parameter: `absent` if it is not given, None if it is not a constant of one element."""
     if not is_given(node, key, index):
         return absent
     values = parameter(node, key, index, constant)
@@ -73,13 +73,13 @@ def number(node: Node, key: str, index: int, absent: float, constant: LookUp) ->
 
 
 def axes(node: Node, constant: LookUp, index: int = 1) -> Optional[list[int]]:
-    """As written, perhaps negative, of Reduce operators, Squeeze and Unsqueeze (input 1) or Slice and Pad (input 3);
-    None where they are not given or not constant."""
+    """Axes as written, possibly negative, of Reduce operators, Squeeze, Unsqueeze (input 1) or Slice, Pad (input 3);
+    None if not given or not constant."""
     return integers(node, "axes", index, constant)
 
 
 def non_negative(axes_given: Optional[Iterable[int]], rank: Optional[int]) -> Optional[list[int]]:
-    """Axes as they are counted from the front, in the given order; None where a negative one meets an unknown rank."""
+    """Axes counted from the front, in the given order; None if one is negative and the rank is unknown."""
     if axes_given is None:
         return None
     found = list(axes_given)
@@ -93,7 +93,7 @@ def from_front(axis_given: int, rank: int) -> int:
 
 
 def pads(node: Node, constant: LookUp) -> Optional[list[int]]:
-    """Of a constant Pad: all begins, then all ends, for every axis; None where they are not constant or only for some axes."""
+    """Pads of a constant Pad: all begins, then all ends, for every axis; None if not constant or only for some axes."""
     if mode(node) != "constant" or node.input(3):
         return None
     return integers(node, "pads", 1, constant)
@@ -105,8 +105,8 @@ def pad_value(node: Node, constant: LookUp) -> Optional[float]:
 
 
 def clip_bounds(node: Node, constant: LookUp) -> tuple[Optional[float], Optional[float]]:
-    """Lowest and highest, infinite where there is none (or the last finite number of a type, which rule F8 writes for it);
-    None for one that is computed."""
+    """Lower and upper bound, infinite if missing (or the last finite number of a type, which rule F8 writes for it);
+    None for a computed one."""
     found = (number(node, "min", 1, -math.inf, constant), number(node, "max", 2, math.inf, constant))
     low, high = (math.copysign(math.inf, v) if v is not None and abs(v) in _LAST_NUMBERS else v for v in found)
     return low, high
@@ -132,7 +132,7 @@ class Slices:
 
 
 def slices(node: Node, constant: LookUp) -> Optional[Slices]:
-    """None where one of them is computed."""
+    """None if a parameter is computed."""
     found: dict[str, Optional[list[int]]] = {}
     for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
         found[key] = integers(node, key, index, constant)
@@ -145,7 +145,7 @@ def slices(node: Node, constant: LookUp) -> Optional[Slices]:
 
 
 def resize_scales(node: Node, opset: int, constant: LookUp) -> Optional[np.ndarray]:
-    """Factors of a Resize or Upsample, one an axis; None where there are none, or sizes in their stead."""
+    """Factors of a Resize or Upsample, one per axis; None if it has none, or has sizes instead."""
     values = parameter(node, "scales", 1 if node.is_op("Upsample") or opset < 11 else 2, constant)
     return values if values is not None and values.size else None
 
@@ -182,7 +182,7 @@ def axis(node: Node, opset: int) -> int:
 
 
 def axis_and_size(node: Node, opset: int, shape: Optional[Sequence[object]]) -> tuple[int, Optional[int]]:
-    """That axis counted from the front, and the size of `shape` along it: None where it is open, or no axis of it."""
+    """The axis counted from the front, and the size of `shape` along it: None if it is open or absent."""
     known = shape or ()
     found = from_front(axis(node, opset), len(known))
     size = known[found] if 0 <= found < len(known) else None
@@ -229,13 +229,13 @@ def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Opt
 
 
 def permutation(node: Node) -> Optional[list[int]]:
-    """Of a Transpose; None where it reverses the axes."""
+    """Transpose order; None if it reverses the axes."""
     given = node.get("perm")
     return [int(a) for a in given] if given else None
 
 
 def replaces(node: Node) -> bool:
-    """A ScatterND that writes its updates over what was there; of several for one place any may win."""
+    """True for a ScatterND that overwrites with its updates; of several for one place any may win."""
     return bool(node.get("reduction", "none") == "none")
 
 
@@ -355,7 +355,7 @@ WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": 
 
 @dataclass(frozen=True)
 class OutputChannels:
-    """Where a constant operand has the output channels of its layer: on `axis`, and with `groups` > 1 (ConvTranspose) in
+    """Location of a layer's output channels in a constant operand: on `axis`, and with `groups` > 1 (ConvTranspose) in
     as many blocks of axis 0 as well."""
 
     axis: int
@@ -403,7 +403,7 @@ _OF_CONV = OutputChannels(0)
 
 
 def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannels]:
-    """Of the constant at input `index`; None where TensorRT has no output channels for it (fact 5.2)."""
+    """Output channels of the constant at input `index`; None if TensorRT has none for it (fact 5.2)."""
     if index not in WEIGHT_INPUTS.get(node.op_type, ()) or not node.is_standard or rank < 2:
         return None
     if node.op_type in CONVOLUTIONS:
@@ -414,8 +414,8 @@ def output_channels(node: Node, index: int, rank: int) -> Optional[OutputChannel
 
 
 def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -> bool:
-    """True for a constant operand that TensorRT quantizes with one scale, as any tensor: of a MatMul or Gemm that is not a
-    matrix by a constant matrix (fact 5.2). data_rank: of the other operand, None where it is not known."""
+    """True for a constant operand that TensorRT quantizes per tensor: of a MatMul or Gemm other than matrix by constant
+    matrix (fact 5.2). data_rank: of the other operand, None if unknown."""
     if not node.is_op(*DENSE) or index not in WEIGHT_INPUTS[node.op_type]:
         return False
     return index == 0 or rank != 2 or (node.op_type == "MatMul" and data_rank != 2)
@@ -427,7 +427,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Unions(Generic[Item]):
-    """Union-find: what was joined has one root."""
+    """Union-find: joined items have one root."""
 
     def __init__(self) -> None:
         self._parent: dict[Item, Item] = {}

@@ -89,8 +89,8 @@ def along(values: np.ndarray, axis: Optional[int], rank: int) -> np.ndarray:
 
 
 def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
-    """The rows of an array (its first axis), so many at a time as the processor's cache holds: what is computed from a whole weight
-    in several steps would lie in memory in between, which costs more than the steps."""
+    """Row slices of an array (its first axis) that each fit in the processor's cache: intermediate results of a whole
+    weight would be in memory between steps, which costs more than the steps."""
     size = math.prod(shape)
     if size <= _AT_ONCE:
         yield slice(None)
@@ -115,7 +115,7 @@ def in_blocks(
 
 
 def largest(values: np.ndarray, axis: Optional[int]) -> np.ndarray:
-    """The largest magnitude for each place along `axis`, or of all for None; NaN where there is one. 0 where there are no values."""
+    """The largest magnitude per index of `axis`, or of all values for None; NaN if one is present. 0 without values."""
     others = None if axis is None else tuple(a for a in range(values.ndim) if a != axis)
     return np.asarray(np.maximum(values.max(axis=others, initial=0), -values.min(axis=others, initial=0)))
 

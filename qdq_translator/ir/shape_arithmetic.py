@@ -1,12 +1,12 @@
-"""Shapes behind shape arithmetic, where ONNX's own inference gives up.
+"""Shapes behind shape arithmetic, which ONNX's own inference cannot resolve.
 
 Exporters write `x.chunk(2, 1)` as Shape, Gather, Add, Div, Mul, Slice. ONNX's inference does not follow a Div, so every
 tensor behind such a Slice has unknown sizes in a network whose inputs are all known. Here the integers are computed
-node by node, and ONNX's inference of one node is repeated with them where a shape was unknown. Linear in the number of
+node by node, and ONNX's inference of one node is repeated with them if a shape was unknown. Linear in the number of
 nodes behind the first unknown shape.
 
-ONNX's own propagation of data is not used: it makes an object for every element of every tensor of one dimension that a
-Cast, Unsqueeze, Slice ... reads, gigabytes for a model of a few hundred bytes.
+ONNX's own data propagation is not used: it creates an object for every element of every one-dimensional tensor read by
+a Cast, Unsqueeze, Slice ..., gigabytes for a model of a few hundred bytes.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class _Named:
 
 
 def shown_domain(node: Node) -> str:
-    """The domain by which ONNX's inference of a whole model is to know a node.
+    """The node's domain as shown to ONNX's inference of a whole model.
 
-    A Slice is hidden from it, because it aborts the process where the size to be cut has come out negative. `complete_shapes`
-    infers them one by one, once their sizes are looked at."""
+    A Slice is hidden from it, because it aborts the process if the size to be cut is negative. `complete_shapes` infers
+    Slices one by one, after checking their sizes."""
     return HIDDEN if node.is_op("Slice") else node.domain
 
 
@@ -55,9 +55,9 @@ def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: M
 
 
 def computed_integers(graph: Graph, values: dict[str, ValueInfoProto]) -> dict[str, np.ndarray]:
-    """Every node output that holds integers or booleans which follow from known shapes: arrays of Python integers.
+    """Every node output of integers or booleans that follow from known shapes: arrays of Python integers.
 
-    `values`: what is known of every tensor, with the shapes already completed.
+    `values`: known value info of every tensor, with the shapes already completed.
     """
     completion = _Completion(graph, values, {})
     completion.run()
@@ -192,7 +192,7 @@ class _Completion:
                 self.changed.add(name)
 
     def _named(self, node: Node, made: TypeProto) -> None:
-        """Sizes of what a Reshape or ConstantOfShape makes whose list of them is known in part."""
+        """Set the output sizes of a Reshape or ConstantOfShape whose size list is partly known."""
         sizes = self.known.get(node.inputs[-1])
         if sizes is None or _is_known(sizes) or sizes.ndim != 1 or len(node.inputs) != 1 + node.is_op("Reshape"):
             return
@@ -261,7 +261,7 @@ def _reshape(node: Node, values: list[Array]) -> Array:
 
 
 def _few(shape: Array) -> list[int]:
-    """The sizes in `shape`. Raises ValueError where that is more than shape arithmetic has; nothing is allocated before."""
+    """The sizes in `shape`. Raises ValueError, before any allocation, if they are too many for shape arithmetic."""
     sizes = [int(v) for v in shape.reshape(-1)]
     if math.prod(sizes) > _MOST:
         raise ValueError

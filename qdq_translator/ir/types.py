@@ -44,8 +44,8 @@ class TensorTypes:
     def __init__(
         self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None, believe: bool = True
     ) -> None:
-        """`input_shapes`: sizes for dynamic dimensions of graph inputs. believe: what the file claims of shapes counts where
-        nothing follows from the inputs. Raises UserError where they do not fit."""
+        """`input_shapes`: sizes for dynamic dimensions of graph inputs. believe: use the file's shapes if the inputs do
+        not determine them. Raises UserError if they do not fit."""
         self._graph = graph
         self._declared: dict[str, ValueInfoProto] = {}
         if believe and not input_shapes:  # for which the file's claims may not hold
@@ -96,7 +96,7 @@ class TensorTypes:
         return computed_integers(self._graph, self._values)
 
     def elem_type(self, name: str) -> int:
-        """ONNX element type, 0 where unknown."""
+        """ONNX element type, 0 if unknown."""
         form = self._known.get(name)
         return 0 if form is None else form.elem_type
 
@@ -108,7 +108,7 @@ class TensorTypes:
         return producer is None or producer.op_type not in MAKE_INTEGERS
 
     def shape(self, name: str) -> Optional[tuple[Dim, ...]]:
-        """Sizes; a dynamic dimension is its name or None. None where not even the rank is known."""
+        """Sizes; a dynamic dimension is its name or None. None if even the rank is unknown."""
         form = self._known.get(name)
         return None if form is None else form.shape
 
@@ -117,7 +117,7 @@ class TensorTypes:
         return None if shape is None else len(shape)
 
     def static_shape(self, name: str) -> Optional[tuple[int, ...]]:
-        """The shape where every dimension is a number."""
+        """The shape if every dimension is a number."""
         form = self._known.get(name)
         return None if form is None else form.static
 
@@ -134,7 +134,7 @@ def _form(value: ValueInfoProto) -> _Form:
 
 
 def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph's inputs, which `model` has, its outputs, and what ONNX infers of all that its nodes make."""
+    """The graph's inputs (those of `model`), its outputs, and ONNX's inference for all node outputs."""
     model.graph.output.extend(graph.outputs.values())
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")
@@ -149,10 +149,10 @@ def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
-    """Adds what ONNX's inference has to know of nodes and initializers, and nothing else; returns the nodes' domains.
+    """Add only the data of nodes and initializers that ONNX's inference needs; return the nodes' domains.
 
-    All weights of one type and shape go by the name of the first, without values. Whatever another operator reads may decide
-    a shape (sizes, axes, scales of a Resize): it keeps its name, and its values where they are few.
+    All weights of one type and shape share the name of the first, without values. Inputs of other operators may
+    determine a shape (sizes, axes, scales of a Resize): they keep their names, and their values if few.
     """
     initializers, nodes = graph.initializers, model.graph.node
     stand_ins: dict[tuple[int, tuple[int, ...]], str] = {}

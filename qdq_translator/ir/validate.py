@@ -104,7 +104,7 @@ def _check_outputs(node: Node) -> None:
 
 
 def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, AttributeProto]) -> None:
-    """Takes the attributes that the schema knows out of `unknown`."""
+    """Remove the attributes of the schema from `unknown`."""
     for key, kind, required in _attributes(schema.name, schema.since_version):
         given = unknown.pop(key, None)
         if given is None and required:
@@ -156,9 +156,9 @@ def _attributes(op_type: str, since: int) -> list[tuple[str, int, bool]]:
 
 
 def stored_bytes(tensor: TensorProto, what: str) -> Optional[int]:
-    """Bytes that the raw data of a tensor must have; None for element types where that is not known, such as strings.
+    """Required bytes of a tensor's raw data; None for element types without a known size, such as strings.
 
-    Raises ModelError for a shape that no tensor can have.
+    Raises ModelError for an impossible shape.
     """
     _check_shape(tensor.dims, what)
     bits = _BITS.get(tensor.data_type)

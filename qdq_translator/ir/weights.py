@@ -76,7 +76,7 @@ class Weight:
         return values(rows) if callable(values) else _some(values, rows)
 
     def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
-        """Which rows, and they: a few at a time, all of them where they are made together."""
+        """Row slices with their values: a few rows at a time, or all if computed together."""
         for rows in row_blocks(self.dims) if self.by_rows else (ALL,):
             yield rows, self.part(rows)
 
@@ -132,7 +132,7 @@ Initializer = Union[TensorProto, Weight]
 
 
 def weight_of(name: str, values: np.ndarray) -> Initializer:
-    """An array as an initializer; a message where NumPy has the element type from elsewhere. The array must not change."""
+    """An array as an initializer; a message if its element type is an extension of NumPy. The array must not change."""
     data_type = _TYPES.get(values.dtype)
     if data_type is None:
         return message_of(values, name)
@@ -148,14 +148,14 @@ def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change) -> I
 
 
 def as_weight(tensor: Initializer) -> Optional[Weight]:
-    """The initializer as a `Weight`; None where NumPy does not have its element type."""
+    """The initializer as a `Weight`; None if NumPy lacks its element type."""
     if isinstance(tensor, Weight) or tensor.data_type not in ELEMENTS:
         return tensor if isinstance(tensor, Weight) else None
     return Weight(tensor.name, tensor.data_type, tuple(tensor.dims), to_array(tensor))
 
 
 def stored_weight(tensor: TensorProto, values: memoryview) -> Optional[Weight]:
-    """A tensor whose raw data are `values`; None where they do not fit its type and shape."""
+    """A tensor with the raw data `values`; None if they do not fit its type and shape."""
     dtype = ELEMENTS.get(tensor.data_type)
     dims = tuple(tensor.dims)
     if dtype is None or min(dims, default=0) < 0 or math.prod(dims) * dtype.itemsize != len(values):
@@ -180,7 +180,7 @@ def to_message(tensor: Initializer) -> TensorProto:
 
 
 def to_array(tensor: Initializer) -> np.ndarray:
-    """The values; bfloat16 as float32 where this version of onnx has no NumPy type for it (before 1.19). Do not write to them."""
+    """The values; bfloat16 as float32 if this version of onnx has no NumPy type for it (before 1.19). Read-only."""
     if isinstance(tensor, Weight):
         return tensor.array()
     try:

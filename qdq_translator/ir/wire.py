@@ -1,8 +1,8 @@
 """An ONNX file as protobuf's bytes: large initializers stay in the file, the rest becomes a message.
 
-Parsing a file copies every byte of it, and what is parsed is freed as a whole. A weight needs neither: the file contains its
-fraw data. So one walk over the graph's fields cuts them out, and protobuf parses what is left, which decides
-whether the file is a model: bytes that the walk does not understand are all left to it.
+Parsing a file copies every byte of it, and parsed data is freed as a whole. A weight needs neither: the file contains
+its raw data. So one pass over the graph's fields cuts them out, and protobuf parses the rest, which decides whether the
+file is a model: unrecognized bytes are all passed to it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Cutter:
         return [*pieces, data[copied:end]]
 
     def _initializer(self, start: int, end: int) -> Optional[List[memoryview]]:
-        """Nothing where the tensor stays as it is."""
+        """None if the tensor stays unchanged."""
         raw: List[Tuple[int, Span]] = []
         for number, at, span in fields(self.data, start, end):
             if number in _OTHER_VALUES:
@@ -118,7 +118,7 @@ def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, S
 
 
 def _read_varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """The number and where the next byte is."""
+    """The number and the next byte's index."""
     value = shift = 0
     while at < end and shift < 64:
         byte = data[at]

@@ -27,7 +27,7 @@ FORMATS = ("dla_linear", "dla_hwc4", *VECTORS)
 
 @dataclass(frozen=True)
 class Buffer:
-    """One network input or output. shape: (N, C, H, W); scale: of its int8 codes, None where fp16 needs none."""
+    """One network input or output. shape: (N, C, H, W); scale: of its int8 values, None if fp16 needs none."""
 
     name: str
     shape: tuple[int, int, int, int]
@@ -152,7 +152,7 @@ class NamedBuffer:
 
 
 def describe(ends: Sequence[End], formats: str, role: str) -> list[NamedBuffer]:
-    """formats: `type:format`, one for all or one each. Raises UserError where a tensor cannot have its format."""
+    """formats: `type:format`, one for all or one each. Raises UserError if a tensor cannot have its format."""
     rows = [{"name": end.name, "shape": list(end.shape), "scale": end.scale} for end in ends]
     return [NamedBuffer(role, tuple(end.shape), b) for end, b in zip(ends, buffers(rows, formats, 1))]
 
@@ -244,7 +244,7 @@ def _tensor(end: NamedBuffer, mean: Sequence[float], std: Sequence[float]) -> st
 
 
 def pixel_values(scale: float, channels: int, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
-    """int8 (channels, 256): what (p / 255 - mean) / std of the pixel p becomes."""
+    """int8 (channels, 256): quantized (p / 255 - mean) / std per pixel value p."""
     shape = (channels, 1)
     pixels = np.arange(256, dtype=np.float32)[None, :] / np.float32(255)
     means, stds = (np.broadcast_to(np.asarray(v, np.float32).reshape(-1, 1), shape) for v in (mean, std))

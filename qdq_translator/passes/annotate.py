@@ -1,9 +1,9 @@
-"""`--annotate`: the stripped model says of itself what the translation found, where viewers like Netron show it.
+"""`--annotate`: the stripped model carries the translation's findings, for viewers like Netron.
 
-ONNX has had `metadata_props` on nodes and on value infos since IR version 10 (onnx 1.16). Raising the version of a model could
-cost readers that know only the earlier one, so below that version the annotated model is a file of its own (A1). Nothing that
-computes is touched. Netron shows what stands on nodes and on the graph's inputs and outputs, in a narrow column of keys: a
-node therefore carries the scales of what it makes, and keys are short.
+ONNX has had `metadata_props` on nodes and on value infos since IR version 10 (onnx 1.16). Raising the version of a
+model could exclude readers of the earlier one only, so below that version the annotated model is a separate file (A1).
+No computation is changed. Netron shows the metadata of nodes and of the graph's inputs and outputs, in a narrow column
+of keys: a node therefore carries the scales of its outputs, and keys are short.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PREFIX = "qdq."
 
 
 def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan]) -> None:
-    """Writes into the graph's metadata, keys with `PREFIX` before them.
+    """Write into the graph's metadata, with keys prefixed by `PREFIX`.
 
-    Nodes: `precision` ('int8', 'fp16' or 'none'), `device` ('dla', 'gpu' or 'none'), `scale` and `origin` of
-    what they make (a line for each output that has one, with its name where there are several), `reason`, and `cure` where
-    there is one. Float tensors with a scale: `scale` and `origin`. A scale is written with nine digits, which give the float32
-    back, and with the hex digits of the calibration cache. `plan`: a row for each node, in graph order.
+    Nodes: `precision` ('int8', 'fp16' or 'none'), `device` ('dla', 'gpu' or 'none'), `scale` and `origin` of their
+    outputs (one line per output that has one, with its name if there are several), `reason`, and `cure` if there is
+    one. Float tensors with a scale: `scale` and `origin`. A scale is written with nine digits, which reproduce the
+    float32, and with the hex digits of the calibration cache. `plan`: one row per node, in graph order.
     """
     said = {name: _said(scales, name) for name in graph.tensors() if name in scales and types.is_float(name)}
     for node, layer in zip(graph.nodes, plan):
@@ -53,7 +53,7 @@ def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[La
 
 
 def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
-    """Whether the model itself can be annotated; a note says what happens where it cannot."""
+    """Whether the model itself can be annotated; if not, a note describes the alternative."""
     if graph.ir_version < FIRST_IR_VERSION:
         diagnostics.info(
             "A1",
@@ -66,8 +66,8 @@ def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
 
 
 def annotated_copy(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[LayerPlan]) -> Optional[Graph]:
-    """The graph of a model that has no place for metadata, annotated, as one of `FIRST_IR_VERSION`; None where the model
-    itself is annotated, or nothing can be. Weights are shared with `graph`, not copied."""
+    """An annotated copy, of `FIRST_IR_VERSION`, of a model without a place for metadata; None if the model itself is
+    annotated, or nothing can be. Weights are shared with `graph`, not copied."""
     if graph.ir_version >= FIRST_IR_VERSION:
         return None
     names = (onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[0]) for name in graph.initializers)

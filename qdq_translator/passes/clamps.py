@@ -1,4 +1,4 @@
-"""Clamps that quantizers did and the network needs: made as nodes, and where they would cut nothing."""
+"""Clamps of quantizers that the network needs: added as nodes unless they would clip nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _KEEPS_SIGN_OF_ALL = ("Add", "Mul", "Concat", "Max", "Sum")
 
 
 def is_non_negative(graph: Graph, name: str) -> bool:
-    """True where no input of the network can make the tensor negative. Looks back through a bounded number of nodes."""
+    """True if no input of the network can make the tensor negative. Searches back through a bounded number of nodes."""
     stack, seen = [name], set()
     while stack:
         tensor = stack.pop()

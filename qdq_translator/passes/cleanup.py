@@ -28,10 +28,10 @@ def constants_to_initializers(graph: Graph) -> None:
 
 
 def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
-    """Nodes that compute constants from initializers become initializers, and so on behind them; returns those nodes.
+    """Fold nodes that compute constants from initializers, and then their readers; return those nodes.
 
-    A graph output stays a node's, but who else reads it reads an initializer. Not: weights that were trained, whose codes
-    would be lost, and what would cost too much (budget.py): that is left to TensorRT.
+    A graph output keeps its node, but other readers read an initializer. Not: weights that were trained, whose
+    quantized values would be lost, and nodes that cost too much (budget.py): left to TensorRT.
     """
     folded: list[Node] = []
     budget: Optional[Budget] = None
@@ -69,8 +69,8 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
 
 
 def fold_integers(graph: Graph, types: TensorTypes) -> list[Node]:
-    """Nodes that make integers or booleans which follow from known sizes (Shape, and what is computed from it) become
-    initializers; returns them. Not: graph outputs."""
+    """Fold nodes whose integers or booleans follow from known sizes (Shape, and computations on it) into initializers;
+    return them. Not: graph outputs."""
     folded = []
     for name, values in types.integers().items():
         node, kind = graph.producer[name], types.elem_type(name)
@@ -82,7 +82,7 @@ def fold_integers(graph: Graph, types: TensorTypes) -> list[Node]:
 
 
 def _computed(graph: Graph, node: Node, budget: Budget) -> dict[str, Optional[np.ndarray]]:
-    """The values of each output that is read; None for what cannot be computed, or not at that price."""
+    """The values of each output that is read; None if not computable, or too costly."""
     inputs = [graph.array(name) if name else None for name in node.inputs]
     wanted = [(i, name) for i, name in enumerate(node.outputs) if name and graph.consumer_count(name)]
     try:
@@ -110,7 +110,7 @@ def remove_unused_initializers(graph: Graph) -> None:
 
 
 def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnostics) -> None:
-    """What the file says of a tensor's shape goes where the network contradicts it."""
+    """Remove shapes in the file that the network contradicts."""
     wrong = types.contradictions()
     for name, (_, inferred) in wrong.items():
         graph.value_info.pop(name, None)

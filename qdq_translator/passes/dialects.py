@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
-    """sidecar: a file of scales. Raises UnsupportedQuantizer for what cannot be converted, UserError as `apply_scales` does."""
+    """sidecar: a file of scales. Raises UnsupportedQuantizer if not convertible, UserError as `apply_scales` does."""
     converted = convert(network.graph)
     if converted.rejected:
         raise refusal(converted.rejected)

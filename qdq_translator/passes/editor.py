@@ -1,4 +1,4 @@
-"""What every rewrite works with: questions about the network, ways to make nodes and constants, and the book of changes."""
+"""The common base of rewrites: queries on the network, creation of nodes and constants, and the change log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DTYPES: dict[int, Any] = {
 
 
 class Editor:
-    """Rules ask, edit through `replace`, and write down what they changed in place with `note`."""
+    """Rules query, edit through `replace`, and record in-place changes with `note`."""
 
     def __init__(self, network: Network, settings: Settings) -> None:
         self.network, self.settings = network, settings
@@ -35,20 +35,20 @@ class Editor:
 
     @property
     def types(self) -> TensorTypes:
-        """Types and shapes as they were when the rule began; inferred when somebody first asks."""
+        """Types and shapes at the start of the rule; inferred on first access."""
         return self.network.types
 
     @property
     def parser(self) -> Optional[tuple[int, int, int]]:
-        """The TensorRT version whose parser reads the model; None where nobody named it."""
+        """The TensorRT version whose parser reads the model; None if not specified."""
         return None if self.settings.hardware.origin == "default" else self.settings.hardware.tensorrt
 
     def nodes(self, *op_types: str) -> list[Node]:
-        """Nodes of these operators that still stand, whatever a rule does to others meanwhile."""
+        """Existing nodes of these operators; the list is independent of later edits."""
         return self.graph.of(*op_types)
 
     def dtype(self, tensor: str) -> Optional[Any]:
-        """NumPy's type of a float tensor; None for what NumPy does not have."""
+        """NumPy's type of a float tensor; None if NumPy lacks it."""
         constant = self.graph.initializers.get(tensor)
         return _DTYPES.get(constant.data_type if constant is not None else self.types.elem_type(tensor))
 
@@ -71,18 +71,18 @@ class Editor:
         return batch, channels, height, width
 
     def channels(self, tensor: str) -> Optional[int]:
-        """C of a 4-D float tensor; None where it is not known or 0."""
+        """C of a 4-D float tensor; None if unknown or 0."""
         shape = self.types.shape(tensor)
         if shape is None or len(shape) != 4 or self.dtype(tensor) is None:
             return None
         return shape[1] or None if isinstance(shape[1], int) else None
 
     def unless_output(self, tensor: str) -> list[str]:
-        """What a scale beside `tensor` waits for: its scale, which a graph output may never get (rule S2)."""
+        """Scales required by one next to `tensor`: its own; a graph output may never get one (rule S2)."""
         return [] if tensor in self.graph.outputs else [tensor]
 
     def largest(self, constant: str) -> float:
-        """The largest magnitude in an initializer; 0 where it is empty."""
+        """The largest magnitude in an initializer; 0 if it is empty."""
         values = self.graph.array(constant)
         assert values is not None
         return float(np.abs(values.astype(np.float64)).max(initial=0))
@@ -102,10 +102,10 @@ class Editor:
     def weight(
         self, node: Node, index: int, wanted: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0
     ) -> str:
-        """A new initializer made from input `index` of `node`; the codes that it was trained with follow (rule W1).
+        """Create an initializer from input `index` of `node`, with its trained quantized values (rule W1).
 
-        `change` gets the values, and the codes, in the layout of the old initializer. The old name is kept where nobody
-        else reads it and no other part of it is wanted (`wanted` is '').
+        `change` gets the values, and the quantized ones, in the layout of the old initializer. The old name is kept if
+        it has no other reader and no other part of it is wanted (`wanted` is '').
         """
         old = node.inputs[index]
         alone = not wanted and self.graph.consumer_count(old) == 1 and old not in self.graph.outputs
@@ -128,7 +128,7 @@ class Editor:
         return new
 
     def reshape(self, source: str, target: str, shape: Sequence[int], name: str) -> Node:
-        """`shape` may begin with 0: the batch size is kept, whatever it is."""
+        """Reshape to `shape`, which may begin with 0: any batch size is kept."""
         return Node("Reshape", [source, self.constant(f"{name}.shape", np.array(shape, np.int64))], [target], name)
 
     def slice(

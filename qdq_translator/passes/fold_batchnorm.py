@@ -1,14 +1,14 @@
-"""Rule F1: BatchNormalization goes into the Conv, ConvTranspose, Gemm or MatMul before it.
+"""Rule F1: fold BatchNormalization into the Conv, ConvTranspose, Gemm or MatMul before it.
 
 1. `Conv -> BN`            -> `Conv'`         W' = W * f over output channels,  b' = (b - mean) * f + beta
 2. `ConvTranspose -> BN`   -> `ConvTranspose'`  the same; output channels are (group, axis 1)
-3. `Gemm -> BN`            -> `Gemm'`         axis 0 of B with transB, else axis 1; alpha stays, beta goes into b'
+3. `Gemm -> BN`            -> `Gemm'`         axis 0 of B with transB, else axis 1; alpha unchanged, beta folded into b'
 4. `MatMul -> BN` (rank 2) -> `Gemm'`
 with `f = gamma / sqrt(variance + epsilon)` (ONNX BatchNormalization, inference).
 
-The folded node's output is called what the BN's output was. Not folded: where the first node's output has another
-consumer, is a graph output, or carries an explicit scale of its own; where weights or statistics are not constant;
-BN in training mode. Shared weights are copied.
+The folded node's output keeps the name of the BN's output. Not folded: if the first node's output has another consumer,
+is a graph output, or has a separate explicit scale; if weights or statistics are not constant; BN in training mode.
+Shared weights are copied.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fold_batchnorm(network: Network) -> None:
 
 
 class _Affine(NamedTuple):
-    """What a BatchNormalization does: `(x - mean) * factor + beta`, float64, a value for each channel. of_zero: to x = 0."""
+    """BatchNormalization as `(x - mean) * factor + beta`, float64, one value per channel. of_zero: result for x = 0."""
 
     factor: np.ndarray
     mean: np.ndarray

@@ -1,11 +1,11 @@
-"""Rule F9: a network in half (or double) precision becomes one in float32: in implicit mode types are the builder's business.
+"""Rule F9: convert a half (or double) precision network to float32: in implicit mode the builder selects the types.
 
-1. Weights and constants: float16 and bfloat16 exactly; float64, which TensorRT does not have, rounded as its parser rounds.
-2. `Cast` to such a type becomes a Cast to float32, which rule F7 takes out where it changes nothing.
-3. Graph inputs and outputs keep their types, which are the user's: a Cast stays at that border and says why.
+1. Weights and constants: float16 and bfloat16 exactly; float64, unsupported by TensorRT, rounded as in its parser.
+2. `Cast` to such a type becomes a Cast to float32, which rule F7 removes if it changes nothing.
+3. Graph inputs and outputs keep their types, which are the user's: a Cast stays at that border and records why.
 
-Codes that weights were trained with are the same, because their values are. Bodies of If, Loop and Scan are converted too.
-Not: a network with operators outside ONNX, or with inputs or outputs that are no tensors: nobody knows their types.
+Quantized values of trained weights are the same, because their values are. Bodies of If, Loop and Scan are converted
+too. Not: a network with operators outside ONNX, or with inputs or outputs that are no tensors: their types are unknown.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _behind_input(graph: Graph, value: ValueInfoProto) -> _Border:
 
 
 def _before_output(network: Network, value: ValueInfoProto) -> _Border:
-    """What makes the output makes a new tensor, which has no scale where the output has none (rule S2)."""
+    """The output's producer writes a new tensor, without a scale if the output has none (rule S2)."""
     graph, name = network.graph, value.name
     inside = graph.unique_name(f"{name}_float32")
     producer = graph.producer[name]

@@ -1,12 +1,12 @@
-"""Rule W1 for MatMul: TensorRT has a weight scale for each output channel only where both operands are matrices, and one
-for the whole weight otherwise (fact 5.2), with which few of the codes come out as they were trained.
+"""Rule W1 for MatMul: TensorRT has per-channel weight scales only if both operands are matrices, and otherwise one for
+the whole weight (fact 5.2), with which few quantized values are those of the training.
 
 1. `MatMul(x [..., K], constant [K, N])` -> `Reshape [-1, K]`, `MatMul`, `Reshape [..., N]`, the same products and sums
-2. with an `Add` of one constant a column behind it: the Add stays between MatMul and the second Reshape
+2. with an `Add` of one constant per column after it: the Add stays between MatMul and the second Reshape
 
-Nodes that read the same tensor share the first Reshape. The result keeps its name, and in case 2 the MatMul's output too;
-scales go through the Reshapes as through any (rule S3).
-Not: weights that were trained with one scale; inputs with more than one size that is not known.
+Nodes that read the same tensor share the first Reshape. The result keeps its name, and in case 2 the MatMul's output
+too; scales pass through the Reshapes as through any (rule S3). Not: weights that were trained with one scale; inputs
+with more than one unknown size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def trained_by_column(network: Network, name: str) -> bool:
 
 
 def _sizes(shape: Optional[tuple[Dim, ...]]) -> Optional[list[int]]:
-    """Of the result, without its columns: -1 for the one size that is not known; None where the form does not apply."""
+    """Sizes of the result without its columns: -1 for the one unknown size; None if the form does not apply."""
     if shape is None or len(shape) < 3 or 0 in shape:
         return None
     sizes = [size if isinstance(size, int) else -1 for size in shape[:-1]]

@@ -1,11 +1,11 @@
-"""Rule F7: nodes that change nothing go, on every target: each is a layer to TensorRT, and one that its DLA does not have.
+"""Rule F7: remove nodes that change nothing, on every target: each is a layer in TensorRT, unsupported by its DLA.
 
-`_WHEN` says for every operator when it changes nothing. A node that does goes like this:
-1. its readers read its input; the input keeps its name, unless only the node's output has a scale (or is a graph output),
-   which keeps its name then
-2. where it makes a graph output, the node before it makes that instead
-Not: between two tensors with different scales, which it requantizes; a graph output that is a graph input, a constant, or
-a tensor that others read (it would lose its scale by rule S2, fact 4.2); a Dropout whose mask is in use.
+`_WHEN` specifies for every operator when it changes nothing. Such a node is removed as follows:
+1. its readers read its input; the input keeps its name, unless only the node's output has a scale (or is a graph
+   output), which keeps its name then
+2. if it computes a graph output, the node before it computes that instead
+Not: between two tensors with different scales, which it requantizes; a graph output that is a graph input, a
+constant, or has other readers (it would lose its scale by rule S2, fact 4.2); a Dropout whose mask is in use.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _Condition = Callable[[Network, Node], bool]
 
 
 def remove_no_ops(network: Network, reach: Optional[Mapping[str, float]] = None) -> None:
-    """Takes every such node out and says once what went: operators, nodes, and what holds the values of each tensor. reach: tensor that
-    a Clip reads -> a magnitude that it does not exceed."""
+    """Remove all such nodes and report them once: operators, nodes, and the tensors that contain their values. reach:
+    tensor read by a Clip -> a magnitude that it does not exceed."""
     nodes: list[Node] = []
     tensors: dict[str, list[str]] = {}
     reach = reach or {}
@@ -67,7 +67,7 @@ def changes_nothing(network: Network, node: Node) -> bool:
 
 
 def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
-    """Removes a node that changes nothing: the tensor that is gone -> what holds its values; or why it stays."""
+    """Remove a node that changes nothing: removed tensor -> tensors with its values; or why it stays."""
     graph, scales = network.graph, network.scales
     source, target = node.inputs[kept_input(graph, node)], node.outputs[0]
     own, before = scales.value(target), scales.value(source)

@@ -1,8 +1,8 @@
-"""Rule F4: rules F1 to F3 by the packages onnxoptimizer (0.3.2) and onnx-graphsurgeon, for those who must have their folding.
+"""Rule F4: rules F1 to F3 by onnxoptimizer (0.3.2) and onnx-graphsurgeon, for users who require their folding.
 
-Tensors that carry a scale, and the outputs of BatchNormalizations, are held by name while it works: they are shown to
-it as graph outputs, which it neither folds away nor renames. What it does not know (BatchNormalization behind
-ConvTranspose, Gemm or MatMul; padding into pools) the native passes do afterwards.
+Tensors with a scale, and the outputs of BatchNormalizations, are protected by name: they are presented to it as graph
+outputs, which it neither folds away nor renames. The native passes then handle the unsupported cases
+(BatchNormalization after ConvTranspose, Gemm or MatMul; padding into pools).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PASSES = (
 
 
 def optimize(network: Network) -> None:
-    """Gives the network a new graph, and the codes of weights that it renamed their new names.
+    """Replace the network's graph, and rename the quantized values of renamed weights.
 
-    Raises MissingDependency without the package, UserError where it fails.
+    Raises MissingDependency without the package, UserError if it fails.
     """
     optimizer, graph = _import(), network.graph
     held = [

@@ -41,8 +41,8 @@ _REDUCTIONS = ("Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", 
 
 
 def fit_opset(network: Network, settings: Settings) -> None:
-    """Lowers the opset where the parser is of TensorRT 8. Where nobody named a platform, a model for which that is not
-    possible is left as it is, with a warning; else UserError."""
+    """Lower the opset if the parser is of TensorRT 8. If that is impossible, the model is left unchanged with a warning
+    if no platform was specified; else UserError."""
     graph, diagnostics = network.graph, network.diagnostics
     if opset_is_readable(graph, settings):
         return
@@ -208,7 +208,7 @@ def complete_convolutions(network: Network) -> None:
 
 
 def check_operators(network: Network, settings: Settings) -> None:
-    """Raises UserError for the first node that cannot be read; a warning where nobody named the platform."""
+    """Raises UserError for the first unreadable node; only warns if no platform was specified."""
     version = settings.hardware.tensorrt
     graph = network.graph
     nodes = [*_every_node(graph)] if graph.with_bodies() else graph.nodes

@@ -1,8 +1,8 @@
-"""The order of passes, as data: what each requires of the network, and what it ensures from then on.
+"""The order of passes, as data: the requirements of each, and the conditions that it ensures from then on.
 
-A pass is a function of the network and the settings, and a row here. `requires` says what must hold before it, `ensures`
-what holds after it and after every later pass: an order that breaks a promise fails by name wherever the checks are on
-(`check=True`, or the environment variable QDQ_TRANSLATOR_CHECK_PASSES; the tests switch it on for every translation).
+A pass is a function of the network and the settings, and a row here. `requires` contains the conditions before it,
+`ensures` those after it and every later pass: an order that violates one fails by name if the checks are on
+(`check=True`, or the environment variable QDQ_TRANSLATOR_CHECK_PASSES; the tests enable it for every translation).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Condition = Callable[[Network, Settings], str]
 
 
 class BrokenPass(AssertionError):
-    """A pass ran where it must not, or broke what it or another one had ensured: a fault of this program."""
+    """A pass ran too early, or violated a condition that it or another one ensured: a program bug."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def no_quantizer_is_left(network: Network, settings: Settings) -> str:
 
 
 def scales_are_settled(network: Network, settings: Settings) -> str:
-    """Every quantizer has spoken and each tensor has one scale (rule C1): folding asks what has a scale of its own."""
+    """All quantizers are read and each tensor has one scale (rule C1): folding checks for separate scales."""
     return "" if network.scales.settled else "scales are observed, not settled"
 
 
@@ -99,12 +99,12 @@ def constants_are_initializers(network: Network, settings: Settings) -> str:
 
 
 def opset_is_the_exporters(network: Network, settings: Settings) -> str:
-    """Rewrites make nodes as this opset has them; what lowers it comes behind them."""
+    """Rewrites create nodes of this opset; passes that lower it follow them."""
     return "" if network.graph.opset() == network.opset_given else f"opset {network.graph.opset()}"
 
 
 def opset_is_for_the_parser(network: Network, settings: Settings) -> str:
-    """Rule F6. Where nobody named the platform, a model that cannot be lowered stays, with a warning."""
+    """Rule F6. Without a specified platform, a model that cannot be lowered remains, with a warning."""
     readable = opset_is_readable(network.graph, settings) or settings.hardware.origin == "default"
     return "" if readable else f"opset {network.graph.opset()}"
 
@@ -116,7 +116,7 @@ def no_automatic_name_exists(network: Network, settings: Settings) -> str:
 
 
 def mentions_exist(network: Network, settings: Settings) -> str:
-    """Whatever the log and the scale rules of rewrites name is there, or went in a later rewrite."""
+    """All names in the log and the scale rules of rewrites exist, or were removed later."""
     graph = network.graph
     tensors = {*graph.inputs, *graph.initializers, *graph.producer}
     tensors.update(name for a in network.applied for name in a.tensors)
@@ -273,8 +273,8 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 def run_passes(network: Network, settings: Settings, check: Optional[bool] = None) -> None:
-    """Runs every pass of `PIPELINE` in order. check: hold each against what it requires and ensures; None: as the
-    environment says. Raises UserError for what the model or the options make impossible, BrokenPass in a check."""
+    """Run every pass of `PIPELINE` in order. check: test each `requires` and `ensures`; None: as set in the
+    environment. Raises UserError if the model or the options make it impossible, BrokenPass in a check."""
     check = bool(os.environ.get(CHECK)) if check is None else check
     promises: dict[Condition, str] = {}
     for step in PIPELINE:

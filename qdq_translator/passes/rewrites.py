@@ -1,4 +1,4 @@
-"""What `--dla_rewrites` did, and what it left. The rules themselves are in `passes/dla/`, which only a DLA as target needs."""
+"""Applied and skipped rewrites of `--dla_rewrites`. The rules are in `passes/dla/`, needed only for a DLA target."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Rewrites:
-    """What was rewritten, of the finished network. applied: in order. reasons: node -> why it was left. tried: the rules were
-    asked."""
+    """Rewrites of the finished network. applied: in order. reasons: node -> why it was left. tried: the rules were
+    evaluated."""
 
     applied: tuple[Applied, ...] = ()
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -36,7 +36,7 @@ class Rewrites:
         return _followed({old: new for a in self.applied for old, new in a.tensors.items()})
 
     def left(self, dla: Optional[DlaPlan]) -> list[rows.Left]:
-        """Layers that still go to the GPU: name, operator, the limit, and why no rule applied ('' where there is none)."""
+        """Layers still on the GPU: name, operator, the limit, and why no rule applied ('' if there is none)."""
         if dla is None or not dla.fallbacks:
             return []
         from qdq_translator.passes.dla import NO_REWRITE
@@ -60,7 +60,7 @@ class Rewrites:
 
 
 def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
-    """old -> new through several steps. A name that stands on both sides was kept."""
+    """old -> new through several steps. A name on both sides was kept."""
 
     def ends(name: str, path: tuple[str, ...], done: set[str]) -> list[str]:
         if name not in steps or name in path:
@@ -94,7 +94,7 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
 def report_left(
     rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics, would: Optional[Sequence[str]] = None
 ) -> None:
-    """Says what is left for the GPU: after rewriting, or (would) where nothing was rewritten, and the rules that would apply."""
+    """Report layers left for the GPU: after rewriting, or (would) without it, with the rules that would apply."""
     left = rewrites.left(dla)
     if dla is None or not left:
         return

@@ -1,7 +1,7 @@
-"""Rules Q1 to Q11: no quantizer is left; what each said goes into the scale table, the weights are baked.
+"""Rules Q1 to Q11: all quantizers are removed; their scales enter the scale table, the weights are baked.
 
-Requires: the quantizers found in this very graph. Ensures: no QuantizeLinear or DequantizeLinear, every tensor float
-where it was codes, graph inputs and outputs under their own names.
+Requires: the quantizers found in this very graph. Ensures: no QuantizeLinear or DequantizeLinear, every quantized
+tensor is float, graph inputs and outputs under their own names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qdq_translator.targets.settings import Settings
 
 
 def strip(network: Network, settings: Settings) -> None:
-    """Takes every quantizer out; the codes of each baked weight go into `network.trained`.
+    """Remove all quantizers; quantized values of baked weights are in `network.trained`.
 
     Raises UnsupportedQuantizer with every reason found.
     """
@@ -92,7 +92,7 @@ def strip(network: Network, settings: Settings) -> None:
 
 
 def _report_approximated(found: list[Approximated], stripper: Stripper, diagnostics: Diagnostics) -> None:
-    """Each one, and for zero points, which may be many, one warning that says what they cost together."""
+    """Report each one, and for zero points, possibly many, one warning with their total cost."""
     for note in found:
         (diagnostics.info if note.asymmetric else diagnostics.warning)(
             "Q1",
@@ -141,7 +141,7 @@ def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
 
 
 def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
-    """True for the float weights of one `Q -> DQ`, which take their own place, where no other constant is made of them."""
+    """True for the float weights of one `Q -> DQ`, which they replace, if no other constant is computed from them."""
     if item.name == item.tensor or item.tensor in graph.outputs:
         return False
     made = [name for node in graph.consumers(item.tensor) for name in node.outputs]

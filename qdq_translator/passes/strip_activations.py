@@ -1,4 +1,4 @@
-"""Rules Q1, Q6, Q7, Q9 and Q10: the steps that were found are taken out of the graph, one after the other."""
+"""Rules Q1, Q6, Q7, Q9 and Q10: remove the steps found from the graph, one after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qdq_translator.scales.table import Origin
 
 
 class Stripper:
-    """One graph whose activations lose their quantizers; each says its scale."""
+    """A graph whose activation quantizers are removed; each gives its scale."""
 
     def __init__(self, network: Network) -> None:
         self.network, self.graph, self.scales = network, network.graph, network.scales
@@ -58,7 +58,7 @@ class Stripper:
         self._name_outputs()
 
     def name_now(self, name: str) -> str:
-        """The float tensor that stands for `name` now."""
+        """The float tensor that replaces `name`."""
         while name in self.real:
             name = self.real[name]
         return name
@@ -87,7 +87,7 @@ class Stripper:
         return self.floats[key]
 
     def _cuts(self, source: str, clamp: Bounds) -> bool:
-        """False for a clamp at 0 behind what cannot be negative: the network's Relu is still there."""
+        """False for a clamp at 0 after a non-negative tensor: the network's Relu is still there."""
         return not (clamp == (0, None) and is_non_negative(self.graph, source))
 
     def _clamp(
@@ -150,7 +150,7 @@ class Stripper:
         self._replace(node, source, step.scale)
 
     def _replace(self, node: Node, source: str, scale: float) -> None:
-        """`node` is gone; the readers of what it made get `source`. A DQ, nearly always the only one, is about to go as well."""
+        """Remove `node`; its readers read `source`. A DQ reader, nearly always the only one, is removed later."""
         graph, gone = self.graph, node.outputs[0]
         graph.value_info.pop(gone, None)
         self.real[gone] = source
@@ -161,8 +161,8 @@ class Stripper:
             self.ends[gone] = node, scale
 
     def _name_outputs(self) -> None:
-        """Rule Q7: a graph output keeps its name. Where several are one tensor, that is called as the first of them, in the order
-        in which the model declares them."""
+        """Rule Q7: a graph output keeps its name. If several are one tensor, it gets the name of the first of them, in
+        the order of their declaration in the model."""
         graph = self.graph
         for gone in [name for name in graph.outputs if name in self.ends]:
             node, scale = self.ends[gone]
@@ -175,8 +175,8 @@ class Stripper:
             self.real[source] = gone
 
     def _identity(self, source: str, output: str, origin: Origin, scale: float) -> None:
-        """A graph output that is a graph input or another output: both names stay (fact 4.2). The output has the
-        scale of this pair alone, whatever else quantizes the source."""
+        """A graph output that is a graph input or another output: both names stay (fact 4.2). The output has the scale
+        of this pair alone, not of other quantizers."""
         node = Node("Identity", [source], [output], self.graph.node_name(f"{output}_identity"))
         self.graph.insert_after(node, self.graph.producer.get(source))
         self.scales.observe(output, scale, origin)

@@ -1,4 +1,4 @@
-"""The plan: scale, precision and device of each layer, the cause of each fallback, and what an option would change.
+"""The plan: scale, precision and device of each layer, the cause of each fallback, and the effect of an option.
 
-Imports core to passes. Gives `Translation` and the parts that the report is made of.
+Imports core to passes. Provides `Translation` and the parts of the report.
 """

@@ -1,4 +1,4 @@
-"""The verdict of a DLA plan in a few numbers: shares of layers, MACs and time, and what passes between them."""
+"""A DLA plan's verdict in a few numbers: shares of layers, MACs and time, and transitions between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qdq_translator.targets.precision import LayerPlan
 def headline(
     graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan
 ) -> tuple[Shares, Transitions]:
-    """What each verdict has of layers, MACs and time, and what passes between them. Linear in the nodes."""
+    """Layers, MACs and time of each verdict, and the transitions between them. Linear in the nodes."""
     shares = []
     for verdict in (DLA_INT8, DLA_FP16, GPU):
         chosen = [i for i, layer in enumerate(dla.layers) if layer.verdict == verdict]

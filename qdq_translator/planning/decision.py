@@ -1,4 +1,4 @@
-"""From a network without quantizers to what runs where: scales inferred, the plan, the DLA's verdict, the estimated time.
+"""From a network without quantizers to devices: scales inferred, the plan, the DLA's verdict, the estimated time.
 
 A pure function of the finished network and the options, so that other options can be tried on the same network.
 """
@@ -70,8 +70,8 @@ def decide(
     observe: Optional[Observe] = None,
     like: Optional[Decision] = None,
 ) -> Decision:
-    """Fills the scale table of `context`, and reads the rest of the network only. observe: scales from data (K1). like: of the
-    same network, differing in options of scales at most; it is the answer where the same scales come out."""
+    """Fill the scale table of `context` and decide the plan; the rest of the network is only read. observe: scales from
+    data (K1). like: decision for the same network, with other scale options at most; reused if the scales are equal."""
     graph, scales = network.graph, context.scales
     types = network.planned_types if settings.hardware.generation else network.types
     infer_scales(context, diagnostics, observe)

@@ -1,10 +1,11 @@
-"""Rules R1 and F12: which rewrites a network is better off without.
+"""Rules R1 and F12: find rewrites that a network is better off without.
 
-R1: a rewrite for the DLA stays only if its layers end on the DLA and the estimate, transitions priced, falls.
+R1: a rewrite for the DLA stays only if its layers run on the DLA and reduce the estimate, including the cost of
+transitions.
 
-A rewrite is suspected if one of its layers with weights is left for the GPU all the same, or if its layers are estimated to take
-longer than what one layer less on the GPU saves at most (`FURTHER_REGION`). Whether the network is faster without is then seen by
-planning it without.
+A rewrite is suspected if one of its layers with weights still runs on the GPU, or if its layers are estimated to take
+longer than the most that one GPU layer fewer can save (`FURTHER_REGION`). The network is then planned without the
+rewrite to see if it is faster.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def suspects(network: Network, settings: Settings) -> tuple[Found, Found]:
 
 
 def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
-    """Rewrites that may be suspected, by what their layers take in FP16 at most."""
+    """Rewrites that may be suspected, by the maximum FP16 time of their layers."""
     model, graph = settings.cost[0], network.graph
     alive = {id(node) for node in graph.nodes}
     for applied in network.applied if model is not None else ():
@@ -68,7 +69,7 @@ def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
 
 
 def _planned(network: Network, settings: Settings) -> Decision:
-    """With every scale that data would give where they are to be asked: what they are matters little to the time."""
+    """Plan with every scale that data would supply if requested; scale values hardly affect the time."""
     scales = network.scales.fork()
     if settings.assume_scales:
         scales.assume(name for name in network.graph.tensors() if network.types.is_float(name))
@@ -82,7 +83,7 @@ def _planned(network: Network, settings: Settings) -> Decision:
 
 
 def milliseconds_of(network: Network, settings: Settings) -> tuple[float, Optional[float]]:
-    """The estimate, transitions included: what it is at least, and what it is, or None if a layer is unknown."""
+    """Lower bound of the estimate with transitions, and the estimate (None if a layer is unknown)."""
     costs = _planned(network, settings).costs
     return (0.0, None) if costs is None else (costs.least, costs.total)
 

@@ -1,23 +1,23 @@
-"""Which layers of a stripped model compute in INT8, and which tensors are rounded to quantized values: a pure function of the
-graph, the scales, the layer argument and the planned layers. With the plan's own layer argument the layers in INT8 are those of
-the plan; a test checks that on every network.
+"""Select the layers of a stripped model that compute in INT8 and the tensors that are rounded to quantized values. A
+pure function of the graph, the scales, the layer argument and the planned layers. With the plan's own layer argument
+the INT8 layers are those of the plan; a test checks that on every network.
 
-1. A layer is INT8 where every float tensor that it reads or makes has a scale and the layer argument does not ask for more
-   (fact 1.11, 5.5), and no limit of the device keeps it above (`planned`). Every other layer with float data runs higher
-   (FP16 or FP32); so does the last layer that multiplies before a graph output without scale (fact 5.6).
-2. A tensor with a scale is rounded once, for all who read it (fact 5.1), where an INT8 layer needs its codes. A tensor that no
-   INT8 layer reads stays float: its producer can write float. A Relu or data movement does not need codes where its own
-   output stays float and would be rounded by the same scale. A graph output with a scale is rounded where its producer
-   is INT8 (rule S2 says what that costs).
-3. Fusion (fact 5.8): a Conv, ConvTranspose, Gemm or MatMul in INT8 fuses with the Add, and that with the Relu or Clip, that
-   alone reads its output. Whether a scale on the tensor between them is then applied is not settled. `fuse` True: it is
-   not, the tensor passes unrounded (documented for NVIDIA's DLA software); False: it is. The Add of a constant is a bias
-   (fact 5.7), which passes unrounded either way. Where two such layers meet in an Add, only one of them fuses: the one with
-   the unary marker (rule S9), else the later one.
+1. A layer is INT8 if every float tensor that it reads or produces has a scale, the layer argument does not request more
+   (fact 1.11, 5.5), and no device limit keeps it above INT8 (`planned`). Every other layer with float data runs in
+   higher precision (FP16 or FP32); so does the last multiplying layer before a graph output without a scale (fact 5.6).
+2. A tensor with a scale is rounded once, for all readers (fact 5.1), if an INT8 layer needs its quantized values. A
+   tensor that no INT8 layer reads stays float: its producer can write float. A Relu or data movement needs no quantized
+   values if its own output stays float and would be rounded by the same scale. A graph output with a scale is rounded
+   if its producer is INT8 (for the cost see rule S2).
+3. Fusion (fact 5.8): an INT8 Conv, ConvTranspose, Gemm or MatMul fuses with the Add, and the Add with the Relu or Clip,
+   that is the only reader of its output. Whether a scale on the tensor between them then applies is not settled. `fuse`
+   True: no, the tensor passes unrounded (documented for NVIDIA's DLA software); False: yes. The Add of a constant is a
+   bias (fact 5.7), which passes unrounded either way. If two such layers meet in an Add, only one of them fuses: the
+   one with the unary marker (rule S9), else the later one.
 4. Weights are rounded by TensorRT's rule (fact 5.1, 5.2) in INT8 layers only.
 
-`explicit` is the same question for a Q/DQ model, which `restore` writes: there the pairs at a layer's inputs alone decide,
-and every pair rounds but those that only layers of the layer argument would read. Before a bias there is none.
+`explicit` does the same for a Q/DQ model written by `restore`: only the pairs at a layer's inputs decide, and every
+pair rounds except those read only by layers of the layer argument. There is no pair before a bias.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "Dep
 
 @dataclass(frozen=True)
 class Placement:
-    """held: tensor that is rounded -> scale, in graph order. int8, higher: names of the layers that compute in INT8, and of
-    those above it. weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a
-    scale that no INT8 layer reads. fused: tensors with a scale that pass a fusion unrounded. open: those of them whose
-    rounding would change what comes out (a bias and a clamp under one scale hide it)."""
+    """held: rounded tensor -> scale, in graph order. int8, higher: names of the layers in INT8, and of those above it.
+    weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a scale that no
+    INT8 layer reads. fused: tensors with a scale that pass a fusion unrounded. open: fused ones whose rounding would
+    change the result (a bias and a clamp under one scale hide it)."""
 
     held: dict[str, float]
     int8: frozenset[str]
@@ -93,10 +93,11 @@ def place(
     planned: Mapping[str, str] = {},
     by_inputs: bool = False,
 ) -> Placement:
-    """`scales` may name tensors that the graph does not have; unusable values count as missing. `unary`: tensors whose
-    scale is a unary marker. `planned`: layer -> precision that its device gives it if scales and layer argument allow INT8
-    (see `by_device`). by_inputs: a layer that multiplies is INT8 where its inputs have scales, whatever its output has, as under
-    strong typing; the Add or clamp that it fuses with needs no scale on that input. See the module for `fuse` and `explicit`."""
+    """Place the roundings of a network; see the module for `fuse` and `explicit`. `scales` may name tensors not in the
+    graph; unusable values count as missing. `unary`: tensors whose scale is a unary marker. `planned`: layer ->
+    precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: a multiplying layer is
+    INT8 if its inputs have scales, regardless of its output, as under strong typing; the Add or clamp that it fuses
+    with needs no scale on that input."""
     known = {
         name: scales[name]
         for name in graph.tensors()
@@ -173,7 +174,7 @@ def _stay_float(
 def _fusions(
     graph: Graph, int8: set[str], known: Mapping[str, float], free: set[str], fuse: bool, unary: frozenset[str]
 ) -> dict[str, bool]:
-    """Rule 3: tensor with a scale inside a fusion -> whether rounding it would change what comes out."""
+    """Rule 3: tensor with a scale inside a fusion -> whether rounding it would change the result."""
     fused: dict[str, bool] = {}
     taken: set[str] = set()
     # backwards, so that of two products that meet in an Add the later one gets it; markers before all

@@ -1,12 +1,13 @@
-"""Rule F12: what the tensors that rewrites made cost in precision, from ranges alone.
+"""Rule F12: precision lost through tensors created by rewrites, estimated from ranges alone.
 
-Rounding a tensor adds noise of step^2 / 12. Its step is its scale in INT8, or the spacing of FP16 at the largest magnitude that it can
-have. Spans and gains of the layers that rewrites made are those of interval arithmetic; noise of different tensors adds up. A result
-may lose `MOST` dB by the noise of new tensors, against that of what the rewrite reads and of the result's own step. If it loses more,
+Rounding a tensor adds noise of step^2 / 12. Its step is its INT8 scale, or the FP16 spacing at its largest possible
+magnitude. Ranges and gains of the layers created by rewrites come from interval arithmetic; noise of different tensors
+adds up. The noise of new tensors may cost a result `MOST` dB, relative to the noise of the rewrite's inputs and of the
+result's own step. If it loses more,
 1. the new tensors that cost most get no scale and are FP16
-2. a rewrite that loses more in FP16 too, or that leaves the range of FP16, is left out
+2. a rewrite that loses more in FP16 too, or that exceeds the range of FP16, is left out
 
-Not checked: layers whose gain is not known (MatMul, Softmax, Convs with more than `LARGEST` weights), and ranges that nothing states.
+Not checked: layers with unknown gain (MatMul, Softmax, Convs with more than `LARGEST` weights), and unspecified ranges.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Result(NamedTuple):
 
 
 def drop_coarse(context: Context, applied: Sequence[Applied]) -> None:
-    """Case 1: takes the scales of new tensors that cost too much out of the table, and withholds them with the reason."""
+    """Case 1: remove the scales of new tensors that cost too much, and withhold them with the reason."""
     found: dict[str, str] = {}
     for result in _Steps(context, applied).results():
         while result.lost > MOST:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Translated:
-    """A translated model and everything known about it: what the report and the files are made from."""
+    """A translated model with all information needed for the report and the files."""
 
     name: str
     graph: Graph
@@ -69,7 +69,7 @@ class Translated:
 
     @cached_property
     def scale_origins(self) -> dict[str, Origin]:
-        """Where those scales come from, as the files have it."""
+        """Origins of those scales, in the files' format."""
         return {name: self.scales[name].origin.row() for name in self.tensor_scales}
 
     @property

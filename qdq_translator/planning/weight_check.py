@@ -49,7 +49,7 @@ _HIDDEN = "values cannot be compared: the weight has a zero point, or arithmetic
 
 
 class _Case(NamedTuple):
-    """One weight of one layer. channels: None where it has one scale."""
+    """One weight of one layer. channels: None if it has one scale."""
 
     name: str
     node: str
@@ -82,8 +82,8 @@ class _Case(NamedTuple):
 
 
 class _Tally:
-    """What is counted of a weight, some channels at a time. in_full: codes of the full channels; missed: of them, those that do
-    not come out."""
+    """Counts for one weight, by groups of channels. in_full: quantized values of the full channels; missed: those not
+    reproduced."""
 
     def __init__(self) -> None:
         self.reproduced = self.full = self.in_full = self.missed = self.largest_code = self.mixed = 0

@@ -23,10 +23,10 @@ def what_if_on_dla(
     may_rewrite: bool,
     may_approximate: bool,
 ) -> list[WhatIf]:
-    """Single options that gain something, best first, then everything together, where that is more.
+    """Single options that gain something, best first, then all together if that gains more.
 
-    decide_with: what becomes of the model where options have other values. may_rewrite, may_approximate: whether
-    `--dla_rewrites`, for which the passes run again, is among them, and `--dla_rewrites approximate`.
+    decide_with: decides for the model with changed options. may_rewrite, may_approximate: whether to include
+    `--dla_rewrites`, for which the passes run again, and `--dla_rewrites approximate`.
     """
     base = _row((), now)
     candidates = _candidates(now, may_rewrite, may_approximate)
@@ -89,7 +89,7 @@ def _gain(row: WhatIf, base: WhatIf) -> tuple[int, float, int, int]:
 
 
 def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan) -> RootCauses:
-    """`causes` ranked by the time that they gain; as they are where there is no estimate."""
+    """`causes` ranked by the time that they save; unchanged if there is no estimate."""
     if costs.milliseconds is None:
         return causes
     # what is fused behind a convolution in INT8 may be in either precision: its first node says what a layer waits for

@@ -1,20 +1,21 @@
-"""Q/DQ pairs at the places where implicit quantization would have fused: a network for strong typing (TensorRT 11).
+"""Insert Q/DQ pairs where implicit quantization would have fused: a network for strong typing (TensorRT 11).
 
-`translate` reads, folds and gives scales; here the pairs come back, at other places than the exporter had them:
+`translate` reads, folds and assigns scales; here the pairs are added again, at other places than in the export:
 
-1. Inputs of layers that multiply (Conv, ConvTranspose, Gemm, MatMul), of pooling and element-wise layers, and both branches of
-   Add and Concat: one pair behind the tensor, for all that read it (TensorRT guide, "Q/DQ layer-placement recommendations":
-   quantize all inputs of weighted operations and the residual input of skip connections). On a DLA the branches of a Concat
-   have the scale of its output (fact 5.9), and those of a sum the larger of their scales (fact 5.11): a branch that nothing
-   else reads has its pair with that scale, another one has a second pair.
-2. No pair inside a fusion: between a product and its bias, the Add that it fuses with, or a Relu or Clip (the same guide: do
-   not simulate BatchNormalization and ReLU fusions), and on a GPU between the two halves of SiLU and HardSwish.
-3. Data movement reads float; the pair is behind it, beside the layer that computes: a DQ in front of Reshape, Slice or
+1. Inputs of multiplying layers (Conv, ConvTranspose, Gemm, MatMul), of pooling and element-wise layers, and both
+   branches of Add and Concat: one pair after the tensor, shared by all readers (TensorRT guide, "Q/DQ layer-placement
+   recommendations": quantize all inputs of weighted operations and the residual input of skip connections). On a DLA
+   the branches of a Concat have the scale of its output (fact 5.9), and those of a sum the larger of their scales (fact
+   5.11): a branch with no other reader has its pair with that scale, any other branch has a second pair.
+2. No pair inside a fusion: between a product and its bias, the Add that it fuses with, or a Relu or Clip (the same
+   guide: do not simulate BatchNormalization and ReLU fusions), and on a GPU between the two halves of SiLU and
+   HardSwish.
+3. Data movement reads float; the pair follows it, next to the layer that computes: a DQ before Reshape, Slice or
    Transpose did not build on Orin (TensorRT#4832, user report). Rounding before or after data movement is the same.
-4. A layer that multiplies is INT8 where all its inputs have scales, and so is the Add that it fuses with where the other input
-   has one. What it makes for a graph output stays float.
-5. Weights are INT8 initializers behind one DQ per output channel, with the values that they were trained with (rule W1). A
-   constant operand of a MatMul that is no matrix has one scale. Biases stay float.
+4. A multiplying layer is INT8 if all its inputs have scales, and so is the Add that it fuses with if the other input
+   has one. Its result for a graph output stays float.
+5. Weights are INT8 initializers with one DQ per output channel, with their trained values (rule W1). A constant operand
+   of a MatMul that is not a matrix has one scale. Biases stay float.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class _Work:
         return origin.grid if covers else (scale, None)
 
     def _fusion(self, name: str) -> str:
-        """Why there is no pair behind `name`, '' where there is one (rule 2; products are `Placement.fused`)."""
+        """Reason why `name` has no pair; '' if it has one (rule 2; products are `Placement.fused`)."""
         graph = self.graph
         producer, reader = graph.producer.get(name), graph.only_consumer(name)
         if producer is None or reader is None or name in graph.outputs or reader.name not in self.placement.int8:
@@ -256,8 +257,8 @@ def quantized_weight(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(int8 values of the shape of `values`, float32 scales (C,) along `axis`, or () without one).
 
-    The values that the weight was trained with where they are known and one scale a channel gives the weight back (relative
-    error 1e-5 of the channel's largest); else TensorRT's rule `max|w| / 127` (fact 5.2). Channels of zeros have scale 1."""
+    Uses the trained quantized values if they are known and one scale per channel reproduces the weight (relative error
+    1e-5 of the channel's largest); else TensorRT's rule `max|w| / 127` (fact 5.2). Channels of zeros have scale 1."""
     rows = (
         values.reshape(1, -1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
     ).astype(np.float32)
@@ -280,7 +281,7 @@ def quantized_weight(
 
 
 def _trained_scales(rows: np.ndarray, codes: np.ndarray) -> Optional[np.ndarray]:
-    """Signed float32 scales with which `codes` are `rows`; None where there are none."""
+    """Signed float32 scales that turn `codes` into `rows`; None if there are none."""
     place = np.abs(codes.astype(np.int16)).argmax(axis=1)[:, None]
     largest = np.take_along_axis(codes, place, 1)[:, 0].astype(np.float32)
     value = np.take_along_axis(rows, place, 1)[:, 0]

@@ -1,4 +1,4 @@
-"""The types of a Q/DQ network for strong typing: three forms that TensorRT 11 reads, and everything that is not INT8 in float16.
+"""Types of a Q/DQ network for strong typing: three forms for TensorRT 11, with float16 for everything but INT8.
 
 | form | opset | scales | zero points | tried |
 | --- | --- | --- | --- | --- |
@@ -6,8 +6,8 @@
 | fp16-fp32scales | 23 | float32 | none; `output_dtype` | TensorRT-RTX 1.7; ONNX Runtime without its optimizations |
 | fp32 | 13 and later | float32 | int8 | ONNX Runtime 1.32, TensorRT-RTX 1.7 |
 
-Each node computes in float16, or in float32 where it must: where ONNX has no float16 for it, where a constant or a scaled
-tensor of its own leaves the range of float16, or where the caller says so. Casts are where the two meet.
+Each node computes in float16, or in float32 if required: if ONNX does not support it in float16, if one of its
+constants or scaled tensors exceeds the range of float16, or if the caller requests it. Casts are where the two meet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NARROW = "tensor(float16)"
 
 @dataclass(frozen=True)
 class Form:
-    """opset: the least. half: float16 where it is not INT8. half_scales: scales in float16 too."""
+    """opset: the minimum. half: float16 unless INT8. half_scales: float16 scales too."""
 
     name: str
     opset: int

@@ -1,4 +1,4 @@
-"""Q/DQ pairs and the scales of weights: what `restore` and `explicit` write."""
+"""Q/DQ pairs and weight scales for `restore` and `explicit`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ SMALLEST_FLOAT16 = 2.0**-14
 def pair(
     graph: Graph, source: str, target: str, base: str, parameters: Mapping[str, str], axis: Optional[int] = None
 ) -> list[Node]:
-    """QuantizeLinear from `source` and DequantizeLinear to `target`, not yet in the graph. base: their names begin with it.
-    parameters: names of the initializers `scale` and, where it is given, `zero_point`. axis: of the channels, None per tensor."""
+    """QuantizeLinear from `source` and DequantizeLinear to `target`, not yet in the graph. base: prefix of their names.
+    parameters: names of the initializers `scale` and, if given, `zero_point`. axis: channel axis, None for per-tensor.
+    """
     stored = graph.unique_name(f"{base}_quantized")
     nodes = []
     for op, read, made in (("QuantizeLinear", source, stored), ("DequantizeLinear", stored, target)):
@@ -31,7 +32,7 @@ def pair(
 
 
 def insert_behind(graph: Graph, source: str, nodes: list[Node]) -> None:
-    """Puts `nodes` behind the producer of `source`, in front of all others where it is a graph input or a constant."""
+    """Insert `nodes` after the producer of `source`, or first if it is a graph input or a constant."""
     anchor = graph.producer.get(source)
     for node in nodes:
         anchor = graph.insert_after(node, anchor)
@@ -45,8 +46,8 @@ def before_output(graph: Graph, name: str) -> str:
 
 
 def with_opset(graph: Graph, wanted: int, why: str) -> Graph:
-    """A copy of the graph in an opset that is not below `wanted`, the weights shared. Raises ModelError, which begins with
-    `why`, where ONNX has no conversion."""
+    """A copy of the graph in opset `wanted` or later, sharing the weights. Raises ModelError, which begins with `why`,
+    if ONNX has no conversion."""
     from onnx import helper, version_converter
 
     large = {name for name, tensor in graph.initializers.items() if tensor.ByteSize() > 4096}

@@ -1,23 +1,23 @@
-"""The way back: a float network and its scales become an explicit Q/DQ model.
+"""Restore an explicit Q/DQ model from a float network and its scales.
 
-1. Every tensor that `placement` holds as codes gets one QuantizeLinear -> DequantizeLinear pair that all its consumers
-   read; a graph output keeps its name (the pair stands in front of it).
-2. Weights of INT8 layers get a pair per output channel: `scale = max|w| / 127`, codes [-127, 127] (fact 5.1, 5.2).
-   The float weights stay as they are in front of it.
-   - Weights that lie on an int8 grid already (baked ones) and reach +-127 in a channel come back bit for bit:
-     `max|w| / 127` in float32 can miss the grid's own scale s by one unit in the last place (the product 127*s errs by at
-     most 2^-17 for s in [1, 2), which is 2^-23.99 after the division), so the neighbours are tried as well. Other weights
-     end on the new grid, which a second round trip then keeps.
+1. Every tensor that `placement` holds quantized gets one QuantizeLinear -> DequantizeLinear pair for all its consumers;
+   a graph output keeps its name (the pair is before it).
+2. Weights of INT8 layers get a pair per output channel: `scale = max|w| / 127`, quantized values [-127, 127] (fact 5.1,
+   5.2). The float weights before it do not change.
+   - Weights that are already on an int8 grid (baked ones) and reach +-127 in a channel are restored bit for bit:
+     `max|w| / 127` in float32 can miss the grid's own scale s by one unit in the last place (the product 127*s errs by
+     at most 2^-17 for s in [1, 2), which is 2^-23.99 after the division), so the neighbours are tried as well. Other
+     weights move to the new grid, which a second round trip preserves.
    - ONNX has one scale per index of one axis. A grouped ConvTranspose has its output channels on axis 1 in every group:
-     groups share the larger scale there (as every exporter's do), while TensorRT's implicit mode tells them apart.
-3. Layers in the layer argument stay float: their weights get no pair, nor do tensors that only they read.
-4. The scale 1.0 between a Conv and the Add that reads nothing else of it is NVIDIA's unary marker (rule S9), no range: no
-   pair. `translate --add_unary_ew_scales_for_dla` puts it back.
-5. A scale that the translated model stated is there again, before a bias too, where rule 1 puts no pair. A network on which no
-   pair would be left is an error.
+     groups share the larger scale there (as in every exporter), while TensorRT's implicit mode distinguishes them.
+3. Layers in the layer argument stay float: neither their weights nor tensors that only they read get a pair.
+4. The scale 1.0 between a Conv and the Add that is its only reader is NVIDIA's unary marker (rule S9), not a range: no
+   pair. `translate --add_unary_ew_scales_for_dla` adds it again.
+5. A scale specified by the translated model is restored, even before a bias, where rule 1 inserts no pair. A network
+   with no pair left is an error.
 
-Float16 tensors take float16 scales (opset 19); where a scale is no normal float16 number, the pair works in float32
-between Casts. Q/DQ per channel needs opset 13; older models are converted.
+Float16 tensors have float16 scales (opset 19); if a scale is not a normal float16 number, the pair works in float32
+between Casts. Per-channel Q/DQ needs opset 13; older models are converted.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ GIVEN, STAYS_FLOAT, WITHOUT_SCALE = "given", "stay_float", "without_scale"
 
 @dataclass
 class Restored:
-    """An explicit model and what became of the cache.
+    """An explicit model and the status of the cache.
 
-    entries: every entry of the cache -> `USED`, `UNKNOWN` (names no tensor), `UNUSABLE` (zero, infinite, NaN or negative),
-    `NOT_FLOAT` (integers and constants) or `UNARY` (rule 4). tensors: every float tensor that a layer reads or that has a
-    scale -> `GIVEN` (it has a pair), `STAYS_FLOAT` (only float layers read it) or `WITHOUT_SCALE`. weights:
-    name -> whether the groups of a ConvTranspose share its scales. unknown_layers: names in the layer argument that no
-    node has.
+    entries: every entry of the cache -> `USED`, `UNKNOWN` (names no tensor), `UNUSABLE` (zero, infinite, NaN or
+    negative), `NOT_FLOAT` (integers and constants) or `UNARY` (rule 4). tensors: every float tensor that a layer reads
+    or that has a scale -> `GIVEN` (it has a pair), `STAYS_FLOAT` (only float layers read it) or `WITHOUT_SCALE`.
+    weights: name -> whether the groups of a ConvTranspose share its scales. unknown_layers: names in the layer argument
+    that no node has.
     """
 
     model: onnx.ModelProto
@@ -81,10 +81,11 @@ def restore(
     precisions: Optional[Mapping[str, str]] = None,
     stated: AbstractSet[str] = frozenset(),
 ) -> Restored:
-    """`scales`: tensor -> scale as a calibration cache has them; `precisions`: layer -> precision. The model is used up.
-    stated: tensors that the translated model itself quantized; they get a pair wherever they are (rule 5).
+    """Add Q/DQ pairs to a float model, which is consumed. `scales`: tensor -> scale as in a calibration cache;
+    `precisions`: layer -> precision. stated: tensors quantized by the translated model itself; they always get a pair
+    (rule 5).
 
-    Raises UserError where the model has Q/DQ already, where no scale fits it, and where its opset cannot be raised.
+    Raises UserError if the model already has Q/DQ, if no scale fits it, or if its opset cannot be raised.
     """
     precisions = precisions or {}
     graph = Graph.from_model(model)
@@ -135,7 +136,7 @@ def restore(
 
 
 def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
-    """What becomes of a cache entry."""
+    """Status of a cache entry."""
     if name not in graph.producer and name not in graph.inputs:
         return UNKNOWN
     if not is_usable(scale):
@@ -146,7 +147,7 @@ def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
 
 
 def with_qdq_opset(graph: Graph) -> Graph:
-    """In an opset whose Q/DQ have what is needed. Raises ModelError where it cannot be converted."""
+    """Convert to an opset with the Q/DQ needed. Raises ModelError if it cannot be converted."""
     half = TensorProto.FLOAT16
     uses_half = any(tensor.data_type == half for tensor in graph.initializers.values()) or any(
         v.type.tensor_type.elem_type == half for v in (*graph.inputs.values(), *graph.outputs.values())

@@ -1,7 +1,7 @@
 """Quantizers of activations (rules Q1, Q6 to Q10): each found as a value object, or the reason why it cannot be used.
 
-Integer tensors are followed from where they arise (a QuantizeLinear, an int8 graph input) through Clip and data
-movement to where they end (a DequantizeLinear, a graph output).
+Integer tensors are followed from their source (a QuantizeLinear, an int8 graph input) through Clip and data movement to
+their end (a DequantizeLinear, a graph output).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SYMMETRICALLY = (
 
 @dataclasses.dataclass(frozen=True)
 class Approximated:
-    """A quantizer that is translated by an option: what was found, what it becomes, and how many times coarser its step is
-    than the finest that the model has. asymmetric: because of its zero point."""
+    """A quantizer translated by an option: original form, replacement, and loss of resolution. The loss is the ratio of
+    its step to the finest step in the model. asymmetric: because of its zero point."""
 
     node: str
     tensor: str
@@ -91,7 +91,7 @@ class ActivationQuantizers:
         self.codes.update((name, None) for name in node.outputs)
 
     def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> Optional[Codes]:
-        """What a Q makes of `tensor`, or a DQ finds in it; None, with the reason noted, where that cannot be used."""
+        """Codes that a Q makes of `tensor`, or a DQ reads there; None, with the reason recorded, if unusable."""
         params = read_parameters(self.graph, self.constants, node, self.missing, stored)
         if not isinstance(params, Rejected):
             scale = self._symmetric(node, tensor, params)
@@ -157,7 +157,7 @@ class ActivationQuantizers:
             )
 
     def _graph_input(self, name: str) -> None:
-        """An integer graph input counts as codes only where a DequantizeLinear reads it, movement in between."""
+        """Accept an integer graph input only if a DequantizeLinear reads it, directly or through data movement."""
         node = self._first_dequantize(name)
         if node is None:
             return
@@ -224,7 +224,7 @@ class ActivationQuantizers:
 
 
 def _makes_integers(node: Node, integers: set[str]) -> bool:
-    """Whether what an operator other than Q and DQ makes are integers or booleans: by itself, or because its data input is."""
+    """Whether an operator other than Q and DQ outputs integers or booleans, by itself or because of its data input."""
     if node.op_type in MAKE_INTEGERS:
         return True
     if node.is_op("Cast"):

@@ -1,7 +1,7 @@
-"""Operators between Q and DQ (rules Q1, Q9, Q10): what each does to codes, one function an operator.
+"""Operators between Q and DQ (rules Q1, Q9, Q10): one function per operator.
 
-Each gets the node and the codes that it reads, input by input, and returns a `Between`, or why the node may not
-stand there.
+Each receives the node and its quantized input values, and returns a `Between`, or the reason why the node is not
+allowed there.
 """
 
 from __future__ import annotations

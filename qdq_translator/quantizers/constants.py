@@ -1,7 +1,7 @@
-"""Quantizers of constants (rules Q2 to Q5, Q11): weights, biases and other constants that run through DequantizeLinear.
+"""Quantizers of constants (rules Q2 to Q5, Q11): weights, biases and other dequantized constants.
 
-A constant expression with a DequantizeLinear in it ends at its frontier: the tensor that a computing node reads.
-That tensor is replaced by one initializer, whatever stands before it.
+A constant expression with a DequantizeLinear in it ends at its frontier: the tensor that a computing node reads. That
+tensor is replaced by one initializer, regardless of the nodes before it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SCALE_OFF = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedConstant:
-    """One constant to bake. `tensor`: the frontier; `kind`: 'weight', 'bias', 'constant', or 'codes' for a graph output
-    that is codes; `chain`: its nodes, `name`: what the new initializer is called; `params`: of the last quantizer;
-    `node`: that node's name."""
+    """One constant to bake. `tensor`: the frontier; `kind`: 'weight', 'bias', 'constant', or 'codes' for a quantized
+    graph output; `chain`: its nodes, `name`: of the new initializer; `params`: of the last quantizer; `node`: that
+    node's name."""
 
     tensor: str
     name: str
@@ -43,10 +43,10 @@ class QuantizedConstant:
 
 @dataclasses.dataclass
 class BakedConstant:
-    """weight: what the stripped model holds; codes: the trained codes in the same layout (int8, weights only), None
-    where arithmetic behind the DequantizeLinear hides them; saturated: codes -128 that became -127;
-    float_scale_error: largest relative distance of a channel's scale from max|w| / 127 (rule W3), None where the
-    exporter kept no float weights."""
+    """weight: value in the stripped model; codes: trained quantized values in the same layout (int8, weights only),
+    None if arithmetic after the DequantizeLinear hides them; saturated: values -128 that became -127;
+    float_scale_error: largest relative distance of a channel's scale from max|w| / 127 (rule W3), None if the exporter
+    kept no float weights."""
 
     weight: Initializer
     codes: Optional[Weight]
@@ -56,7 +56,7 @@ class BakedConstant:
 
 
 def kind_of(graph: Graph, tensor: str) -> str:
-    """'weight' where some consumer takes the tensor as such, else 'constant' (a bias too)."""
+    """'weight' if a consumer uses the tensor as such, else 'constant' (a bias too)."""
     for node in graph.consumers(tensor):
         for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.domain == "" else ():
             if node.input(index) == tensor:
@@ -113,7 +113,7 @@ def _constant_at(
 
 
 def _stored_type(graph: Graph, constants: Constants, node: Node, chain: list[Node], missing: str) -> Optional[str]:
-    """The type of the codes that a DQ reads, where it is known; None for a Q."""
+    """Type of the quantized values that a DQ reads, if known; None for a Q."""
     if is_quantize(node):
         return None
     stored = constants.type_name(node.inputs[0]) if graph.is_constant(node.inputs[0]) else None
@@ -144,10 +144,10 @@ def _chain(graph: Graph, tensor: str) -> list[Node]:
 
 
 def _name_for(graph: Graph, tensor: str, chain: list[Node]) -> str:
-    """The float initializer's own name where `Q -> DQ` is all that reads it, else the frontier's name.
+    """The float initializer's own name if only `Q -> DQ` reads it, else the frontier's name.
 
-    Rule S10 and NVIDIA's translator name a weight after its initializer; a name with another shape or type behind it
-    would mislead.
+    Rule S10 and NVIDIA's translator name a weight after its initializer; a name with a different shape or type would
+    mislead.
     """
     if len(chain) == 2 and is_quantize(chain[0]) and is_dequantize(chain[1]):
         source = chain[0].inputs[0]
@@ -158,8 +158,8 @@ def _name_for(graph: Graph, tensor: str, chain: list[Node]) -> str:
 
 
 class Bakery:
-    """Evaluates the expression behind one constant, with its quantizers read as what is asked for: codes, real values
-    or the float weights before them."""
+    """Evaluate the expression behind one constant. Its quantizers are read as requested: quantized values, real values
+    or earlier float weights."""
 
     def __init__(self, graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> None:
         self.graph, self.constants, self.item, self.missing = graph, constants, item, missing
@@ -194,7 +194,7 @@ class Bakery:
         return BakedConstant(weight, codes, self.saturated, self.float_error, self.float_off)
 
     def _codes(self) -> Optional[np.ndarray]:
-        """The trained codes of a weight; floats where they cannot be told any more; None where nothing can."""
+        """Trained quantized values of a weight; floats if they are not recoverable; None if nothing is."""
         chain = self.item.chain
         if not self.is_weight:
             return None
@@ -202,7 +202,7 @@ class Bakery:
         return self.constants.value(self.item.tensor, self._as_codes) if layout_only else None
 
     def _from_codes(self, found: np.ndarray, codes: Optional[Weight]) -> Optional[Initializer]:
-        """The real values, where the codes of one plain `[Q ->] DQ` say them: cheaper than quantizing again."""
+        """Real values, if the quantized values of one plain `[Q ->] DQ` give them: cheaper than requantizing."""
         node = self.item.chain[-1]
         if len(self.item.chain) > 2 or len(self.met) > 2 or not is_dequantize(node):
             return None
@@ -308,7 +308,7 @@ class Bakery:
         return None
 
     def _on_grid(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
-        """Q makes what its codes stand for, which later nodes move (rule Q7)."""
+        """Q output as dequantized values, which later nodes move (rule Q7)."""
         data = inputs[0]
         assert data is not None
         if is_quantize(node):
@@ -329,7 +329,7 @@ class Bakery:
 
 
 def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
-    """Codes as TensorRT's weights have them; None where they do not fit or are hidden."""
+    """Quantized values as in TensorRT's weights; None if they do not fit or are hidden."""
     if codes is None or codes.dtype == np.int8:
         return codes
     fits = codes.dtype.kind != "f" and codes.min(initial=0) >= -127 and codes.max(initial=0) <= 127
@@ -337,5 +337,5 @@ def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
 
 
 def _hidden(codes: np.ndarray) -> np.ndarray:
-    """Stands for codes that cannot be told any more: floats."""
+    """Mark unrecoverable quantized values: as floats."""
     return codes.astype(np.float32)

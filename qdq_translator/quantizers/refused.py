@@ -1,4 +1,4 @@
-"""Quantizers that nobody can use: operators of their own, and those inside the bodies of control flow."""
+"""Quantizers that cannot be used: custom operators, and those inside the bodies of control flow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUANTIZED = ("quant", "qlinear", "qordered")
 
 
 def refusal(rejected: list[Rejected], approximated: Sequence[Approximated] = ()) -> UnsupportedQuantizer:
-    """approximated: what an option would translate, at a cost."""
+    """approximated: translatable by an option, at a cost."""
     first = rejected[0]
     cost = cost_of(approximated) if "--asymmetric" in first.hint else ""
     more = "" if len(rejected) == 1 else f" ({counted(len(rejected) - 1, 'more quantizer')} cannot be used either)"
@@ -35,7 +35,7 @@ def refusal(rejected: list[Rejected], approximated: Sequence[Approximated] = ())
 
 
 def cost_of(approximated: Sequence[Approximated]) -> str:
-    """What widening the asymmetric ones to symmetric scales costs, in bits of resolution; '' for none."""
+    """Cost of widening asymmetric ranges to symmetric scales, in bits of resolution; '' for none."""
     bits = {note.tensor: math.log2(note.coarser) for note in approximated if note.asymmetric}
     if not bits:
         return ""

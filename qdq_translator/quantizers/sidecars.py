@@ -1,8 +1,8 @@
-"""Rule Q14: scales that lie in a file beside a float model become Q/DQ pairs on the tensors that it names.
+"""Rule Q14: insert Q/DQ pairs for the scales in a sidecar file of a float model.
 
-Formats, told apart by content: AIMET encodings (0.x, 1.0, 2.0), ONNX Runtime's calibration table (JSON or text), PPQ's quantization
-table, TensorRT's calibration cache. A format is a function and a row of `_FORMATS`. Real values are
-`(quantized value - zero point) * scale` in all of them; what is float, or wider than 8 bits because it is a bias, is passed over.
+Formats, recognized by content: AIMET encodings (0.x, 1.0, 2.0), ONNX Runtime's calibration table (JSON or text), PPQ's
+quantization table, TensorRT's calibration cache. A format is a function and a row of `_FORMATS`. Real values are
+`(quantized value - zero point) * scale` in all of them; float entries and biases wider than 8 bits are skipped.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Covered:
-    """What a file did to a graph. format: its name. tensors, weights: how many got a pair. of: float tensors that could have one.
-    unknown: names that no tensor has."""
+    """Effect of a file on a graph. format: its name. tensors, weights: number that got a pair. of: float tensors that
+    could have one. unknown: names that match no tensor."""
 
     format: str
     tensors: int
@@ -123,7 +123,7 @@ def _insert(graph: Graph, constants: Constants, row: Encoding, path: str) -> Any
 
 
 def _axis(graph: Graph, row: Encoding, path: str) -> int:
-    """Of the channels of a weight. Raises UserError where there are not as many as scales."""
+    """Channel axis of a weight. Raises UserError if channels and scales differ in number."""
     tensor = graph.initializers.get(row.tensor)
     shape = list(tensor.dims) if tensor is not None else []
     axis = row.axis
@@ -138,7 +138,7 @@ def _axis(graph: Graph, row: Encoding, path: str) -> int:
 
 
 def read_scales(path: str) -> tuple[str, list[Encoding]]:
-    """The format's name and what the file holds of INT8. Raises UserError."""
+    """The format's name and the INT8 entries of the file. Raises UserError."""
     text = read_text(Path(path), "Check --scales.")
     content: Any = text
     if text.lstrip()[:1] == "{":

@@ -1,4 +1,4 @@
-"""What becomes of each node on the way from Q to DQ: one value object a step (rules Q1, Q6 to Q10)."""
+"""Steps for the nodes from Q to DQ: one value object per step (rules Q1, Q6 to Q10)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Codes:
         return float(params.scale), int(params.zero_point) + (128 if params.dtype == "int8" else 0)
 
     def clamp(self) -> Optional[Bounds]:
-        """Real bounds that int8 saturation at `scale` does not already cut at, within one step (rule Q9).
+        """Real bounds tighter than int8 saturation at `scale` by more than one step (rule Q9).
 
-        A lower bound of an asymmetric type counts only where it is 0: elsewhere it is plain saturation of the
-        calibrated range. With one scale per channel the widest bounds count, as the largest scale does.
+        A lower bound of an asymmetric type counts only if it is 0: otherwise it is plain saturation of the calibrated
+        range. With per-channel scales the widest bounds count, as the largest scale does.
         """
         params = self.params
         type_low, type_high = params.code_range
@@ -81,7 +81,7 @@ class Quantize:
 
 @dataclass(frozen=True)
 class ClampCodes:
-    """A Clip on codes; `clamp` holds its bounds as real values, None where it cuts nothing (rules Q1, Q9)."""
+    """A Clip on quantized values; `clamp` holds its real bounds, None if it clips nothing (rules Q1, Q9)."""
 
     node: Node
     scale: float
@@ -105,7 +105,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Dequantize:
-    """Codes become real again. `cast`: the real type, where it is another than the quantizer's was."""
+    """Dequantize to real values. `cast`: the real type, if it differs from the quantizer's."""
 
     node: Node
     source: str
@@ -115,7 +115,7 @@ class Dequantize:
 
 @dataclass(frozen=True)
 class QuantizedInput:
-    """A graph input that arrives as codes (rule Q6); `real`: the float type of what it is dequantized to."""
+    """A quantized graph input (rule Q6); `real`: the float type after dequantization."""
 
     name: str
     scale: float
@@ -124,7 +124,7 @@ class QuantizedInput:
 
 @dataclass(frozen=True)
 class QuantizedOutput:
-    """A graph output that leaves as codes (rule Q7); `real`: the float type of what it is quantized from."""
+    """A quantized graph output (rule Q7); `real`: the float type before quantization."""
 
     name: str
     real: np.dtype
@@ -138,8 +138,8 @@ Step = Union[Quantize, ClampCodes, Move, Dequantize, QuantizedInput, QuantizedOu
 
 @dataclasses.dataclass
 class Link:
-    """One quantizer and the codes that it makes. scale: its own; holds: what holds in its series. before: the quantizer
-    whose real values it reads. read: something other than a quantizer reads what it makes."""
+    """One quantizer and its quantized values. scale: its own; holds: that of its series. before: the quantizer whose
+    real values it reads. read: something other than a quantizer reads its output."""
 
     source: str
     scale: float

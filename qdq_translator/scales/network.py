@@ -1,8 +1,8 @@
-"""A network on its way through the passes: the graph, and every book that refers to its parts by name.
+"""A network during the passes: the graph, and all records that refer to its parts by name.
 
-A pass edits the graph, and renames a tensor or a node through `rename_tensor` and `rename_node` alone. Tables keyed by
-tensor follow at once; what only mentions a name (origins of scales, the log of rewrites, messages) follows between
-passes, in one sweep however many names changed. Whatever only reads the finished network (inference, plan, causes,
+A pass edits the graph, and renames tensors and nodes only through `rename_tensor` and `rename_node`. Tables keyed by
+tensor are updated at once; mentions of a name (origins of scales, the log of rewrites, messages) are updated between
+passes, in one sweep for any number of renames. Code that only reads the finished network (inference, plan, causes,
 verdicts, weight checks) gets the parts that it needs, not this object.
 """
 
@@ -28,9 +28,9 @@ Picture = Tuple[ModelProto, Dict[str, Initializer]]
 
 @dataclasses.dataclass(frozen=True)
 class TrainedWeight:
-    """The codes a weight was trained with, in the layout of the initializer that replaced it (rule W1).
+    """Quantized values that a weight was trained with, in the layout of its new initializer (rule W1).
 
-    codes: int8, or None where they cannot be told; per_channel: whether the exporter had a scale per channel.
+    codes: int8, or None if unknown; per_channel: whether the exporter had a scale per channel.
     """
 
     codes: Optional[Weight]
@@ -41,10 +41,10 @@ class TrainedWeight:
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """One application of a rule that rewrites. before: (name, operator) of each node that went; after: (node, operator)
-    of each that came, whose name is read when it is written.
+    """One application of a rewrite rule. before: (name, operator) of each removed node; after: (node, operator) of each
+    added node, whose name is read on writing.
 
-    tensors: tensors that are gone -> what holds their values (or parts of them) now. new: tensors that did not exist.
+    tensors: removed tensors -> tensors that now hold their values (or parts of them). new: tensors that did not exist.
     """
 
     rule: str
@@ -76,9 +76,9 @@ def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnosti
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One rule that rewrites, for whoever is to prove it (`--prove`): its name, what it applied, and the graph before and
-    after it, each a model without weights and the weights, which are not copied. error: by how much the rule may change values
-    up to 1."""
+    """One rewrite rule, to be proved by `--prove`. It has the name of the rule, its applications, and the graph before
+    and after it, each as a model without weights plus the weights, not copied. error: maximum change by the rule for
+    values up to 1."""
 
     rule: str
     applied: tuple[Applied, ...]
@@ -88,8 +88,8 @@ class Stage:
 
 
 class Network:
-    """See the module. trained: initializer -> the codes it was trained with. applied: the log of rewrites, in order.
-    derived, withheld: what scale inference has to know of tensors that rewrites made (`inference.Context`)."""
+    """See the module. trained: initializer -> its trained quantized values. applied: the log of rewrites, in order.
+    derived, withheld: data for scale inference on tensors created by rewrites (`inference.Context`)."""
 
     def __init__(
         self,
@@ -128,12 +128,13 @@ class Network:
         return self._types
 
     def changed(self) -> None:
-        """Types and shapes are inferred again when somebody asks."""
+        """Discard types and shapes; they are inferred again on demand."""
         self._types = self._planned_types = None
 
     @property
     def planned_types(self) -> TensorTypes:
-        """The same with a batch of 1 if the batch alone is open: what a plan for a DLA, which runs static shapes, is made for."""
+        """Types with a batch of 1 if only the batch is open. They are used for DLA plans, because the DLA runs static
+        shapes."""
         types = self.types
         if self._planned_types is None:
             batches = types.open_batches()
@@ -143,7 +144,7 @@ class Network:
     # ---------------------------------------------------------------- names
 
     def rename_tensor(self, old: str, new: str) -> None:
-        """Renames what a node makes, or an initializer; `new` must be free. Graph inputs and outputs keep their names."""
+        """Rename an output of a node or an initializer; `new` must be free. Graph inputs and outputs keep their names."""
         if old in self.graph.initializers:
             self.graph.rename_initializer(old, new)
         else:
@@ -158,12 +159,12 @@ class Network:
         self._renamed_tensors.pop(new, None)
 
     def withhold(self, *tensors: str, why: str = "") -> None:
-        """These tensors get no scale by inference: because they stand for a graph output (rule S2), or else `why`."""
+        """Give no scale by inference to these tensors: they represent a graph output (rule S2), or `why`."""
         self.withheld.update(dict.fromkeys(tensors, why))
 
     def merge_tensor(self, gone: str, kept: str) -> None:
-        """What reads `gone`, which nothing makes any more, reads `kept`, which holds the same values. The scale of `gone`
-        goes to `kept`, unless that has one or is constant."""
+        """Redirect readers of `gone`, which has no producer any more, to `kept` with the same values. The scale of
+        `gone` moves to `kept`, unless that has one or is constant."""
         self.graph.replace_uses(gone, kept)
         self.graph.value_info.pop(gone, None)
         constant = self.graph.is_constant(kept)
@@ -178,8 +179,8 @@ class Network:
         self._renamed_tensors.pop(kept, None)
 
     def users_names(self) -> Callable[[str], str]:
-        """From a tensor of the finished network to the one of the user's model that it stands for: itself, what it was
-        called, what it is a part or only a view of, or else what the network computes from it next."""
+        """Map a tensor of the finished network to its equivalent in the user's model. That is itself, its former name,
+        the tensor that it is a part or only a view of, or else the next one computed from it."""
         parts = {name: old for a in self.applied for old, new in a.tensors.items() for name in new}
 
         def users(tensor: str) -> str:
@@ -224,7 +225,7 @@ class Network:
         node.name = new
 
     def settle_names(self) -> None:
-        """Every mention of a renamed tensor or node says its new name. Linear in what is mentioned; free without renaming."""
+        """Update every mention of a renamed tensor or node. Linear in the mentions; free without renaming."""
         if not self._renamed_tensors and not self._renamed_nodes:
             return
         tensors, nodes = _Names(self._renamed_tensors), _Names(self._renamed_nodes)

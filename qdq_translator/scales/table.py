@@ -1,4 +1,4 @@
-"""The scale table: for every tensor at most one INT8 scale, and where it came from."""
+"""The scale table: at most one INT8 scale for every tensor, and its origin."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ScaleTable:
         self._observed.setdefault(tensor, {}).setdefault(value, TensorScale(value, origin))
 
     def rename(self, old: str, new: str) -> None:
-        """Moves what was observed of `old`, and its scale, to `new`, which keeps a scale that it has."""
+        """Move the observations and scale of `old` to `new`, which keeps any scale that it has."""
         for scale in self._observed.pop(old, {}).values():
             self.observe(new, scale.value, scale.origin)
         settled = self._scales.pop(old, None)
@@ -67,7 +67,7 @@ class ScaleTable:
             self._scales.setdefault(new, settled)
 
     def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
-        """Origins say what nodes and tensors are called now."""
+        """Update node and tensor names in origins."""
 
         def now(scale: TensorScale) -> TensorScale:
             origin = scale.origin
@@ -83,7 +83,7 @@ class ScaleTable:
                 seen[value] = now(scale)
 
     def forget(self, note: str, kept: Container[str]) -> None:
-        """Drops the tensors of which no quantizer spoke without that note, `kept` aside."""
+        """Drop tensors observed only by quantizers with this note, except `kept`."""
         self._observed = {
             tensor: seen
             for tensor, seen in self._observed.items()
@@ -130,7 +130,7 @@ class ScaleTable:
         self.settled = True
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
-        """Adds a scale where there is none (rule S1); unusable values are not taken. True if it was added."""
+        """Add a scale if there is none (rule S1); unusable values are rejected. True if it was added."""
         value = float(np.float32(value))
         if tensor in self._scales or not is_usable(value):
             return False
@@ -142,13 +142,13 @@ class ScaleTable:
         self._scales[tensor] = TensorScale(float(np.float32(value)), origin)
 
     def fork(self) -> ScaleTable:
-        """A table of its own with the same scales, for trying out what a rule would give."""
+        """A separate table with the same scales, for trying out a rule."""
         other = ScaleTable()
         other._scales = dict(self._scales)
         return other
 
     def observed(self, tensor: str) -> bool:
-        """True where some quantizer spoke of the tensor (before or after `settle`)."""
+        """True if a quantizer specified a scale for it (before or after `settle`)."""
         return tensor in self._observed
 
     @property
@@ -163,7 +163,7 @@ class ScaleTable:
         return None if scale is None else scale.value
 
     def assume(self, tensors: Iterable[str]) -> None:
-        """One and the same scale for each of `tensors`, whatever they had: for a plan before anything is quantized."""
+        """Replace all scales with one and the same for each of `tensors`: for a plan before quantization."""
         self._scales = {tensor: TensorScale(float(np.float32(1 / 127)), Origin(ASSUMED)) for tensor in tensors}
 
     def drop(self, tensor: str) -> None:

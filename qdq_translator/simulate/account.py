@@ -1,16 +1,19 @@
-"""The noise account: where the error of a network's outputs comes from.
+"""Noise account: sources of the error at a network's outputs.
 
-The unit is noise energy at the outputs: the squared difference, relative to the output's own energy, summed over the outputs.
-Two questions are asked, with the network cut behind each tensor (`segments`), so that only what lies behind is computed again:
+The unit is noise energy at the outputs: the squared difference, relative to the output's own energy, summed over the
+outputs. It answers two questions, with the network cut after each tensor (`segments`), so that only the part after it
+is recomputed:
 
-- What does each rounding add alone to the float network? Independent roundings add up, so these energies are the account: its sum is
-  checked against the whole simulation, and `remainder` is the share of the whole that the sum misses (negative: exceeds).
-- What does the INT8 network gain without one of them (`Judge.without`)? Where several causes act together this is nothing for each.
+- How much does each rounding alone add to the float network? Independent roundings add up, so these energies are the
+  account: its sum is checked against the whole simulation, and `remainder` is the share of the whole that the sum
+  misses (negative: exceeds).
+- How much does the INT8 network gain without one of them (`Judge.without`)? If several causes act together, each gains
+  nothing.
 
-An entry of the account is a set that is rounded as one: tensors of one scale with only Relu or data movement between them, or the weights
-of a layer. The account costs at most `PASSES` passes of the network over the samples, whatever the number of entries: it takes as many
-samples, evenly spread, as that allows; where it does not allow two, neighbours are measured together, and the noisiest of these sets
-are halved until the passes are used up.
+An entry of the account is a set rounded together: tensors of one scale with only Relu or data movement between them, or
+the weights of a layer. The account costs at most `PASSES` passes of the network over the samples, for any number of
+entries: it uses as many samples, evenly spread, as that allows; if it does not allow two, neighbours are measured
+together, and the noisiest of these sets are halved until the passes are used up.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ _MOST_NOISE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """What may stay float. tensor: its name for a reader, '' for weights; tensors: all that are rounded as one; weights: (node,
-    input index) of weights; layers: names of the layers to keep above INT8 for it."""
+    """Candidate to stay float. tensor: its name for a reader, '' for weights; tensors: all rounded together; weights:
+    (node, input index) of weights; layers: names of the layers to keep above INT8 for it."""
 
     tensor: str
     tensors: tuple[str, ...]
@@ -132,7 +135,7 @@ class Account:
             row["noise_share"] = self.share(found.noise) if found is not None else 0.0
 
     def of(self, placement: Placement) -> float:
-        """The sum over what a placement rounds; a tensor that the account does not have counts as the loudest."""
+        """Sum over everything that a placement rounds; a tensor not in the account counts as the loudest."""
         layers = {node for node, _ in placement.weights}
         weights = {entry.candidate.weights[0][0]: entry for entry in self.entries if entry.candidate.weights}
         return self.of_tensors(placement.held) + sum(
@@ -149,8 +152,8 @@ class Account:
         return total
 
     def candidates(self, placement: Placement) -> list[tuple[Candidate, float]]:
-        """With the share (0 to 1) of the noise of a placement, largest first: the entries that it rounds, and sets of them under one
-        scale that a Concat joins, because each of those rounds what the others have rounded."""
+        """Entries rounded by a placement, with the share (0 to 1) of its noise, largest first. Included are sets under
+        one scale joined by a Concat, because each rounds values that the others have rounded."""
         held, total = placement.held, self.of(placement) or 1.0
         rows = [
             e
@@ -275,7 +278,7 @@ class Judge:
         runs = iter(range(self.samples.runs))
 
         def score(part: _Varied) -> None:
-            """Here and in the order of the samples, on whatever worker they ran."""
+            """Score in this process in sample order, whichever worker ran them."""
             for outputs in part.outputs:
                 labels = self.samples.labels_of(next(runs))
                 for one, values in zip(scores, outputs):
@@ -294,8 +297,8 @@ class Judge:
 
 
 def account(judge: Judge, everything: bool = False, passes: float = PASSES) -> Account:
-    """Of what the network of `judge` rounds. everything: and of the tensors with a scale that pass unrounded, which another choice of
-    layers may round. passes: of the network over all samples, at most (see the module)."""
+    """Account for the roundings of the network of `judge`. everything: also tensors with a scale that pass unrounded,
+    which another choice of layers may round. passes: maximum, of the network over all samples (see the module)."""
     network, planned = judge.network, judge.simulated({}).placement
     more = {name: network.scales[name] for name in (*planned.fused, *planned.stay_float)} if everything else {}
     graph = Graph.from_model(copy_model(network.model))
@@ -359,7 +362,7 @@ class _Accounting:
         self.ranges = [range(int(i), int(i) + 1) for i in np.linspace(0, runs - 1, few).round()]
 
     def _price(self, candidate: Candidate) -> float:
-        """The share of the network that lies behind it."""
+        """Share of the network after the candidate."""
         change = self._targets.floated(candidate)
         return max((self._behind[n] for n in (*change.tensors, *(node for node, _ in change.weights))), default=0.0)
 
@@ -395,7 +398,7 @@ class _Accounting:
     def _measured(
         self, sets: Sequence[list[Candidate]], plan: Optional[Change] = None
     ) -> tuple[list[float], dict[str, Histogram]]:
-        """Noise energies of the sets, and what the tensors hold; with `plan`, of the whole simulation too."""
+        """Noise energies of the sets, and tensor contents; with `plan`, also of the whole simulation."""
         judge, base = self._judge, self._base
         changes = [self._targets.rounded(Candidate.joined(rows)) for rows in sets]
         self.spent += len(self.ranges) * (1 + sum(self._price(rows[0]) for rows in sets))
@@ -419,7 +422,7 @@ def _energy(outputs: Sequence[Comparison]) -> float:
 
 
 class _Fits:
-    """How well scales and weights fit what the network computes."""
+    """Fit of scales and weights to the computed values."""
 
     def __init__(
         self,
@@ -446,8 +449,8 @@ class _Fits:
 
 @dataclasses.dataclass
 class _Varied:
-    """rows: for every change a comparison of each output. outputs: of each run, for every change, if a metric needs them.
-    histograms: tensor -> what it holds."""
+    """rows: for every change a comparison of each output. histograms: tensor -> its values. outputs: of each run, for
+    every change, if a metric needs them."""
 
     rows: list[list[Comparison]]
     outputs: list[list[dict[str, np.ndarray]]]
@@ -539,7 +542,7 @@ def _candidate(graph: Graph, placement: Placement, group: list[str], network: Im
 
 
 def families(found: Sequence[Candidate], network: ImplicitNetwork) -> list[Candidate]:
-    """All candidates whose scales come from one tensor, where those are several."""
+    """Joined candidates, for several whose scales come from one tensor."""
     origins = network.config.get("scale_origins", {})
     of_tensor = {name: candidate for candidate in found for name in candidate.tensors}
 

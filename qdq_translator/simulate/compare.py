@@ -1,5 +1,5 @@
-"""Explicit model, simulated implicit engine and, where given, the float model, on the same inputs: what their outputs
-have in common; the same for results that a real engine gave."""
+"""Compare outputs of explicit model, simulated implicit engine and, if given, float model on the same inputs. Results
+of a real engine are compared too."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def compare_outputs(
     scored = 0
 
     def score(part: _Compared) -> None:
-        """Here and in the order of the samples, whoever ran them."""
+        """Score in this process in sample order, for any worker."""
         nonlocal scored
         for values in part.outputs:
             for stage, one in scores.items():
@@ -114,8 +114,8 @@ def compare_outputs(
 
 @dataclasses.dataclass
 class _Compared:
-    """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output ->
-    values, where a metric needs them."""
+    """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output
+    -> values, if a metric needs them."""
 
     rows: dict[tuple[str, str], dict[str, SlicedComparison]]
     right: dict[tuple[str, str], int]
@@ -198,7 +198,7 @@ def _add(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str,
 
 
 def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:
-    """Output of the float model -> ours: by name, else by position where the numbers agree."""
+    """Output of the float model -> ours: by name, else by position if there are equally many."""
     if set(wanted) <= set(given):
         return {n: n for n in wanted}
     if len(given) == len(wanted):
@@ -217,7 +217,8 @@ _RESULTS_HINT = "Name the device_results.json that run_on_device.py wrote, or wh
 
 @dataclasses.dataclass
 class DeviceResults:
-    """What `run_on_device.py`, or `polygraphy run`, wrote. outputs: engine -> output -> array, first axis = samples; about: the JSON's content."""
+    """Results of `run_on_device.py` or `polygraphy run`. outputs: engine -> output -> array, first axis = samples;
+    about: the JSON's content."""
 
     about: dict[str, Any]
     outputs: dict[str, dict[str, np.ndarray]]
@@ -254,7 +255,7 @@ class DeviceResults:
         return cls(about, arrays, notes)
 
     def batch(self, engine: str, run: int, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of one run, in the shapes of `like`. Raises UserError where the device had fewer samples."""
+        """Outputs of one run, in the shapes of `like`. Raises UserError if the device had fewer samples."""
         result = {}
         for name, reference in like.items():
             values = self.outputs[engine][name]
@@ -277,7 +278,7 @@ def _has_all(engine: str, loaded: Mapping[str, np.ndarray], outputs: list[str]) 
 
 
 def _outputs_of(engine: str, folder: Path, name: str) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file in `folder`. Raises UserError where it lies outside or cannot be read."""
+    """Arrays of an .npz file in `folder`. Raises UserError if it is outside or cannot be read."""
     place = Path(os.path.realpath(folder / name)) if "\0" not in name else folder
     if Path(os.path.realpath(folder)) not in place.parents:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What the explicit model has for a tensor of the stripped one, and what it states about it."""
+"""Find the explicit model's counterpart of a stripped tensor, and its scales there."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Counterparts:
         self._aliases: dict[str, list[str]] = {}
 
     def base(self, name: str) -> str:
-        """'' where the explicit model has no such tensor."""
+        """Counterpart in the explicit model, '' if none."""
         if name not in self._base:
             self._base[name] = self._find(name)
         return self._base[name]
 
     def is_clamped(self, name: str) -> bool:
-        """True for the output of a clamp that stood in a quantizer (rule Q9): no node of the explicit model makes it."""
+        """True for the output of a clamp from inside a quantizer (rule Q9): no node of the explicit model makes it."""
         producer = self.stripped.producer.get(name)
         return producer is not None and producer.name not in self.by_node and producer.is_op("Relu", "Clip")
 
     def is_moved(self, name: str) -> bool:
-        """True where the explicit model's codes go into data movement (rule Q10), or readers get it clamped (Q9): nobody
-        there reads this tensor's rounded values as such."""
+        """True if the explicit model moves (rule Q10) or clamps (Q9) the quantized values before use. No reader there
+        uses this tensor's rounded values as such."""
         base = self.base(name)
         readers = [r for r in self.graph.consumers(base) if is_quantize(r)]
         clamped = any(self.is_clamped(o) for r in self.stripped.consumers(name) for o in r.outputs)
@@ -63,7 +63,7 @@ class Counterparts:
         return node.is_op("Clip") and producer is not None and is_quantize(producer)
 
     def aliases(self, name: str) -> list[str]:
-        """How the readers get it: behind DequantizeLinear, or as it is. Empty where it is not there."""
+        """Names read: after DequantizeLinear, or as it is. Empty if it does not exist."""
         if name not in self._aliases:
             base = self.base(name)
             found = self._as_read(base) if base and not self.is_moved(name) else []

@@ -1,8 +1,8 @@
-"""Whether a translation's scales and plan follow from what it says of them: each inferred scale from its rule and its sources.
+"""Check if a translation's scales and plan follow from its records: each inferred scale from its rule and sources.
 
-With `reference.wrong_scales`, which compares the premises with the model, this checks every scale that no data gave: the rule that
-its origin names is applied again, to all other scales. A scale observed on data (rule K1) must not exceed the bound of its
-operator (rule B1), and a layer that the plan has in INT8 must have the scales for it.
+With `reference.wrong_scales`, which compares the premises with the model, this checks every scale that did not come
+from data: the rule named by its origin is applied again, to all other scales. A scale observed on data (rule K1) must
+not exceed the bound of its operator (rule B1), and a layer that the plan has in INT8 must have the scales for it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
 
 
 def beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
-    """Sentences about calibrated scales of more than what their operator can make, unless a neighbour shares the range."""
+    """Sentences on calibrated scales beyond their operator's bound, unless a neighbour shares the range."""
     origins = network.config.get("scale_origins", {})
     for node in graph.of(*WITHIN_ONE):
         tensor = node.outputs[0]
@@ -91,7 +91,7 @@ def beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
 
 
 def not_as_planned(network: ImplicitNetwork, higher: Collection[str]) -> Iterator[str]:
-    """Sentences about layers that the plan has in INT8 and that cannot compute there for want of a scale. higher: above INT8."""
+    """Sentences on layers planned in INT8 that lack a scale for it. higher: above INT8."""
     for row in network.plan:
         lacking = [name for name in (*row.inputs, *row.outputs) if name not in network.scales]
         if row.precision == INT8 and row.name in higher and lacking:

@@ -1,4 +1,4 @@
-"""Where evaluations are computed: `--workers`, `--scheduler` and `--provider`, as one value."""
+"""Execution settings of evaluations: `--workers`, `--scheduler` and `--provider`, as one value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qdq_translator.core.workers.work import Engine, InProcess
 
 @dataclass(frozen=True)
 class Evaluation:
-    """provider: of ONNX Runtime, as `run.provider_name` takes it."""
+    """provider: of ONNX Runtime, as accepted by `run.provider_name`."""
 
     engine: Engine
     provider: str = "cpu"
@@ -23,7 +23,7 @@ HERE = Evaluation(InProcess())
 
 @contextlib.contextmanager
 def evaluation(workers: int = 1, scheduler: Optional[str] = None, provider: str = "cpu") -> Iterator[Evaluation]:
-    """Raises UserError where the scheduler or the provider is not there."""
+    """Raises UserError if the scheduler or the provider is not available."""
     from qdq_translator.simulate.run import provider_name
 
     if workers < 1:

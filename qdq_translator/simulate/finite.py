@@ -1,4 +1,4 @@
-"""Inputs that are not finite: counted over all the data, refused, or left out where the user says so."""
+"""Inputs that are not finite: counted over all the data, refused, or left out if the user requests it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _Spoilt = List[Tuple[int, str, int]]
 
 
 def is_finite(values: np.ndarray) -> bool:
-    """False where a float value is NaN or infinite."""
+    """False if a float value is NaN or infinite."""
     return not _not_finite(values)
 
 
 def left_out(samples: int, total: int) -> str:
-    """What to say of `samples` of `total` that were left out."""
+    """Note that `samples` of `total` were left out."""
     return (
         f"{samples} of {counted(total, 'sample')} {'holds' if samples == 1 else 'hold'} values that are not finite and "
         f"{'was' if samples == 1 else 'were'} left out"
@@ -34,9 +34,9 @@ def left_out(samples: int, total: int) -> str:
 
 
 def only_finite(samples: Samples, ignore: bool, progress: Progress = silent, where: Evaluation = HERE) -> Samples:
-    """The samples, with `ignore` those whose inputs are finite, and a note of how many are not.
+    """The samples, with `ignore` those with finite inputs, and a note of how many are not.
 
-    Raises UserError, as `refuse` does, where some are not and `ignore` does not hold, or all are not.
+    Raises UserError, as `refuse` does, if some are not and `ignore` is not set, or if all are not.
     """
     found = _spoilt(samples, progress, where)
     if not found:

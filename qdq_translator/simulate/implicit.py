@@ -1,21 +1,21 @@
-"""The implicit engine, simulated: the files of a translation become an ONNX model whose numbers are those an INT8 engine
-should compute, as far as the facts say (fact 5).
+"""Simulate the implicit engine: convert a translation to an ONNX model. Its numbers are those an INT8 engine should
+compute, as far as the facts specify (fact 5).
 
-1. What is held as codes, and which layers compute on them: `placement`. The scales are those of the cache file. Entries
-   of tensors that only TensorRT's own network has (rule S10: constants, a Gemm before its bias) are not applied, because
+1. Quantized tensors, and layers that compute on them: `placement`. The scales are those of the cache file. Entries of
+   tensors that only TensorRT's own network has (rule S10: constants, a Gemm before its bias) are not applied, because
    TensorRT fuses them.
-2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact 5.4); codes [-128, 127].
-3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), codes [-127, 127] (fact 5.1, 5.2).
-4. Layers that the plan has in FP16 on a DLA compute in float16: their inputs, weights and outputs pass through it. Other layers
+2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact 5.4); quantized values [-128, 127].
+3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), quantized values [-127, 127] (fact 5.1, 5.2).
+4. Layers planned in FP16 on a DLA compute in float16: their inputs, weights and outputs pass through it. Other layers
    above INT8 compute in float32, or with `fp16` in float16 too.
-5. `fuse`: whether the tensor between a Conv and the Add or activation that it fuses with passes unrounded (see `placement`).
-   Unary scales (rule S9) are among the scales that are not applied then.
+5. `fuse`: whether the tensor between a Conv and the Add or activation that it fuses with passes unrounded (see
+   `placement`). Unary scales (rule S9) are among the scales that are not applied then.
 6. `sigmoid_fp16`: the scales around Sigmoid and Tanh are not applied (hypothesis `sigmoid`, fact 5.12b, 6.3).
-7. Bias stays float (fact 5.7). TensorRT's quantization noise reduction (fact 5.6), which keeps the layer before a network output from
-   writing INT8, is not simulated: a scale on a graph output is applied. It is a GPU matter, and measured results on a DLA
-   (rule S2) show the damage that such a scale does.
-8. In a float16 model the INT8 layers compute in float32, on codes times scale that no float16 has rounded: the engine adds
-   up products of codes in integers of 32 bits.
+7. Bias stays float (fact 5.7). TensorRT's quantization noise reduction (fact 5.6), which keeps the layer before a
+   network output from writing INT8, is not simulated: a scale on a graph output is applied. It concerns GPUs, and
+   measured results on a DLA (rule S2) show the damage of such a scale.
+8. In a float16 model the INT8 layers compute in float32, on quantized values times scale without float16 rounding: the
+   engine sums products of quantized values in 32-bit integers.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ NOISE_PERIOD = 65_537
 
 @dataclasses.dataclass(frozen=True)
 class SimulationOptions:
-    """See the module: `rounding` rule 2 ('noise': clipping, and uniform noise of one step in place of rounding; `seed` says
-    which, and `unclipped` names tensors that are not clipped), `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6. `other`:
-    hypotheses about devices (`placement.by_device`) that hold at their other end."""
+    """See the module: `rounding` rule 2, `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6. 'noise': clipping, and
+    uniform noise of one step in place of rounding; `seed` selects it, and `unclipped` names tensors that are not
+    clipped. `other`: hypotheses about devices (`placement.by_device`) that hold at their other end."""
 
     rounding: str = "even"
     fp16: bool = False
@@ -82,7 +82,7 @@ class ImplicitNetwork:
 
     @classmethod
     def read(cls, files: TranslationFiles) -> ImplicitNetwork:
-        """Raises UserError where a file is missing or broken; config and report may be missing."""
+        """Raises UserError if a file is missing or broken; config and report may be missing."""
         model, _ = load_model(files.model)
         for node in model.graph.node:
             if not node.name and node.output:
@@ -123,8 +123,8 @@ class ImplicitNetwork:
 
 @dataclasses.dataclass
 class Simulated:
-    """model: what ONNX Runtime runs. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it.
-    wide: float16 tensor of the model -> the float32 one that INT8 layers read in its place (rule 8)."""
+    """model: for ONNX Runtime. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it.
+    wide: float16 tensor of the model -> the float32 one that INT8 layers read instead (rule 8)."""
 
     model: onnx.ModelProto
     made: dict[str, str]
@@ -161,8 +161,8 @@ def simulate(
     placement: Optional[Placement] = None,
     unrounded: bool = False,
 ) -> Simulated:
-    """`precisions` replaces the layer argument, `placement` all that follows from scales and layer argument; `types` of the
-    network's model saves the time to infer them again. unrounded: weights stay as they are beside the rounded ones."""
+    """`precisions` replaces the layer argument, `placement` all that follows from scales and layer argument. `types` of
+    the network's model avoids inferring them again. unrounded: keep original weights next to the rounded ones."""
     graph = Graph.from_model(copy_model(network.model))
     types = types or TensorTypes(graph)
     placement = placement or placement_of(network, options, graph, types, precisions)
@@ -259,7 +259,7 @@ class _Builder:
     # ---------------------------------------------------------------- activations
 
     def tensors(self, in_half: set[str]) -> None:
-        """Rules 1, 2, 4 and 6 for every tensor: what its producer makes, what its readers see."""
+        """Apply rules 1, 2, 4 and 6 to every tensor, as produced and as read."""
         graph = self.graph
         sigmoids = {n.name for n in graph.nodes if n.is_op("Sigmoid", "Tanh")} if self.options.sigmoid_fp16 else set()
         names = [*graph.inputs, *(n for node in graph.nodes for n in node.outputs if n)]
@@ -339,7 +339,7 @@ class _Builder:
                 self._reconnect([r for r in readers if r.name not in self._widening], wide, name)
 
     def _widened(self, name: str) -> str:
-        """A float16 tensor or constant in float32; what was rounded to codes, before float16 rounded it again."""
+        """A float16 tensor or constant in float32; for quantized values, before rounding to float16."""
         graph = self.graph
         if name not in self._wide:
             values = graph.array(name)

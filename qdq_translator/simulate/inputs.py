@@ -1,4 +1,4 @@
-"""Inputs for a run: .npy, .npz, folders of them, images, what Polygraphy saved, or random numbers of a sensible size."""
+"""Inputs for a run: .npy, .npz, folders of them, images, Polygraphy files, or random numbers of a sensible size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_SAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:
-    """What the model takes: `shape` with None for sizes that the model leaves open (the first is then one sample)."""
+    """An input of the model: `shape` with None for sizes that the model leaves open (the first is then one sample)."""
 
     name: str
     shape: tuple[Optional[int], ...]
@@ -55,7 +55,7 @@ class ImageOptions:
 
 @dataclasses.dataclass
 class Samples:
-    """`runs` feeds of `batch` samples each; `feed(i)` loads the i-th. labels: one row a sample, where known."""
+    """`runs` feeds of `batch` samples each; `feed(i)` loads the i-th. labels: one row per sample, if known."""
 
     runs: int
     batch: int
@@ -67,7 +67,7 @@ class Samples:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of the first and the last shard, and all labels: what shows that somebody changes the data under way."""
+        """Digest of the first and the last shard and all labels, for detecting changes of the data during a run."""
         found = hashlib.sha256(f"{self.runs} {self.batch}".encode())
         parts = shards(self.runs)
         for run in dict.fromkeys((*parts[0], *parts[-1])):
@@ -79,20 +79,20 @@ class Samples:
         return found.hexdigest()
 
     def check_unchanged(self) -> None:
-        """Raises UserError where the data are no longer what they were when somebody first asked for `digest`."""
+        """Raises UserError if the data have changed since the first request for `digest`."""
         if self.reopen is not None and self.reopen().digest != self.digest:
             raise UserError(
                 f"{self.source} changed while it was read.", "Start again when no other program writes there."
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Not the data travel to a worker but the way to read them, and what they are known by."""
+        """Send a worker the way to read the data and their digest, not the data."""
         if self.reopen is None:
             raise TypeError(f"samples of {self.source} cannot be read elsewhere")
         return _reopened, (pickle.dumps(self.reopen), self.digest)
 
     def some(self, runs: int) -> Samples:
-        """So many runs, evenly spread; all where there are no more."""
+        """That many runs, evenly spread; all if there are no more."""
         if runs >= self.runs:
             return self
         return self.chosen([int(run) for run in np.linspace(0, self.runs - 1, runs).round()])
@@ -112,11 +112,11 @@ class Samples:
         return (self.feed(i) for i in range(self.runs))
 
     def labels_of(self, run: int) -> Optional[np.ndarray]:
-        """Of the samples of one run; None where there are none."""
+        """Labels of the samples of one run; None if there are none."""
         return None if self.labels is None else self.labels[run * self.batch : (run + 1) * self.batch]
 
     def classes_of(self, run: int) -> Optional[np.ndarray]:
-        """The same where the labels are right classes: one integer a sample."""
+        """Labels if they are correct classes, one integer per sample; else None."""
         labels = self.labels_of(run)
         return labels if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
 
@@ -142,7 +142,7 @@ class Samples:
 
 @functools.lru_cache(maxsize=2)
 def _reopened(how: bytes, digest: str) -> Samples:
-    """On a worker. Raises UserError where it finds other data there."""
+    """Reopen on a worker. Raises UserError if its data differ."""
     samples: Samples = pickle.loads(how)()
     if samples.digest != digest:
         raise UserError(
@@ -156,7 +156,7 @@ _Load = TypeVar("_Load", bound=Callable[..., Any])
 
 
 def _can_be_reopened(load: _Load) -> _Load:
-    """What `load` gives knows how it was loaded."""
+    """Make samples of `load` reopenable elsewhere."""
 
     @functools.wraps(load)
     def loaded(*args: Any, **kwargs: Any) -> Samples:
@@ -202,8 +202,9 @@ def _wants(specs: Sequence[InputSpec]) -> str:
 
 @_can_be_reopened
 def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], count: Optional[int], seed: int) -> Samples:
-    """Normal numbers, three standard deviations to the end of an input's INT8 range where it has a scale, else of
-    standard deviation 1; small non-negative integers; coin flips. Raises UserError where sizes other than the batch are open."""
+    """Normal numbers, small non-negative integers, or coin flips, by type. Three standard deviations reach the end of
+    an input's INT8 range if it has a scale, else the deviation is 1. Raises UserError if sizes other than the batch are
+    open."""
     for spec in specs:
         if any(d is None for d in spec.shape[1:]):
             raise UserError(
@@ -256,7 +257,7 @@ def load_samples(
     count: Optional[int],
     images: ImageOptions = ImageOptions(),
 ) -> Samples:
-    """Raises UserError that says what the model takes, for wrong names, shapes and types."""
+    """Raises UserError that describes the model's inputs, for wrong names, shapes and types."""
     if not path.exists():
         raise UserError(f"Inputs {path} do not exist.", _wants(specs))
     if path.is_dir():
@@ -341,14 +342,14 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
 
 
 def _fewer(wanted: Optional[int], available: int) -> list[str]:
-    """A note where the data hold fewer samples than were asked for."""
+    """A note if the data have fewer samples than requested."""
     if wanted is None or wanted <= available:
         return []
     return [f"{wanted} samples were asked for, and {available} {'is' if available == 1 else 'are'} there"]
 
 
 def _labels(values: np.ndarray, samples: int, source: str) -> np.ndarray:
-    """The first `samples` rows. Raises UserError where they are fewer."""
+    """The first `samples` rows. Raises UserError if there are fewer."""
     if not values.ndim or len(values) < samples:
         held = len(values) if values.ndim else 1
         raise UserError(f"{source} holds {held} labels for {samples} samples.", "Give one label a sample.")
@@ -360,7 +361,7 @@ def _fits(shape: tuple[int, ...], wanted: Sequence[Optional[int]]) -> bool:
 
 
 def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
-    """First axis = samples; an array of exactly one run, and one without batch axis, are taken too."""
+    """Array with first axis = samples; one whole run, or no batch axis, is also accepted."""
     if not _type_fits(values.dtype, spec.dtype):
         raise UserError(
             f"{source}: array '{spec.name}' holds {values.dtype}; the model requires {spec.dtype}.",

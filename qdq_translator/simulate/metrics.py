@@ -17,7 +17,7 @@ _CHUNK = 2**15
 
 
 def class_scores(values: np.ndarray) -> Optional[np.ndarray]:
-    """(samples, classes) where an output looks like class scores: float, one score vector per sample, else None."""
+    """(samples, classes) if an output looks like class scores: float, one score vector per sample, else None."""
     if values.dtype.kind != "f" or values.ndim < 2:
         return None
     if values.ndim > 2 and any(size != 1 for size in values.shape[2:]):
@@ -66,7 +66,7 @@ class Comparison:
         self.max_abs = max(self.max_abs, float(b.max(initial=0)), -float(b.min(initial=0)))
 
     def merge(self, other: Comparison) -> None:
-        """Adds all that `other` has compared, behind what is here."""
+        """Append all comparisons of `other` to this one."""
         self.count += other.count
         self.non_finite += other.non_finite
         self.max_abs, self.peak = max(self.max_abs, other.max_abs), max(self.peak, other.peak)
@@ -90,7 +90,7 @@ class Comparison:
 
     @property
     def noise(self) -> float:
-        """Energy of the difference relative to the reference's; infinite where that is zero and they differ."""
+        """Energy of the difference relative to the reference's; infinite if that is zero and they differ."""
         if self.non_finite:
             return math.inf
         if self._dd == 0:
@@ -108,11 +108,11 @@ class Comparison:
 
     @property
     def top1_agreement(self) -> Optional[float]:
-        """Percent of samples with the same largest score; None where the output holds no class scores."""
+        """Percent of samples with the same largest score; None if the output holds no class scores."""
         return 100 * self._top1_same / self.top1_samples if self.top1_samples else None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON types; `sqnr_db` is None where it is infinite (see `identical`)."""
+        """JSON types; `sqnr_db` is None if it is infinite (see `identical`)."""
         return {
             "identical": self.identical,
             "cosine": self.cosine,
@@ -151,12 +151,12 @@ class Slice:
 
 
 class SlicedComparison(Comparison):
-    """The same of a network's output, and for every axis but that of the samples the slice with the lowest cosine.
+    """Comparison of a network's output, and for each axis except samples the slice with the lowest cosine.
 
-    An output that mixes quantities (boxes in pixels and scores in [0, 1]) hides the small ones: they weigh nothing in the
-    whole. An axis counts where it has two slices or more, of `LEAST_SLICE` values over all samples: fewer say too little.
-    Values that are not finite are left out here; the whole counts them. Like any cosine, that of a slice with one constant
-    value does not see a wrong level; its SQNR does.
+    An output that mixes quantities (boxes in pixels and scores in [0, 1]) hides the small ones: they have no weight in
+    the whole. An axis counts if it has two slices or more, of `LEAST_SLICE` values over all samples: fewer are not
+    significant. Values that are not finite are left out here; the whole counts them. Like any cosine, that of a slice
+    with one constant value does not detect a wrong level; its SQNR does.
     """
 
     def __init__(self, batch: int) -> None:
@@ -210,7 +210,7 @@ class SlicedComparison(Comparison):
         return worst
 
     def noise_of(self, axis: int, index: int) -> Optional[float]:
-        """Energy of the difference relative to the reference's, of one slice; None where it is silent, or holds too
+        """Energy of the difference relative to the reference's, of one slice. None if the slice is silent or has too
         few values (`LEAST_SLICE`)."""
         if self._values.get(axis, 0) < LEAST_SLICE or index >= self._energies[axis].shape[1]:
             return None

@@ -1,19 +1,19 @@
-"""Layer by layer: where the simulated engine leaves the explicit model, and what the translation did there.
+"""Layer by layer: where the simulated engine differs from the explicit model, and the translation's changes there.
 
-Every tensor of the stripped model is compared twice: as its layer *makes* it (before its own rounding), and as its readers
-*read* it (after). A wrong layer shows in the first, a wrong scale in the second. Where the explicit model hands a tensor
-to its readers in several ways (one scale each, or float to some), the worst pairing counts.
+Every tensor of the stripped model is compared twice: as its layer *makes* it (before its own rounding), and as its
+readers *read* it (after). A wrong layer shows in the first, a wrong scale in the second. If the explicit model passes a
+tensor to its readers in several ways (one scale each, or float to some), the worst pairing counts.
 
-Noise adds up along a network. A row is a *jump* where its noise-to-signal ratio is over four times (6 dB) what its inputs
-brought along, and worse than 50 dB; noise below 60 dB counts as 60 dB, because one code that tips over makes that much.
-A scale that was inferred backward through a Relu or data movement, from where the explicit model rounds, is harmless: the
-same codes come out behind. Its noise is neither a jump nor inherited. Nor is it a jump where all readers' outputs have
-30 dB less noise than the tensor. Nor where the engine leaves a tensor unrounded that the explicit model rounds: that
+Noise adds up along a network. A row is a *jump* if its noise-to-signal ratio is over four times (6 dB) that of its
+inputs, and worse than 50 dB; noise below 60 dB counts as 60 dB, because one quantized value that flips makes that much.
+A scale inferred backward through a Relu or data movement, from the place where the explicit model rounds, is harmless:
+the same quantized values result. Its noise is neither a jump nor inherited. Nor is it a jump if all readers' outputs
+have 30 dB less noise than the tensor, or if the engine leaves a tensor unrounded that the explicit model rounds: that
 difference is inherited like any other.
 
-Jumps are ranked by the noise energy that they add, relative to the tensor's own, of which no more counts than comes out of
-the layers behind: what a MaxPool heals stands behind what goes on to the outputs.
-Tensors are fetched in groups whose values of one run stay below a given number of bytes.
+Jumps are ranked by the noise energy that they add, relative to the tensor's own, counting no more than the layers after
+it output: noise that a MaxPool removes ranks behind noise that reaches the outputs. Tensors are fetched in groups whose
+values of one run stay below a given number of bytes.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ GROUP_BYTES, MOST_TENSORS = 256 * 2**20, 256
 
 @dataclasses.dataclass
 class Row:
-    """One tensor. inherited: noise of what its layer reads; notes: what the translation did to the tensor or its layer.
-    harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`); behind_harmless:
-    its layer reads a harmless tensor; passed_on: the most noise that a reader's output has."""
+    """One tensor. inherited: noise of its layer's inputs; notes: effects of the translation on the tensor or its layer.
+    harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`);
+    behind_harmless: its layer reads a harmless tensor; passed_on: the most noise of a reader's output."""
 
     tensor: str
     node: str
@@ -98,7 +98,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Jump:
-    """A place where the error jumps. where: 'made' (the layer computes something else) or 'read' (its output is rounded
+    """A place where the error jumps. where: 'made' (its layer computes something else) or 'read' (its output is rounded
     differently). added: noise energy, relative to the tensor's (see the module)."""
 
     tensor: str
@@ -216,8 +216,8 @@ def compare_layers(
 
 
 def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
-    """Fills in what each row inherits and passes on. A tensor without row (the explicit model has none like it) hands on
-    what it inherits itself."""
+    """Fill in each row's noise inherited and passed on. A tensor without row (no equivalent in the explicit model)
+    passes on its inherited noise."""
     by_tensor = {row.tensor: row for row in rows}
     for row in rows:
         readers = graph.consumers(row.tensor)
@@ -301,7 +301,7 @@ class _Layers(Work):
 
 
 def _comparison(reference: np.ndarray, other: np.ndarray) -> Optional[Comparison]:
-    """None for what is no float or has another shape."""
+    """Comparison; None if not float or of another shape."""
     if reference.dtype.kind != "f" or not _same_shape(reference, other):
         return None
     row = Comparison()
@@ -310,13 +310,13 @@ def _comparison(reference: np.ndarray, other: np.ndarray) -> Optional[Comparison
 
 
 def _same_shape(a: np.ndarray, b: np.ndarray) -> bool:
-    """True also where only ones at the end differ: [N, C] and, rewritten for the DLA (rule D5), [N, C, 1, 1]."""
+    """True also if only trailing ones differ: [N, C] and, rewritten for the DLA (rule D5), [N, C, 1, 1]."""
     rank = min(a.ndim, b.ndim)
     return a.shape[:rank] == b.shape[:rank] and a.size == b.size
 
 
 class Notes:
-    """What is known of the translation's doings, from its files and from the two graphs."""
+    """Known effects of the translation, from its files and from the two graphs."""
 
     def __init__(
         self, network: ImplicitNetwork, explicit: ExplicitNetwork, stripped: Graph, simulated: Simulated

@@ -1,4 +1,4 @@
-"""Where data lie: a path, or an address that fsspec knows (`s3://bucket/val`, `memory://x.npz`), behind the same few methods."""
+"""Locations of data: a path, or an fsspec address (`s3://bucket/val`, `memory://x.npz`), with the same few methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qdq_translator.core.formats.npz import read_header
 
 @dataclasses.dataclass(frozen=True, order=True)
 class RemotePlace:
-    """What of `pathlib.Path` reading inputs needs. Raises UserError where the address cannot be reached."""
+    """Parts of `pathlib.Path` needed for reading inputs. Raises UserError if the address cannot be reached."""
 
     address: str
 
@@ -71,12 +71,12 @@ Place = Union[Path, RemotePlace]
 
 
 def place(text: str) -> Place:
-    """An address where `text` has a protocol, else a path."""
+    """An address if `text` has a protocol, else a path."""
     return RemotePlace(text) if "://" in text else Path(text)
 
 
 def opened(where: Place) -> Any:
-    """An open file, which the caller closes. Raises OSError for what is not a regular file."""
+    """An open file, which the caller closes. Raises OSError if it is not a regular file."""
     return OpenFile(where) if isinstance(where, Path) else where.open()
 
 

@@ -1,9 +1,9 @@
-"""`--prove`: every rewrite for the DLA, before and after, in ONNX Runtime.
+"""`--prove`: compare every rewrite for the DLA, before and after, in ONNX Runtime.
 
-A rule's work on a network falls apart into pieces: nodes that are other ones before and after, and share a tensor that only
-one of both sides has. Each piece becomes two small models with the same inputs; its outputs are what the rest of the network
-reads. They get random values, values at the ends of the INT8 range and far beyond it, zeros and tiny ones, and have to agree
-within what the order of a sum in float32 makes of it.
+The changes by a rule are split into pieces: nodes that differ before and after, and share a tensor that only one of
+both sides has. Each piece becomes two small models with the same inputs; its outputs are the tensors that the rest of
+the network reads. They get random values, values at the ends of the INT8 range and far beyond it, zeros and tiny ones,
+and have to agree within the effect of the order of a float32 sum.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _RANGE = 8.0
 
 @dataclass(frozen=True)
 class Refuted:
-    """An application of a rule that is not the same function, as far as anybody can tell. nodes: that it took, as they were
-    called before it; what: the difference, or why it could not be run."""
+    """An application of a rule that, by all evidence, is not the same function. nodes: that it replaced, by their
+    earlier names; what: the difference, or why it could not be run."""
 
     rule: str
     nodes: tuple[str, ...]
@@ -70,7 +70,7 @@ class _Side:
 
     @functools.cached_property
     def _seen(self) -> Mapping[str, tuple[int, ...]]:
-        """The sizes of the tensors whose sizes do not follow from those of the inputs; {} where the network does not run."""
+        """Sizes of tensors that do not follow from the input sizes; {} if the network does not run."""
         unknown = [n for n in self.graph.producer if n and self.types.static_shape(n) is None]
         model = self.graph.to_model()
         wanted = [f"qdq.sizes.{number}" for number in range(len(unknown))]
@@ -89,8 +89,8 @@ class _Side:
 
 
 def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]) -> list[Refuted]:
-    """What is wrong with the first stage that is; [] where every stage was proved. shapes: for dynamic graph inputs. scales:
-    tensor -> its scale, which says how far the values of a tensor reach."""
+    """Refuted applications of the first faulty stage; [] if every stage was proved. shapes: for dynamic graph inputs.
+    scales: tensor -> its scale, which gives the range of its values."""
     found: list[Refuted] = []
     after: Optional[_Side] = None
     for stage in stages:
@@ -143,14 +143,14 @@ def _pieces(before: _Side, after: _Side) -> list[tuple[list[Node], list[Node]]]:
 
 
 def _is_border(name: str, before: _Side, after: _Side) -> bool:
-    """Both sides have the tensor, of the same shape, and it is no integer that decides what its readers do."""
+    """True if both sides have the tensor with the same shape, and it is no integer that controls its readers."""
     there = all(name in side.graph.producer or name in side.graph.inputs for side in (before, after))
     return there and before.types.is_float(name) and before.sizes(name) == after.sizes(name)
 
 
 def _changed(side: _Side, other: _Side) -> dict[int, Node]:
-    """Nodes that the other side does not have, or has with other weights, or on tensors of other shapes; and what reads
-    integers that such a node makes."""
+    """Nodes that the other side lacks, or has with other weights or tensor shapes. Readers of integers made by such a
+    node are included."""
     found: dict[int, Node] = {}
     for key, node in side.nodes.items():
         names = [name for name in (*node.reads(), *node.outputs) if name]
@@ -167,9 +167,9 @@ def _changed(side: _Side, other: _Side) -> dict[int, Node]:
 def _with_same_inputs(
     before: _Side, after: _Side, piece: tuple[list[Node], list[Node]]
 ) -> tuple[list[Node], list[Node]]:
-    """What makes a tensor whose values only one of both sides reads, or whose size nobody knows, or that holds integers, becomes
-    a part of the piece, the latest first. A tensor of which a side wants the size alone may have any values: else the sizes
-    that the last layer of a network computes would bring the whole network in."""
+    """Extend a piece by producers, the latest first, for equal inputs of both sides. They make tensors whose values
+    only one side reads, of unknown size, or with integers. If a side needs only the size of a tensor, its values may be
+    any: else the sizes that the last layer of a network computes would include the whole network."""
     sides = (before, after)
     inside = [list(nodes) for nodes in piece]
     made = [{name for node in nodes for name in node.outputs} for nodes in piece]
@@ -224,7 +224,7 @@ def _inputs(side: _Side, nodes: Iterable[Node]) -> set[str]:
 def _compare(
     before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], scales: Mapping[str, float], allowed: float
 ) -> str:
-    """'', or in what the piece after the rule differs from the piece before it; allowed: what it may, of values up to 1."""
+    """'', or the difference of the piece after the rule from the piece before it; allowed: for values up to 1."""
     made = {name for node in piece[1] for name in node.outputs}
     inside = {id(node) for node in piece[0]}
     outputs = [
@@ -284,7 +284,7 @@ def _difference(name: str, want: Sequence[np.ndarray], got: Sequence[np.ndarray]
 def _feeds(
     sides: tuple[_Side, _Side], piece: tuple[list[Node], list[Node]], scales: Mapping[str, float]
 ) -> str | list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Equal values for both sides, each in its own shape; or which size nobody knows."""
+    """Equal values for both sides, each in its own shape; or the size that is unknown."""
     shapes: list[dict[str, tuple[int, ...]]] = []
     for side, nodes in zip(sides, piece):
         own = {name: side.sizes(name) for name in sorted(_inputs(side, nodes))}

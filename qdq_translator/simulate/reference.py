@@ -75,7 +75,7 @@ def float_twin(explicit: ExplicitNetwork) -> onnx.ModelProto:
 
 
 def _cuts_at_zero(params: object, lowest: Optional[np.ndarray]) -> bool:
-    """Whether the smallest quantized value stands for zero."""
+    """Whether the smallest quantized value represents zero."""
     if not isinstance(params, QuantParams) or params.zero_point.size != 1:
         return False
     bound = params.code_range[0] if lowest is None else int(lowest.reshape(-1)[0])
@@ -132,8 +132,8 @@ def other_function(
     where: Evaluation = HERE,
     least: float = SAME_DB,
 ) -> dict[str, float]:
-    """Output -> SQNR in dB of the stripped network in float against the model as given, of those below `least` dB. The first
-    `BRIEF_RUNS` runs are compared. Raises UserError where one of the two cannot be run."""
+    """Output -> SQNR in dB of the stripped float network against the model as given, if below `least` dB. The first
+    `BRIEF_RUNS` runs are compared. Raises UserError if one of the two cannot be run."""
     work = Apart(float_twin(explicit), CodedEnds({}, {}), stripped, samples, where.provider)
     rows: dict[str, SlicedComparison] = where.engine.run(work, shards(min(samples.runs, BRIEF_RUNS)))
     half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in (*explicit.model.graph.initializer,))
@@ -148,7 +148,7 @@ def _chosen(network: ImplicitNetwork, rule: Optional[str]) -> bool:
 
 
 def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tuple[float, list[float]]]:
-    """Tensor -> (scale of the translation or 0.0 where it has none, scales that the model states)."""
+    """Tensor -> (scale of the translation or 0.0 if none, scales that the model specifies)."""
     origins = network.config.get("scale_origins", {})
     wrong = {}
     for tensor in names.stripped.tensors():

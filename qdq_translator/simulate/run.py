@@ -45,9 +45,9 @@ class Session:
         one_thread: bool = False,
         provider: str = "cpu",
     ) -> None:
-        """`fetch`: tensors of the graph to return instead of its outputs. one_thread: computed by whoever calls `run`, from
-        packed weights, for callers that run several samples at a time. provider: see `provider_name`. Raises UserError where
-        ONNX Runtime refuses."""
+        """`fetch`: tensors of the graph to return instead of its outputs. one_thread: compute in the thread that calls
+        `run`, from packed weights, for callers that run several samples at a time. provider: see `provider_name`.
+        Raises UserError if ONNX Runtime refuses."""
         runtime = _onnxruntime()
         options = runtime.SessionOptions()
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -102,8 +102,9 @@ def provider_name(wanted: str) -> str:
 
 
 def _apart(model: onnx.ModelProto, fetch: Optional[Sequence[str]]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model without the data of its large weights, and these, which ONNX Runtime reads where they lie: in a message they
-    would be copied five times. fetch: tensors to return in place of the outputs (their types are left to ONNX Runtime)."""
+    """The model without its large weights, and those weights, which ONNX Runtime reads in place. In a message they
+    would be copied five times. fetch: tensors to return in place of the outputs (their types are left to ONNX Runtime).
+    """
     light = onnx.ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
@@ -128,9 +129,9 @@ def _apart(model: onnx.ModelProto, fetch: Optional[Sequence[str]]) -> tuple[onnx
 
 
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same function with everything that does not depend on an input computed once, by ONNX Runtime itself: weights
-    behind their Q/DQ pairs become initializers, so that they are not rounded again with every sample. What is float16 stays:
-    ONNX Runtime computes that in float32 where it has no other kernel, and rounds at fewer places than the graph says."""
+    """The same function with everything independent of the inputs computed once, by ONNX Runtime. Weights after their
+    Q/DQ pairs become initializers, so that they are not rounded again with every sample. Float16 nodes stay: ONNX
+    Runtime computes them in float32 if it has no other kernel, and rounds at fewer places than the graph specifies."""
     graph = Graph.from_model(copy_model(model))
     constant: set[str] = set()
     for node in graph.nodes:
@@ -182,7 +183,7 @@ class CodedEnds:
     outputs: dict[str, tuple[float, int, np.dtype]]
 
     def feed(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Float inputs of the stripped model as the explicit one takes them."""
+        """Convert float inputs of the stripped model for the explicit one."""
         result = dict(feed)
         for name, (scale, zero, dtype) in self.inputs.items():
             limits = np.iinfo(dtype)
@@ -201,7 +202,7 @@ class CodedEnds:
 
 @dataclass
 class ExplicitNetwork:
-    """The Q/DQ model as written, and what ties it to the stripped one."""
+    """The original Q/DQ model, and its link to the stripped one."""
 
     model: onnx.ModelProto
     graph: Graph
@@ -242,7 +243,7 @@ class ExplicitNetwork:
 
 
 def same_inputs(stripped: Iterable[str], other: Iterable[str], what: str) -> None:
-    """Raises UserError where `other` has not the inputs that `stripped` has."""
+    """Raises UserError if `other` lacks the inputs of `stripped`."""
     a, b = list(stripped), list(other)
     if set(a) != set(b):
         raise UserError(

@@ -1,7 +1,7 @@
-"""A model cut into parts, so that what changes behind a tensor is computed again and the rest reused.
+"""A model cut into parts, so that only the part after a changed tensor is recomputed.
 
 A part is computed by the same kernels as in the whole, so the numbers are the same bit for bit (ONNX Runtime's graph
-optimizations are off). All tensors that pass from one part to another are kept for the run at hand.
+optimizations are off). All tensors that pass from one part to another are kept for the current run.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Segments:
         return Base(ground, made, read)
 
     def changed(self, base: Base, change: Change) -> dict[str, np.ndarray]:
-        """The outputs with `change` in place of the ground. base: what `base` gave for the same feed."""
+        """Outputs with `change` instead of the ground. base: result of `base` for the same feed."""
         made: dict[str, np.ndarray] = {}
         new: dict[str, np.ndarray] = {}
         for number, part in enumerate(self._parts):
@@ -146,7 +146,7 @@ class Segments:
     def _session(
         self, part: _Part, values: Mapping[str, np.ndarray], weights: Mapping[tuple[str, int], str]
     ) -> Session:
-        """values: what says of which type the part's inputs are."""
+        """Session of a part. values: give the types of its inputs."""
         graph = self._graph
         model = onnx.ModelProto(ir_version=graph.ir_version)
         for domain, version in graph.opsets.items():

@@ -1,16 +1,20 @@
-"""Which tensors cost accuracy, and the fewest layers to keep above INT8 (`--layerPrecisions`) so that they stay float.
+"""Find tensors that cost accuracy, and the fewest layers to keep above INT8 so that they stay float. The layers are for
+`--layerPrecisions`.
 
-The reference is the float model if one is given, else the stripped model run in float (its weights are the trained ones).
+The reference is the float model if one is given, else the stripped model run in float (its weights are the trained
+ones).
 
-1. The account (`account`) has the noise energy that the rounding of each tensor, and of the weights of each layer, adds alone to the
-   float network: several causes at once are all large there, although none of them gains anything alone.
-2. The `MOST_KEPT` largest are left float in the INT8 network, one at a time. So are all tensors whose scales were inferred from one of
-   them; these are one more candidate if that gains `FAMILY_DB` more than any of them alone: a scale that is wrong in the
-   model is wrong in all of them. With a metric of the user's own the ranking is by the metric and then by SQNR, else by the account.
-3. A candidate is worth its layers if it has a share of the noise, counted without those before it, that costs `KEPT_IF_DB`, and either
-   the same share of the whole noise, or a range that does not fit what the tensor holds. The layers of all of these are kept above INT8
-   together; then each candidate that the others make needless is dropped.
-4. With a metric a candidate is worth its layers if the metric rises, and none is kept beyond what reaches what was asked for.
+1. The account (`account`) has the noise energy that the rounding of each tensor, and of the weights of each layer, adds
+   alone to the float network: several causes at once are all large there, although none of them gains anything alone.
+2. The `MOST_KEPT` largest are left float in the INT8 network, one at a time. So are all tensors whose scales were
+   inferred from one of them; these are one more candidate if that gains `FAMILY_DB` more than any of them alone: a
+   scale that is wrong in the model is wrong in all of them. With a user metric the ranking is by the metric and then by
+   SQNR, else by the account.
+3. A candidate is worth its layers if it has a share of the noise, counted without those before it, that costs
+   `KEPT_IF_DB`, and either the same share of the whole noise, or a range that does not fit the tensor's values. The
+   layers of all of these are kept above INT8 together; then each candidate that the others make needless is dropped.
+4. With a metric a candidate is worth its layers if the metric rises, and none is kept once it reaches the requested
+   value.
 """
 
 from __future__ import annotations
@@ -50,10 +54,10 @@ LEAST_WEIGHTS = 1e-3
 
 @dataclasses.dataclass
 class Sensitivity:
-    """ranking: (candidate, quality with it alone float, everything else in INT8), best first. chosen: (candidate, quality
-    with its layers and those before it kept above INT8). left: candidates that the time limit cut off. layer_argument: the
-    complete one, with what the translation names already. kept: what --keep_fp16 named already. enough: the user's metric
-    is what was asked for before anything is kept. found: None if the time limit left no room for it."""
+    """ranking: (candidate, quality with it alone float, everything else in INT8), best first. chosen: (candidate,
+    quality with its layers and those before it kept above INT8). left: candidates that the time limit cut off.
+    layer_argument: complete, with layers that the translation names already. kept: named by --keep_fp16 already.
+    enough: the user's metric is reached before anything is kept. found: None if the time limit left no room for it."""
 
     baseline: Quality
     ranking: list[tuple[Candidate, Quality]]
@@ -67,7 +71,7 @@ class Sensitivity:
 
     @property
     def layers(self) -> list[str]:
-        """What the chosen candidates need, each once."""
+        """Layers of the chosen candidates, each once."""
         return list(dict.fromkeys(layer for candidate, _ in self.chosen for layer in candidate.layers))
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,8 +111,8 @@ class Sensitivity:
 def measure_sensitivity(
     judge: Judge, time_limit: float, progress: Progress = silent, enough: Optional[float] = None
 ) -> Sensitivity:
-    """`time_limit` in seconds: the account takes fewer passes, and what is measured at the time is finished. enough: a value of
-    the metric beyond which nothing more is kept above INT8."""
+    """`time_limit` in seconds: the account uses fewer passes, and the current measurement is finished. enough: a value
+    of the metric beyond which nothing more is kept above INT8."""
     start = time.monotonic()
     network = judge.network
     graph = Graph.from_model(copy_model(network.model))

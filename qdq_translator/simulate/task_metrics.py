@@ -22,7 +22,7 @@ def metric_of(spec: str) -> UserMetric:
 
 
 def top1(outputs: Outputs, labels: Optional[np.ndarray]) -> float:
-    """Percent of the samples whose largest score is the label's. Takes the classes themselves too, (samples,) integers."""
+    """Percent of samples whose largest score is the label's. Also accepts classes: (samples,) integers."""
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise UserError("top1 needs one class (an integer) for each sample.", "Give them with --labels.")
     for values in outputs.values():

@@ -1,13 +1,13 @@
-"""A metric of the user's own, as `package.module:name` or `file.py:name`: what docs/accuracy.md calls the protocol.
+"""User metric, as `package.module:name` or `file.py:name`: the protocol of docs/accuracy.md.
 
 `name` is one of two things, and higher is better:
 
 - a function `(outputs, labels) -> number`, called for each run of the network; the mean over the samples counts;
-- a class that needs no arguments, with `add(outputs, labels)`, called for each run, and `result() -> number`, called once:
-  for what is no mean over samples, such as mAP.
+- a class that needs no arguments, with `add(outputs, labels)`, called for each run, and `result() -> number`, called
+  once: for metrics that are not a mean over samples, such as mAP.
 
 outputs: name of a graph output -> its values as real numbers, shaped as the network makes them. labels: the rows of the
-`labels` array that belong to these samples, None where the inputs have no labels.
+`labels` array that belong to these samples, None if the inputs have no labels.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class UserMetric:
         return Score(self, stage)
 
     def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(*arguments)`, of the user's code. Raises UserError with the user's part of the traceback; `what` says
-        where, e.g. 'on sample 3 of the explicit stage'."""
+        """`function(*arguments)`, of the user's code. Raises UserError with the user's part of the traceback; `what`:
+        its context, e.g. 'on sample 3 of the explicit stage'."""
         try:
             return function(*arguments)
         except UserError:  # of `task_metrics`
@@ -61,7 +61,7 @@ class UserMetric:
             ) from error
 
     def number(self, what: str, value: Any) -> float:
-        """`value` as a float. Raises UserError where it is none, or not finite."""
+        """`value` as a float. Raises UserError if it is not a number or not finite."""
         try:
             number = float(value)
         except OverflowError:
@@ -91,7 +91,7 @@ class Score:
                 raise UserError(f"The class '{metric.name}' has no methods add and result.", _PROTOCOL)
 
     def add(self, outputs: Outputs, labels: Optional[np.ndarray], batch: int = 1) -> None:
-        """The outputs of one run, of `batch` samples. Raises UserError where the user's code fails."""
+        """Add the outputs of one run, of `batch` samples. Raises UserError if the user's code fails."""
         first, last = self._samples, self._samples + batch - 1
         samples = f"sample {first}" if first == last else f"samples {first} to {last}"
         what = f"on {samples} of the {self.stage} stage"
@@ -103,7 +103,7 @@ class Score:
             self._sum += batch * self.metric.number(what, value)
 
     def result(self) -> float:
-        """Raises UserError where the user's code fails or gives no finite number."""
+        """Raises UserError if the user's code fails or gives no finite number."""
         if self._object is None:
             return self._sum / self._samples if self._samples else 0.0
         what = f"over all samples of the {self.stage} stage"
@@ -111,9 +111,9 @@ class Score:
 
 
 def load_metric(spec: str) -> UserMetric:
-    """`package.module:name` or `path/file.py:name`. Modules are looked for in the working folder too.
+    """Load `package.module:name` or `path/file.py:name`. Modules are searched for in the working folder too.
 
-    Raises UserError where there is no such thing.
+    Raises UserError if it does not exist.
     """
     from qdq_translator.core.parsing import did_you_mean
 
@@ -150,7 +150,7 @@ def _module(place: str, spec: str) -> Any:
 
 @contextlib.contextmanager
 def _working_folder(folder: str = "") -> Iterator[None]:
-    """What is imported is looked for in `folder` (default: where the program was started) first."""
+    """Search `folder` (default: the working folder at program start) first for imports."""
     sys.path.insert(0, folder)
     try:
         yield

@@ -1,25 +1,25 @@
-"""`verify`'s verdict on an output in words, against what rounding should cost.
+"""Verdict of `verify` on an output in words, against the expected cost of rounding.
 
-Rounding to a step s is, but for clipping, like adding noise that is uniform between -s/2 and s/2 (Widrow: variance s*s/12). So
-the expected difference of an output is measured between the explicit model and the translated one with such noise in the place of
-every rounding. The steps are not the engine's own but those of `reference.proper_scales`; the scales that the model states clip
-there too, the others do not. Rounded weights count as what they are.
+Except for clipping, rounding to a step s is like adding noise that is uniform between -s/2 and s/2 (Widrow: variance
+s*s/12). So the expected difference of an output is measured between the explicit model and the translated one with such
+noise in place of every rounding. The steps are not the engine's own but those of `reference.proper_scales`; the scales
+that the model specifies clip there too, the others do not. Rounded weights count as they are.
 
 - `equal`: every number is the same.
 - `within expected rounding`: the difference between explicit model and simulated engine, in the whole and in the worst
-  slice along each axis, has at most the energy of the expected one. An energy that was measured on n samples is distributed as
-  chi-square(n)/n (a network's errors on one sample are correlated, so a sample counts once). The limit is the one that a
-  correct translation exceeds with a probability of 0.13% (three standard errors of a single comparison), whatever number of
-  outputs and slices is compared (Bonferroni).
-- `suspicious`: more than that, or the files do not agree with the model (`reference`): another function in float, another scale
-  than the model states; or a scale that does not follow from the others, or a plan that the scales do not allow (`derivations`);
-  or a calibrated range that clips the data.
-- `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself beyond
-  the expected: zeros would be as good an answer. (Random inputs reach ranges that a network was never trained for; there a large difference is
-  no more than suspicious.)
+  slice along each axis, has at most the energy of the expected one. An energy measured on n samples is distributed as
+  chi-square(n)/n (a network's errors on one sample are correlated, so a sample counts once). The limit is the one that
+  a correct translation exceeds with a probability of 0.13% (three standard errors of a single comparison), for any
+  number of outputs and slices compared (Bonferroni).
+- `suspicious`: more than that, or the files do not agree with the model (`reference`): another function in float,
+  another scale than the model specifies; or a scale that does not follow from the others, or a plan that the scales do
+  not allow (`derivations`); or a calibrated range that clips the data.
+- `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself
+  beyond the expected: zeros would be equally good. (Random inputs reach ranges that a network was never trained for;
+  there a large difference is no more than suspicious.)
 
-A bad scale in the explicit model itself is in both, and nothing that a comparison of the two can see (`verify --float` and
-`--audit` do).
+A bad scale in the explicit model itself affects both, and a comparison of the two cannot detect it (`verify --float`
+and `--audit` do).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ MEASURED_RUNS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Of one output. expected_db: SQNR that rounding alone would give. least_db: below it, it is suspicious. where: the slice
-    that decided, '' for the whole."""
+    """Verdict on one output. expected_db: SQNR of rounding alone. least_db: below it, it is suspicious. where: the
+    slice that decided, '' for the whole."""
 
     verdict: str
     sqnr_db: float
@@ -88,7 +88,7 @@ def expected_rounding(
     proper: Proper,
     where: Evaluation = HERE,
 ) -> dict[str, SlicedComparison]:
-    """Output -> what the two are apart by rounding alone, on the first runs."""
+    """Output -> difference caused by rounding alone, on the first runs."""
     scales = {**simulated.placement.held, **proper.stated, **proper.others}
     held = {name: scales[name] for name in simulated.placement.held}
     noisy = dataclasses.replace(options, rounding="noise", unclipped=frozenset(held) - proper.stated.keys())
@@ -141,8 +141,8 @@ def worst(verdicts: Iterable[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """outputs: name -> verdict. reasons: sentences about what makes the translation suspicious beside what was measured at its
-    outputs. seen: the verdict that the reasons alone give."""
+    """Verdicts on a translation. outputs: name -> verdict. reasons: sentences on causes for suspicion other than the
+    measurements at its outputs. seen: verdict from the reasons alone."""
 
     outputs: dict[str, Verdict]
     reasons: list[str]

@@ -1,4 +1,4 @@
-"""Rule S10: scales of tensors that only TensorRT's own network has (fact 4.12), under the names that the parser of
+"""Rule S10: scales of tensors that only TensorRT's own network has (fact 4.12). They have the names that the parser of
 the target's TensorRT gives them (`parser_network`).
 
 | tensor | scale |
@@ -8,8 +8,8 @@ the target's TensorRT gives them (`parser_network`).
 | Gemm before its bias | (amax of the output + max|bias|) / 127 |
 | Softmax before its Shuffle | that of its output, else 1 / 127 |
 
-Where a name cannot be predicted with certainty none is written, and the layer is reported: an entry that lands on
-another tensor would be worse than none.
+If a name cannot be predicted with certainty none is written, and the layer is reported: an entry for the wrong tensor
+would be worse than none.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from qdq_translator.targets.precision import INT8, LayerPlan
 
 @dataclasses.dataclass(frozen=True)
 class Automatic:
-    """scales: tensor of TensorRT's network -> scale, in network order. without: node -> what of it has no name that can
-    be predicted."""
+    """scales: tensor of TensorRT's network -> scale, in network order. without: node -> its parts without a predictable
+    name."""
 
     scales: dict[str, float] = dataclasses.field(default_factory=dict)
     without: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -76,7 +76,7 @@ def _scale(
 
 
 def _constant_scale(graph: Graph, name: str) -> Optional[float]:
-    """max|c| / 127 of a float initializer; None where it is empty."""
+    """max|c| / 127 of a float initializer; None if it is empty."""
     values = graph.array(name)
     if graph.initializers[name].data_type not in FLOAT_TYPES or values is None or values.size == 0:
         return None

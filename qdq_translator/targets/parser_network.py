@@ -1,17 +1,17 @@
-"""What TensorRT's ONNX parsers make of a network: the tensors that only their network has, and what they are called.
+"""Network that TensorRT's ONNX parsers build: tensors that exist only there, and their names.
 
-One row an operator (`_row`), in the order in which the parser adds layers. A tensor between two layers of one node has no
-ONNX name. TensorRT 8.x calls it `(Unnamed Layer* N) [Type]_output`, N counting every layer of the network from 0; 10.x
-calls it `<layer>_output`, and a layer name that is taken gets `_k` from one counter that layers and tensors share. So a
-name is certain only while every node before it has a row; where it is not, it is None. The rows come from what the
-open-source parsers 8.5, 8.6, 10.3, 10.7 and 10.10 made of some 140 networks (fact 4.12); that the library derives
-tensor names in this way is inferred from published listings.
+One row per operator (`_row`), in the order in which the parser adds layers. A tensor between two layers of one node has
+no ONNX name. TensorRT 8.x calls it `(Unnamed Layer* N) [Type]_output`, N counting every layer of the network from 0;
+10.x calls it `<layer>_output`, and a duplicate layer name gets `_k` from one counter that layers and tensors share. So
+a name is certain only if every node before it has a row; if not, it is None. The rows come from what the open-source
+parsers 8.5, 8.6, 10.3, 10.7 and 10.10 made of some 140 networks (fact 4.12); that the library derives tensor names in
+this way is inferred from published listings.
 
-| word | layer or name that it stands for |
+| word | layer or name that it represents |
 | --- | --- |
-| `const:i` | Constant of input i, where it is an initializer that has none yet |
+| `const:i` | Constant of input i, if it is an initializer that has none yet |
 | `operands` | `const:i` and the broadcast of every input in turn |
-| `broadcast:i` | Shuffle of input i to the rank of the highest operand, where it is lower |
+| `broadcast:i` | Shuffle of input i to the rank of the highest operand, if it is lower |
 | `main[:Type]` | a layer with the node's name |
 | `part` | a layer with the node's name that makes one of the node's outputs |
 | `shuffle` | a Shuffle with the node's name |
@@ -70,7 +70,7 @@ class OwnTensor:
     """A float tensor of the parser's network that the ONNX network does not have.
 
     kind: 'constant', 'broadcast' or 'inside' (between two layers of the node). source: the initializer or tensor whose
-    values it holds, '' for what a node computes on its way. name: None where it cannot be predicted with certainty.
+    values it holds, '' for intermediate results of a node. name: None if it cannot be predicted with certainty.
     """
 
     node: Node
@@ -174,7 +174,7 @@ class _Walk:
     # ---------------------------------------------------------------- names
 
     def _layer(self, label: str, name: str) -> Optional[str]:
-        """Adds a layer; the name of its output where nothing else names it."""
+        """Add a layer; return its output name if nothing else names it."""
         index = self.layers
         self.layers += 1
         unnamed = not name or (self.version[0] == 8 and name.startswith(PARSER_PREFIX))
@@ -185,7 +185,7 @@ class _Walk:
         return None if unique is None else f"{unique}_output"
 
     def _unique(self, taken: set[str], wanted: str) -> Optional[str]:
-        """What the parser makes of a wanted name; None where that depends on a node without a row."""
+        """The parser's name for a wanted name; None if that depends on a node without a row."""
         if self.version[0] == 8 and wanted.startswith(PARSER_PREFIX):
             return None  # there such layers have no names
         name = wanted
@@ -223,7 +223,7 @@ class _Walk:
 
 
 def _row(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    """The layers that the parser makes of a node (the words of the module's table); None where that is not known."""
+    """Layers that the parser makes of a node (words of the module's table); None if unknown."""
     if not node.is_standard or any(True for _ in node.subgraphs()):
         return None
     if node.op_type in _ONE_LAYER:

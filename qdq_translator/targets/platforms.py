@@ -44,7 +44,7 @@ class Platform:
 
 
 def dla_too_old(where: str, tensorrt: tuple[int, ...]) -> str:
-    """What speaks against translated networks on Orin's DLA with this TensorRT; '' for nothing."""
+    """Objection to running translated networks on Orin's DLA with this TensorRT; '' for none."""
     if tensorrt >= TRANSLATED_SINCE:
         return ""
     return (
@@ -68,11 +68,11 @@ def tensorrt_version(number: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the engine is for.
+    """Target hardware of the engine.
 
-    target: 'gpu', 'orin-dla' or 'xavier-dla'. cache_number: the number in the cache header; origin: who said so, 'option',
-    'platform', 'installed' or 'default'. platform: the row of the table that the user named. assumed: open facts that the user takes
-    to hold (`--assume`).
+    target: 'gpu', 'orin-dla' or 'xavier-dla'. cache_number: the number in the cache header; origin: its source,
+    'option', 'platform', 'installed' or 'default'. platform: table row that the user named. assumed: open facts assumed
+    by the user (`--assume`).
     """
 
     target: str
@@ -88,7 +88,7 @@ class Hardware:
 
     @property
     def tensorrt(self) -> tuple[int, int, int]:
-        """(major, minor, patch) of the platform, else as the cache number says."""
+        """(major, minor, patch) of the platform, else by the cache number."""
         return self.platform.tensorrt if self.platform is not None else tensorrt_version(self.cache_number)
 
     @property

@@ -41,8 +41,8 @@ def float_activations(names: list[str], graph: Graph, types: TensorTypes) -> tup
 
 
 def float_ends(node: Node, graph: Graph, types: TensorTypes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Float activations that a layer reads and makes; both empty where it has no precision (shape arithmetic, integers,
-    constants only)."""
+    """Float activations that a layer reads and makes. Both are empty if it has no precision (shape arithmetic,
+    integers, constants only)."""
     inputs = float_activations(node.reads(), graph, types)
     outputs = float_activations(node.outputs, graph, types)
     return (inputs, outputs) if _has_precision(node, inputs, outputs) else ((), ())
@@ -72,10 +72,10 @@ def _keep(row: LayerPlan) -> LayerPlan:
 
 
 def _tails(graph: Graph, real: set[str], scales: ScaleTable) -> dict[str, str]:
-    """Tensors without scale that lead to graph outputs and nowhere else -> the first such output.
+    """Tensors without scale that lead only to graph outputs -> the first such output.
 
-    Only through data movement, a bias and final activations: TensorRT gives the last multiplying layer in front of them a
-    float output whatever the scales say (fact 5.6), and a graph output gets no scale by inference (rule S2).
+    Only through data movement, a bias and final activations: TensorRT gives the last multiplying layer before them a
+    float output regardless of the scales (fact 5.6), and a graph output gets no scale by inference (rule S2).
     """
     tails: dict[str, str] = {}
     for node in graph.nodes_reversed:
@@ -131,7 +131,7 @@ def _plan_layer(
 
 
 def stay_higher(plan: list[LayerPlan], reasons: Mapping[str, str], cure: str) -> list[LayerPlan]:
-    """The plan with the INT8 layers that `reasons` names (and says why) in FP16, and in the lists of layers that are."""
+    """The plan with the INT8 layers in `reasons` (layer -> reason) in FP16 and listed as such."""
     if not reasons:
         return plan
     return [

@@ -1,4 +1,4 @@
-"""What a translation was asked for, resolved once: below this nothing parses an option or asks what is installed."""
+"""Settings of a translation, resolved once: later code does not parse options or check installed software."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def resolve(
     explicit: bool = False,
     given: Optional[Mapping[str, float]] = None,
 ) -> Settings:
-    """explicit: for a network with Q/DQ, of TensorRT 10 and later. Raises UsageError for what no option can mean, UserError for
-    TensorRT 11 and later where `explicit` is not set."""
+    """explicit: for a network with Q/DQ, of TensorRT 10 and later. Raises UsageError for impossible options, UserError
+    for TensorRT 11 and later if `explicit` is not set."""
     _check(options, explicit)
     calibration = _calibration(options)
     hardware = explicit_hardware(options) if explicit else resolve_hardware(options, diagnostics)
@@ -203,7 +203,7 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
 
 
 def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics: Diagnostics) -> None:
-    """What the user's platform does not have of the DLA that is the target."""
+    """Warn of features of the target DLA that the user's platform lacks."""
     if not platform.dla and platform.note:
         diagnostics.warning(
             "D0",

@@ -1,4 +1,4 @@
-"""What a board sent back (`collect.sh` of a bundle): checked, compared with the plan, and with both ends of each hypothesis."""
+"""Check a board's results (`collect.sh` of a bundle) and compare them with the plan and both ends of each hypothesis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLEAR = 4.0
 
 @dataclasses.dataclass
 class BoardResults:
-    """info: lines of board_info.txt. log: of the build. layer_info, profile: files, None where the board wrote none."""
+    """info: lines of board_info.txt. log: of the build. layer_info, profile: files, None if the board wrote none."""
 
     info: dict[str, str]
     log: BuildLog
@@ -46,8 +46,8 @@ class BoardResults:
 
 @dataclasses.dataclass(frozen=True)
 class Settled:
-    """planned, other: distance of the board's outputs to the simulation at each end, as a share of their range. held: 'planned',
-    'other', or '' where the outputs do not decide."""
+    """planned, other: distance of the board's outputs to the simulation at each end, as a share of their range. held:
+    'planned', 'other', or '' if the outputs do not decide."""
 
     hypothesis: str
     planned: float
@@ -62,7 +62,7 @@ class Settled:
 
 
 def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResults:
-    """Unpacks into `folder`. Raises UserError for what is no such archive, damaged, or of another model or cache."""
+    """Unpack into `folder`. Raises UserError if the archive is invalid, damaged, or of another model or cache."""
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive.getmembers():
@@ -124,7 +124,7 @@ def board_feed(files: TranslationFiles) -> dict[str, np.ndarray]:
 
 
 def stored_feed(files: TranslationFiles) -> Optional[dict[str, np.ndarray]]:
-    """What the board was fed; None where the bundle holds no such files."""
+    """Inputs given to the board; None if the bundle holds no such files."""
     feed = board_feed(files)
     places = {name: files.folder / place for name, place in board_inputs(files.name, list(feed)).items()}
     if not all(place.is_file() and place.stat().st_size == feed[name].nbytes for name, place in places.items()):

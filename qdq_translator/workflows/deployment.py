@@ -1,5 +1,5 @@
-"""From a model to one folder for a board: each step is a function that other commands have, and is done again only where what it reads
-has changed. The folder appears whole or not at all."""
+"""Deploy a model to one folder for a board. Each step is a function shared with other commands, and is repeated only if
+its inputs have changed. The folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "QLinear", "Quant", "ConvInt
 
 @dataclasses.dataclass
 class Deployed:
-    """files: consumer -> the commands on the board. refused: consumer -> why. redone: steps that were not taken over."""
+    """files: consumer -> the commands on the board. refused: consumer -> why. redone: steps that were not reused."""
 
     folder: Path
     name: str
@@ -51,7 +51,7 @@ class Deployed:
 
 
 def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None) -> Deployed:
-    """Raises UserError where a step fails, and where none of the consumers can have the network."""
+    """Raises UserError if a step fails, or if no consumer supports the network."""
     unknown = [step for step in asked.skip if step not in STEPS]
     if unknown:
         raise UsageError(f"--skip {unknown[0]} is not a step.", f"Steps are {', '.join(STEPS)}.")
@@ -240,7 +240,7 @@ def _bundle(
 
 
 def _dla_part(files: TranslationFiles) -> Optional[TranslationFiles]:
-    """The part that the DLA runs without the GPU, where one was cut off."""
+    """The part that the DLA runs without the GPU, if one was cut off."""
     for manifest in files.parts.glob("*_split.json") if files.parts.is_dir() else ():
         for row in json.loads(manifest.read_text(encoding="utf-8"))["parts"]:
             if row["role"] == "dla" and not row.get("gpu_layers"):
@@ -249,7 +249,7 @@ def _dla_part(files: TranslationFiles) -> Optional[TranslationFiles]:
 
 
 def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple[End, ...]:
-    """Sizes as asked for; what is open otherwise is the batch, 1."""
+    """Sizes as requested; otherwise only the batch is open and is 1."""
     return tuple(
         End(
             row["name"],
@@ -264,7 +264,7 @@ def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple
 
 
 def _replace(work: Path, output: Path) -> None:
-    """The new folder stands where the old one stood."""
+    """Replace the old folder with the new one."""
     try:
         if output.exists():
             os.rename(output, work.parent / "old")

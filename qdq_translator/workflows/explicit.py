@@ -51,7 +51,7 @@ IO_TYPES = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16, "int8": Tens
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explicit(Shown):
-    """An explicit network. graph: what is written; report: what `NAME_explicit_report.json` holds."""
+    """An explicit network. graph: to be written; report: content of `NAME_explicit_report.json`."""
 
     name: str
     graph: Graph
@@ -68,7 +68,7 @@ class Explicit(Shown):
         return copy.deepcopy(self.report)
 
     def lines(self) -> list[str]:
-        """What was written, in figures."""
+        """Figures on the network written."""
         r = self.report
         pairs = f"{counted(len(r['pairs']), 'Q/DQ pair')}, {counted(len(r['weights']), 'INT8 weight')}"
         layers = f"{counted(r['layers']['int8'], 'layer')} in INT8, {counted(len(r['stays_float']), 'layer')} above"
@@ -91,7 +91,7 @@ class Explicit(Shown):
 
 
 def read_report(model: Path) -> dict[str, Any]:
-    """The report beside an explicit network; {} where there is none. Raises UserError where it cannot be read."""
+    """The report next to an explicit network; {} if there is none. Raises UserError if it cannot be read."""
     path = model.with_name(f"{model.stem}_report.json")
     return dict(read_json(path, EXPLICIT_REPORT, "Write the network again.")) if path.is_file() else {}
 
@@ -105,8 +105,8 @@ def explicit(
     progress: Progress = silent,
     where: Optional[Evaluation] = None,
 ) -> Explicit:
-    """A Q/DQ network for strong typing. model, options, name, progress, where: as of `translate`. scales: tensor -> scale, for a
-    float model (a calibration cache). Raises UserError."""
+    """A Q/DQ network for strong typing. model, options, name, progress, where: as in `translate`. scales: tensor ->
+    scale, for a float model (a calibration cache). Raises UserError."""
     options, how = options or TranslateOptions(), how or ExplicitOptions()
     translated = translate(model, options, name, progress, where=where, try_more=False, explicit=True, given=scales)
     for_dla = bool(translated.hardware.generation)
@@ -161,8 +161,9 @@ def _fix_shapes(graph: Graph, translated: Translated) -> None:
 
 
 def _lacking(rows: Sequence[LayerPlan], placed: Placed) -> list[tuple[LayerPlan, str]]:
-    """Layers with a tensor without a scale that needs one, and that tensor. Between a product and the Add, Relu or Clip that it fuses with is no pair, and the
-    inside of a decomposed LayerNormalization is FP16 whatever its scales."""
+    """Layers with a tensor that lacks a required scale, and that tensor. There is no pair between a product and the
+    Add, Relu or Clip that it fuses with, and the inside of a decomposed LayerNormalization is FP16 regardless of its
+    scales."""
     graph, left_alone = placed.graph, inside_normalizations(placed.graph)
 
     def fuses(name: str) -> bool:
@@ -176,7 +177,7 @@ def _lacking(rows: Sequence[LayerPlan], placed: Placed) -> list[tuple[LayerPlan,
 
 
 def _incomplete(rows: Sequence[tuple[LayerPlan, str]]) -> UserError:
-    """Names each layer, the tensor without scale, and what would give it one."""
+    """Error that names each layer, its tensor without scale, and its cures."""
     named = [f"'{row.name}' ('{tensor}')" for row, tensor in rows[:5]]
     more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
     cures = list(dict.fromkeys(row.cure.replace("translate with ", "") for row, _ in rows if row.cure))[:3]
@@ -208,7 +209,7 @@ def _written(translated: Translated, how: ExplicitOptions, notes: list[str]) -> 
 
 
 def _set_io_types(graph: Graph, wanted: str) -> None:
-    """Types of graph inputs and outputs. Raises UserError where INT8 is asked for and a tensor has no pair of its own."""
+    """Set types of graph inputs and outputs. Raises UserError if INT8 is requested and a tensor has no separate pair."""
     if wanted == "same":
         return
     for name, value in [*graph.inputs.items(), *graph.outputs.items()]:

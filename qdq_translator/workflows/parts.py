@@ -1,9 +1,9 @@
-"""One network as up to three: what comes before the DLA, the DLA's own part, and what comes after it.
+"""Split one network into up to three: the part before the DLA, the DLA's own part, and the part after it.
 
-`choose` finds where to cut: the DLA subgraph of the plan that holds the most estimated time, of equal ones the one with the
-fewest tensors at its borders; nothing in it waits for a layer of the GPU. `cut` makes the parts, at any tensors; what is
-constant is copied into each part that reads it. `prove` runs whole and parts, chained, in ONNX Runtime and compares every
-bit of every output. `cut_tail` cuts a decode tail off beside a whole translation.
+`choose` finds the cuts: the DLA subgraph of the plan with the most estimated time, of equal ones the one with the
+fewest tensors at its borders; nothing in it waits for a layer of the GPU. `cut` makes the parts, at any tensors;
+constants are copied into each part that reads them. `prove` runs whole and parts, chained, in ONNX Runtime and compares
+every bit of every output. `cut_tail` cuts a decode tail off in addition to a whole translation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Part:
 def choose(graph: Graph, dla: Mapping[str, Any], milliseconds: Mapping[str, float]) -> tuple[list[str], list[str]]:
     """(tensors at which the DLA's part begins, tensors at which it ends).
 
-    dla: the verdicts, as a report has them. milliseconds: node -> estimated time, of layers on the DLA. Raises UserError where
+    dla: the verdicts, as in a report. milliseconds: node -> estimated time, of layers on the DLA. Raises UserError if
     no layer runs there.
     """
     subgraph = {row["name"]: row["subgraph"] for row in dla["layers"] if row["subgraph"] >= 0}
@@ -82,8 +82,9 @@ def choose(graph: Graph, dla: Mapping[str, Any], milliseconds: Mapping[str, floa
 
 
 def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[str]) -> list[Part]:
-    """The parts that have nodes. What `begin` needs comes before; what `end` needs besides is the DLA's part (all the rest
-    without `end`); the rest comes after. Raises UserError for tensors that no node makes, and where nothing is between them.
+    """The parts that have nodes. Everything that `begin` needs comes before; the rest that `end` needs is the DLA's
+    part (all the rest without `end`); the rest comes after. Raises UserError for tensors that no node makes, and if
+    nothing is between them.
     """
     for name in (*begin, *end):
         if name not in graph.producer:
@@ -131,9 +132,9 @@ def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
 
 
 def tail_begins(graph: Graph, report: Mapping[str, Any]) -> list[str]:
-    """The tensors behind which a tail is worth cutting off. [] where no layer of it computes on the GPU (the last Reshape of a
-    classifier is none, nor is one of each output), and where as many layers for the GPU stand before it: the DLA's part would need
-    the GPU as before.
+    """Tensors after which a tail is worth cutting off. [] if none of its layers computes on the GPU (the last Reshape
+    of a classifier does not count, nor does one of each output), or if as many GPU layers are before it: the DLA's part
+    would need the GPU as before.
     """
     behind = set(tail(graph, graph, report))
     gpu = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if behind else []
@@ -253,7 +254,7 @@ class Request:
 
 
 def split_translation(files: TranslationFiles, request: Request) -> dict[str, Any]:
-    """A translation as several, each with all of its files, and the manifest. Raises UserError where it cannot be cut."""
+    """Split a translation into several with all files each, and a manifest. Raises UserError if it cannot be cut."""
     report, config = files.read_report(), files.read_config()
     model, source = load_model(files.model)
     options = _options(config)
@@ -289,10 +290,10 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
 
 
 def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict[str, Any]]:
-    """Beside the whole, in `NAME_parts/`: the DLA's part and the tail, and in the whole's report what they are. The manifest,
-    with its folder ('folder'); None if there is no tail to cut off.
+    """Write the DLA's part and the tail to `NAME_parts/`, in addition to the whole, and list them in its report.
+    Returns the manifest, with its folder ('folder'); None if there is no tail to cut off.
 
-    files: of `translation`. Raises UserError as `split_translation` does; the whole is there all the same.
+    files: of `translation`. Raises UserError as `split_translation` does; the whole is kept.
     """
     ends = tail_begins(translation.graph, translation.report)
     if not ends:
@@ -308,9 +309,9 @@ def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict
 
 
 def split_model(path: Path, options: TranslateOptions, request: Request) -> dict[str, Any]:
-    """An ONNX model, float or with Q/DQ, as several ONNX models that nobody has quantized or translated, and the manifest.
+    """Split an ONNX model, float or with Q/DQ, into several untranslated ONNX models, and a manifest.
 
-    Planned as `qdq-translator plan` does it. Raises UserError where it cannot be cut.
+    Planned as in `qdq-translator plan`. Raises UserError if it cannot be cut.
     """
     planned = translate(path, options, assume_scales=True)
     model, source = load_model(path)
@@ -353,7 +354,7 @@ def _times(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _options(config: Mapping[str, Any]) -> TranslateOptions:
-    """What the translation was made with, without what changes graph or scales: a part has both already."""
+    """Options of the translation, without those that change graph or scales: a part has both already."""
     fixed = (
         "trt_calib_version",
         "platform",
@@ -368,7 +369,7 @@ def _options(config: Mapping[str, Any]) -> TranslateOptions:
 
 
 def _behind_pair(graph: Graph, tensor: str) -> str:
-    """Where every reader of `tensor` reads it through one Q/DQ pair, what that pair makes: the codes are on this side then."""
+    """Output of the Q/DQ pair through which all readers read `tensor`: its quantized values stay on this side."""
     for op in ("QuantizeLinear", "DequantizeLinear"):
         reader = graph.only_consumer(tensor)
         if reader is None or reader.op_type != op:

@@ -1,4 +1,4 @@
-"""The way through the house: an explicit Q/DQ model in, a `Translation` out."""
+"""Full translation: an explicit Q/DQ model in, a `Translation` out."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Model = Union[str, Path, onnx.ModelProto]
 
 
 class Translation(Shown, Translated):
-    """What `translate` gives: the value, and its way into a report and into files. Nothing is written before `save`."""
+    """Result of `translate`: the value, and its export to a report and to files. Nothing is written before `save`."""
 
     @cached_property
     def rows(self) -> Report:
@@ -60,7 +60,7 @@ class Translation(Shown, Translated):
 
     @cached_property
     def report(self) -> dict[str, Any]:
-        """What `NAME_report.json` holds (docs/report_schema.md)."""
+        """Content of `NAME_report.json` (docs/report_schema.md)."""
         return plain(self.rows)
 
     @property
@@ -80,7 +80,7 @@ class Translation(Shown, Translated):
         return ["Translation", *report_lines(self.rows)]
 
     def save(self, output_dir: Union[str, Path] = "./translated") -> TranslationFiles:
-        """Writes all files of `TranslationFiles`, all or none. Raises UserError where the folder cannot be written."""
+        """Write all files of `TranslationFiles`, all or none. Raises UserError if the folder cannot be written."""
         return write_translation(self, self.report, Path(output_dir))
 
 
@@ -167,8 +167,8 @@ def _conclude(
     tried: Optional[_Tried] = None,
     may_try: bool = False,
 ) -> Translation:
-    """From the decision to the value: names that TensorRT makes up, causes, weights, messages. tried: what other options would
-    do, where that is to be looked at (may_try: also with every scale)."""
+    """Build the value from the decision: names that TensorRT generates, causes, weights, messages. tried: effect of
+    other options, if to be examined (may_try: also with every scale)."""
     graph, types, context = network.graph, network.types, decision.context
     scales, hardware = context.scales, settings.hardware
     dla, costs, rewrites = decision.dla, decision.costs, decision.rewrites
@@ -218,7 +218,7 @@ def _conclude(
 
 
 def _read(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple[Network, Source, str]:
-    """The network behind all passes, where it comes from, and what its files are called."""
+    """The network after all passes, its source, and the base name of its files."""
     if isinstance(model, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
@@ -373,7 +373,7 @@ def _prove_precision(model: Model, made: Translation, settings: Settings, **more
 def _proof_inputs(
     model: onnx.ModelProto, graph: Graph, settings: Settings, scales: Mapping[str, float]
 ) -> tuple[Samples, str]:
-    """And what they are called. model: that of the graph."""
+    """Proof inputs and their description. model: that of the graph."""
     from qdq_translator.simulate.calibration.data_scales import load_data
     from qdq_translator.simulate.prove import random_inputs
 
@@ -390,7 +390,7 @@ _LARGEST_TRIED = 1 << 27
 
 
 class _Tried:
-    """What becomes of the model with other options: on the same network, or read once more where it is to be rewritten."""
+    """Try the model with other options: on the same network, or read again if it is to be rewritten."""
 
     def __init__(
         self,
@@ -419,7 +419,7 @@ class _Tried:
 
     @property
     def rules(self) -> list[str]:
-        """The rules that `--dla_rewrites` applied where it was tried."""
+        """Rules that `--dla_rewrites` applied, if it was tried."""
         return list(dict.fromkeys(a.rule for a in self._rewritten["on"].applied)) if "on" in self._rewritten else []
 
     @property
@@ -437,7 +437,7 @@ def _data_scales(
     progress: Progress,
     where: Optional[Evaluation],
 ) -> Optional[DataScales]:
-    """Rules K1 and K2, where data were given: what `infer_scales` asks for scales."""
+    """Rules K1 and K2, if data were given: source of scales for `infer_scales`."""
     wanted = settings.calibration
     if wanted is None:
         return None
@@ -462,7 +462,7 @@ def _reach(model: Model, settings: Settings, where: Optional[Evaluation]) -> dic
 def _equalize(
     network: Network, settings: Settings, diagnostics: Diagnostics, progress: Progress, where: Optional[Evaluation]
 ) -> None:
-    """Raises UserError for a network with scales of its own: its quantized weights would not stay what they are."""
+    """Raises UserError for a network with its own scales: its quantized weights would change."""
     from qdq_translator.simulate.calibration.data_scales import load_data
     from qdq_translator.simulate.calibration.equalize import equalize
     from qdq_translator.simulate.evaluation import HERE

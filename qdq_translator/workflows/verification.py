@@ -55,7 +55,7 @@ KIND = "qdq-translator verification"
 
 
 def verify(options: VerifyOptions, progress: Progress = silent, where: Evaluation = HERE) -> dict[str, Any]:
-    """Everything that was asked for, as JSON types. `failed`: sentences about missed thresholds. where: who computes.
+    """All requested results, as JSON types. `failed`: sentences about missed thresholds. where: runs the computation.
 
     Raises UserError for files that do not belong together or cannot be run.
     """
@@ -74,7 +74,7 @@ def verify(options: VerifyOptions, progress: Progress = silent, where: Evaluatio
 
 @dataclasses.dataclass
 class _Given:
-    """What is compared, and how."""
+    """Inputs of the comparison."""
 
     options: VerifyOptions
     files: TranslationFiles
@@ -121,7 +121,7 @@ def _given(
 
 
 def _verified(given: _Given, faults: list[str]) -> dict[str, Any]:
-    """`faults`: what `disagreements` found."""
+    """`faults`: result of `disagreements`."""
     options, network, samples, simulated = given.options, given.network, given.samples, given.simulated
     source, where = given.source, given.where
     device, parts, others = _device_results(given), _parts(given), _other_ends(given)
@@ -160,7 +160,7 @@ def _verified(given: _Given, faults: list[str]) -> dict[str, Any]:
 
 
 def _stages(given: _Given, others: Mapping[str, Simulated], parts: Mapping[str, Simulated]) -> dict[str, Simulated]:
-    """What is compared beside the explicit model and the simulation of the plan."""
+    """Comparisons besides the explicit model and the simulated plan."""
     stages = {HYPOTHESES[name].stage: other for name, other in others.items()}
     if given.options.explicit_network:
         stages[NETWORK] = _explicit_network(given.options.explicit_network, given.simulated)
@@ -187,7 +187,7 @@ def _device_results(given: _Given) -> Optional[DeviceResults]:
 
 
 def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[str]) -> dict[str, Any]:
-    """What runs in which precision. others: hypotheses whose other end is shown."""
+    """Precisions in the simulation. others: hypotheses whose other end is shown."""
     options, settings, placement = given.options, given.settings, given.simulated.placement
     gates = any(node.op_type in ("Sigmoid", "Tanh") for node in given.network.model.graph.node)
     return {
@@ -282,7 +282,7 @@ def _other_ends(given: _Given) -> dict[str, Simulated]:
 
 
 def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.ModelProto:
-    """The model with all its quantizers as Q/DQ pairs: those of other forms, and those of a file beside it (rules Q13, Q14)."""
+    """The model with all quantizers as Q/DQ pairs: other forms, and those of a sidecar file (rules Q13, Q14)."""
     if sidecar is None and OPERATORS.isdisjoint(node.op_type for node in model.graph.node):
         return model
     graph = Graph.from_model(model)

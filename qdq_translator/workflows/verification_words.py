@@ -78,7 +78,7 @@ def print_results(results: dict[str, Any], verbose: bool) -> None:
 
 
 def _print_simulation(console: Any, simulation: dict[str, Any]) -> None:
-    """What runs in which precision, and what is not known about it."""
+    """Print the precisions used, and open questions."""
     half = simulation["layers_in_fp16_on_dla"]
     on_dla, above = f", {half} in FP16 on the DLA" if half else "", simulation["layers_above_int8"] - half
     console.print(
@@ -108,7 +108,7 @@ _VERDICT_COLOURS = {EQUAL: "green", ROUNDING: "green", SUSPICIOUS: "yellow", BRO
 
 
 def _print_verdict(console: Any, results: dict[str, Any]) -> None:
-    """One sentence, of the output that decides it; what random inputs are worth."""
+    """Print the output that decides the verdict, and limits of random inputs."""
     overall, rows = results["verdict"]["overall"], results["verdict"]["outputs"]
     deciding = [(name, row) for name, row in rows.items() if row["verdict"] == overall]
     text = f"[bold {_VERDICT_COLOURS[overall]}]{overall}[/]"

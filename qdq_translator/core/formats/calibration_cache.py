@@ -81,9 +81,9 @@ class CalibrationCache:
 
     @classmethod
     def from_text(cls, text: str, origin: str = "calibration cache") -> CalibrationCache:
-        """Reads real caches: short hex, CRLF, names with ':' and blanks, inf entries (the last of two equal names wins).
+        """Read real caches: short hex, CRLF, names with ':' and blanks, inf entries (the last of two equal names wins).
 
-        Raises UserError where the text holds no entry at all.
+        Raises UserError if the text contains no entry at all.
         """
         version, algorithm = "", ENTROPY_CALIBRATION_2
         scales: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Where the files of a translation are, and how to read them back."""
+"""Paths and readers of a translation's files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plain_name(wanted: str) -> str:
 class TranslationFiles:
     """The files that `translate` writes for `NAME.onnx` into one folder.
 
-    Raises UsageError where `name` is more than a name.
+    Raises UsageError if `name` is not a plain name.
     """
 
     folder: Path
@@ -79,7 +79,7 @@ class TranslationFiles:
 
     @property
     def parts(self) -> Path:
-        """Folder of the parts, of `--cut_tail`; exists only where a tail was cut off."""
+        """Folder of the parts, of `--cut_tail`; exists only if a tail was cut off."""
         return self.folder / f"{self.name}_parts"
 
     def __iter__(self) -> Iterator[Path]:
@@ -115,14 +115,14 @@ class TranslationFiles:
         return dict(read_json(self.config, CONFIG, _AGAIN))
 
     def read_report(self, *keys: str) -> dict[str, Any]:
-        """With `keys` only those are checked, which may be missing: the whole of a large report takes its time."""
+        """With `keys` only those are checked, and may be missing: checking all of a large report is slow."""
         return dict(read_json(self.report, only(REPORT, *keys) if keys else REPORT, _AGAIN))
 
     def read_cache(self) -> CalibrationCache:
         return CalibrationCache.from_text(read_text(self.cache, _AGAIN), str(self.cache))
 
     def read_layer_precisions(self) -> dict[str, str]:
-        """Layer name -> precision. Raises UserError where the file cannot be read."""
+        """Layer name -> precision. Raises UserError if the file cannot be read."""
         try:
             return parse_layer_precisions(read_text(self.layer_arg, _AGAIN))
         except ValueError as error:

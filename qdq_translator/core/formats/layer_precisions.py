@@ -46,7 +46,7 @@ _BAD = re.compile("[" + re.escape(FORBIDDEN) + r"\x00-\x1f\x7f]")
 
 
 def is_expressible(name: str) -> bool:
-    """True where trtexec's grammar hands `name` to TensorRT unchanged."""
+    """True if trtexec's grammar passes `name` to TensorRT unchanged."""
     return bool(name) and _BAD.search(name) is None
 
 
@@ -56,9 +56,9 @@ def legal_name(name: str) -> str:
 
 
 def read_layers(items: Sequence[str]) -> list[str]:
-    """Names and patterns, with `@FILE` replaced by what the file holds: a name a line, or a --layerPrecisions argument.
+    """Names and patterns, with `@FILE` replaced by its content: one name per line, or a --layerPrecisions argument.
 
-    Raises UserError where the file cannot be read.
+    Raises UserError if the file cannot be read.
     """
     layers: list[str] = []
     for item in items:

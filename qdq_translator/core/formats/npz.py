@@ -22,8 +22,8 @@ Header = Tuple[Tuple[int, ...], bool, np.dtype]
 
 
 def read_npz(file: Union[Path, IO[bytes]]) -> dict[str, np.ndarray]:
-    """Name -> array. Raises ValueError for another file, Python objects, and one that unpacks to far more than it holds;
-    OSError where it cannot be read or is not a regular file."""
+    """Name -> array. Raises ValueError for another file, Python objects, and one that unpacks to far more than its
+    size; OSError if it cannot be read or is not a regular file."""
     try:
         with OpenFile(file) if isinstance(file, Path) else file as stream:
             stored = stream.seek(0, os.SEEK_END)
@@ -51,7 +51,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """The array of a .npy, mapped. Raises ValueError for another file and for Python objects, OSError where it cannot be
+    """The array of a .npy, mapped. Raises ValueError for another file and for Python objects, OSError if it cannot be
     read or is not a regular file."""
     with OpenFile(path) as file:
         (shape, by_column, dtype), begin = read_header(file), file.tell()
@@ -61,7 +61,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def read_header(file: Any) -> Header:
-    """Reads up to the values of a .npy. Raises ValueError for what is none, for Python objects and impossible sizes."""
+    """Read a .npy up to its values. Raises ValueError for another file type, Python objects and impossible sizes."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_column, dtype = read(file)

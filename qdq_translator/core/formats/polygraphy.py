@@ -53,7 +53,7 @@ def _stacked(rows: Iterable[Mapping[str, Any]], path: Path) -> dict[str, np.ndar
 
 
 def _array(held: Any, name: str, path: Path) -> np.ndarray:
-    """Of `{"array": base64 of an .npy}`, or what wraps it as `values`."""
+    """Array in `{"array": base64 of an .npy}`, optionally in `values`."""
     try:
         inner = held.get("values", held)
         data = base64.b64decode(inner["array"], validate=True)

@@ -130,7 +130,7 @@ class LayerPlan:
     """One node of the stripped model: the record that plan, estimate, simulation, report and `check-engine` read.
     name, op: node and ONNX operator. device: 'none' if TensorRT evaluates the layer at build time. precision:
     'int8'; 'fp16' for anything higher; 'none' without float data. hypotheses: assumptions about device, precision
-    and rounding that no public source settles (accuracy.md). reason: sentence: the limit that moves it to the GPU
+    and rounding that no public source settles (verdict.md). reason: sentence: the limit that moves it to the GPU
     or to FP16, or the tensor without a scale, the rule that would give it and why it did not. inputs, outputs: its
     float activations. missing: those without a scale. listed: in `fp16_nodes` and in the layer argument, because it
     reads a tensor without scale. by_design: see `coverage`. macs: None if unknown. weights: elements. cause:

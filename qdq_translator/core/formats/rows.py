@@ -1,8 +1,9 @@
-"""Rows of our JSON files: a dataclass defines what is written, what is read and the schema of both.
+"""Rows of our JSON files: a dataclass defines writing, reading and the schema of both.
 
-Fields become keys in their order. Their metadata may hold `key` (another name in the file), `digits` (a float is rounded to
-them), `later` (True: files of earlier versions lack the key) and `sparse` (True: left out if it is empty or None). Annotations: str, bool,
-int, float, Any (an object), Literal, Optional, Tuple[X, ...], List[X], Dict[str, X], unions of plain types, and other rows.
+Fields become keys in their order. Their metadata may contain `key` (another name in the file), `digits` (a float is
+rounded to them), `later` (True: files of earlier versions lack the key) and `sparse` (True: omitted if empty or None).
+Annotations: str, bool, int, float, Any (an object), Literal, Optional, Tuple[X, ...], List[X], Dict[str, X], unions of
+plain types, and other rows.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ def parse_json(text: str, schema: Schema, where: str, hint: str) -> Any:
 
 
 def _fault(content: Any, schema: Schema) -> str:
-    """The first field that is not what it must be, in words; '' where all is."""
+    """The first invalid field, in words; '' if all are valid."""
     from jsonschema import Draft7Validator
 
     error = next(Draft7Validator(schema).iter_errors(content), None)

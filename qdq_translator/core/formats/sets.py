@@ -40,8 +40,8 @@ def digest_of_json(value: Any, digits: int = DIGITS) -> str:
 
 
 def refuse_mixture(files: TranslationFiles) -> None:
-    """Raises UserError where the files are of different translations, or the cache or the layer argument is another one
-    than the report knows. Without a report, or with one that knows no set, only the config can tell."""
+    """Raises UserError if the files belong to different translations, or if the report knows another cache or layer
+    argument. Without a report, or if it has no set id, only the config can show this."""
     report = read_json(files.report, only(REPORT, "integrity"), _AGAIN) if files.report.is_file() else {}
     config = read_json(files.config, only(CONFIG, SET_KEY), _AGAIN) if files.config.is_file() else {}
     wrote = report.get("integrity") or {}
@@ -59,7 +59,7 @@ def refuse_mixture(files: TranslationFiles) -> None:
 
 
 def set_of_model(path: Path) -> Optional[str]:
-    """The set's id in a model's metadata; None where it has none."""
+    """The set's id in a model's metadata; None if absent."""
     try:
         with open(path, "rb") as file:
             found = _IN_MODEL.search(file.read(_LOOK))

@@ -1,4 +1,4 @@
-"""`--workers N`: processes of this machine. One that dies is replaced, and what it was at is done again."""
+"""`--workers N`: processes on this machine. A process that dies is replaced, and its task is repeated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A piece of work as bytes, its large parts (initializers of models, arrays) apart from the rest: who has them already needs only
-what is new."""
+"""A task as bytes, with its large parts (initializers of models, arrays) separate: a worker that already has them needs
+only the new ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pack(value: Any) -> Packed:
     parts: dict[str, memoryview] = {}
 
     def apart(buffer: pickle.PickleBuffer) -> bool:
-        """False for what goes apart."""
+        """False if kept separate."""
         view = buffer.raw()
         if view.nbytes < LEAST_PART:
             return True

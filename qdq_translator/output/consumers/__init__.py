@@ -30,8 +30,9 @@ class End:
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """What a consumer may use. folder: of the bundle. files: the translation in it; loadable: the same of the part that a DLA runs alone.
-    model: the ONNX file that a consumer builds from, with `cache` for it and `layers` in FP16; image_std, image_mean: of [0, 1]."""
+    """A consumer's inputs. folder: of the bundle. files: the translation in it; loadable: the same for the part that a
+    DLA runs alone. model: the ONNX file that a consumer builds from, with `cache` for it and `layers` in FP16;
+    image_std, image_mean: of [0, 1]."""
 
     name: str
     folder: Path

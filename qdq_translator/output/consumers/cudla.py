@@ -1,4 +1,4 @@
-"""cuDLA: a standalone loadable, and what the application has to know of its buffers (`NAME_io.json`, `NAME_io.h`)."""
+"""cuDLA: a standalone loadable, and its buffers as the application needs them (`NAME_io.json`, `NAME_io.h`)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def write(bundle: Bundle) -> list[str]:
 
 
 def _metadata(bundle: Bundle) -> dict[str, str]:
-    """What ultralytics' export wrote into the model."""
+    """Metadata of ultralytics' export in the model."""
     props = {row.key: row.value for row in load_model(bundle.model, weights=False)[0].metadata_props}
     own = {key: value for key, value in props.items() if not key.startswith("qdq_translator")}
     return own if "stride" in props else {}

@@ -1,13 +1,13 @@
-"""What ties the files of one translation together, and what has become of them since.
+"""Integrity of the files of one translation, and later changes to them.
 
-`contents` says at writing time what the set holds: a digest of every node, every initializer and every end of the stripped
-model (external data included), of cache, layer argument and precision config, and one digest over all, the set's id, which
-the precision config and the model's metadata carry too. `disagreements` holds the files against that, and cache, config and layer argument against
-the report entry by entry, so that whatever was changed, dropped or added since is named.
+`contents` records the set when it is written: a digest of every node, every initializer and every input and output of
+the stripped model (external data included), of cache, layer argument and precision config, and one digest over all, the
+set's id, which the precision config and the model's metadata also contain. `disagreements` compares the files with that
+record, and cache, config and layer argument with the report entry by entry, so that it names everything changed,
+removed or added since.
 
 Digests are the first 64 bits of SHA-256 (the set's id: 128); the values of an initializer enter them as a CRC-32, which
-costs a third (`benchmarks/verify.py`). They guard against mixed up, stale or edited files, not against
-an attacker.
+costs a third (`benchmarks/verify.py`). They guard against mixed up, stale or edited files, not against an attacker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _of_tensor(tensor: Initializer) -> str:
 
 
 def _of_nodes(nodes: Iterable[Node]) -> dict[str, str]:
-    """Node -> two digests: one of what it is, reads and makes, and one of its attributes."""
+    """Node -> two digests: of its operator, inputs and outputs, and of its attributes."""
     found = {}
     for node in nodes:
         given = node.attributes
@@ -85,8 +85,8 @@ def contents(graph: Graph, cache: str, layer_argument: str, config: Mapping[str,
 def disagreements(
     files: TranslationFiles, graph: Graph, config: Mapping[str, Any], report: Mapping[str, Any]
 ) -> list[str]:
-    """One sentence for everything in the files that is not what the translation wrote, [] where all is. `graph`: of the
-    stripped model on disk. `config`, `report`: {} where another translator wrote the set; what is there is compared."""
+    """One sentence per difference between the files and the translation's output, [] if there is none. `graph`: of the
+    stripped model on disk. `config`, `report`: {} if another translator wrote the set; existing ones are compared."""
     found: list[str] = []
     cache = files.read_cache()
     precisions = files.read_layer_precisions() if files.layer_arg.is_file() else None
@@ -116,7 +116,7 @@ def disagreements(
 
 
 def _rest(files: TranslationFiles, config: Mapping[str, Any], wrote: Mapping[str, Any]) -> list[str]:
-    """What no entry shows: comments and order in a file, other keys of the config, files of another set."""
+    """Changes outside entries: comments and order in a file, other keys of the config, files of other sets."""
     if config.get(SET_KEY) != wrote.get(SET_KEY):
         return ["The precision config and the report are of different translations (their set ids differ)."]
     now = {"config": digest_of_json({key: value for key, value in config.items() if key != SET_KEY})}
@@ -178,7 +178,7 @@ def _scales(what: str, given: Mapping[str, float], expected: Mapping[str, float]
 
 
 def _bits(scale: float) -> str:
-    """As a cache holds it; a config may hold what no cache can."""
+    """As in a cache; a config may contain values no cache can."""
     try:
         return scale_to_hex(scale)
     except OverflowError:

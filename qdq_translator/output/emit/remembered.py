@@ -1,4 +1,4 @@
-"""What a translation was made for: target, platform and sizes, read back from its files, and what contradicts them."""
+"""Target, platform and sizes of a translation, read back from its files, and contradictions to them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from qdq_translator.targets.platforms import Platform, find_platform
 
 @dataclasses.dataclass(frozen=True)
 class Remembered:
-    """target, platform: '' where nobody said. shapes: input -> sizes, as --shapes gave them. open: inputs that have no
-    fixed sizes in the stripped model."""
+    """target, platform: '' if not specified. shapes: input -> sizes, as in --shapes. open: inputs that have no fixed
+    sizes in the stripped model."""
 
     target: str = ""
     platform: str = ""
@@ -24,14 +24,14 @@ class Remembered:
 
     @classmethod
     def of(cls, files: TranslationFiles) -> Remembered:
-        """NVIDIA's translator, or a cache of one's own, says nothing."""
+        """Empty for NVIDIA's translator or a separate cache."""
         made = cls.of_options(files.read_config().get("options") or {} if files.config.exists() else {})
         inputs = Network.read(files.model).inputs if made.shapes else {}
         return dataclasses.replace(made, open=frozenset(name for name, sizes in inputs.items() if -1 in sizes))
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> Remembered:
-        """Of the options that stand in the precision config."""
+        """Read the options in the precision config."""
         made = options_of(options, ("platform", "shapes"))
         return cls(options.get("target") or "", made.platform or "", made.sizes)
 
@@ -40,8 +40,8 @@ class Remembered:
         return self.target not in ("", "gpu")
 
     def target_for(self, asked: Optional[str]) -> tuple[str, list[str]]:
-        """What to build for where --target says `asked`, and notes. Raises UsageError where a DLA's translation is asked for
-        something else."""
+        """The target to build for if --target is `asked`, and notes. Raises UsageError if it differs from that of a
+        DLA's translation."""
         made = self.target or "gpu"
         target = asked or made
         if self.on_dla and target != self.target:
@@ -57,7 +57,7 @@ class Remembered:
         ]
 
     def platform_for(self, asked: Optional[str]) -> Optional[Platform]:
-        """The platform that --platform says, else that of the translation. Raises UsageError where their TensorRT differ."""
+        """The --platform platform, else that of the translation. Raises UsageError if their TensorRT versions differ."""
         own = find_platform(self.platform) if self.platform else None
         platform = find_platform(asked) if asked else own
         if own is not None and platform is not None and platform.tensorrt[:2] != own.tensorrt[:2]:
@@ -69,7 +69,7 @@ class Remembered:
         return platform
 
     def sizes_for(self, asked: Mapping[str, Sequence[int]], flag: str) -> Mapping[str, Sequence[int]]:
-        """`asked`, else those of the translation. Raises UsageError where a DLA, which has one size, is asked for another."""
+        """`asked`, else those of the translation. Raises UsageError for another size on a DLA, which has only one."""
         for name, sizes in asked.items() if self.on_dla else ():
             if list(sizes) != list(self.shapes.get(name, sizes)):
                 here, there = ("x".join(map(str, dims)) for dims in (sizes, self.shapes[name]))
@@ -80,7 +80,7 @@ class Remembered:
         return asked or self.shapes
 
     def sizes_to_build(self, asked: Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
-        """The same for --opt_shapes, which TensorRT takes for open sizes only."""
+        """The same for --opt_shapes, which TensorRT accepts for open sizes."""
         if asked:
             return self.sizes_for(asked, "--opt_shapes")
         return {name: sizes for name, sizes in self.shapes.items() if name in self.open}

@@ -64,7 +64,7 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
         graph, source, metadata = translation.graph, translation.source, {MODEL_KEY: "0" * SET_DIGITS}
 
         def seal() -> dict[str, str]:
-            """When the model is written: the checksums of its weights are taken on the way."""
+            """Return the final metadata: the weights' checksums are computed while writing."""
             wrote.update(integrity.contents(graph, cache, layer_argument, config))
             metadata[MODEL_KEY] = config[SET_KEY] = wrote[SET_KEY]
             return metadata
@@ -108,8 +108,8 @@ def summarize(
     options: TranslateCommand,
     split: Optional[CutParts] = None,
 ) -> Summary:
-    """What `translate` prints at its end and gives with `--json`. source: the model as named on the command line. split: the
-    manifest, if a tail was cut off. `failed` names missed thresholds."""
+    """The final summary of `translate`, also its `--json` output. source: the model as named on the command line.
+    split: the manifest, if a tail was cut off. `failed` names missed thresholds."""
     behind = frozenset(split.tail if split else ())
     checks = (
         _too_few_macs(report, options),
@@ -153,7 +153,7 @@ def _rewrites(applied: Sequence[Applied]) -> str:
 
 
 def _too_few_macs(report: Report, options: TranslateCommand) -> str:
-    """With a DLA as target only what runs in INT8 there counts."""
+    """With a DLA as target only MACs in INT8 on it count."""
     wanted, macs = options.fail_under_int8_macs, report.coverage.macs
     if wanted is None:
         return ""
@@ -170,7 +170,7 @@ def _too_few_macs(report: Report, options: TranslateCommand) -> str:
 
 
 def too_long(cost: Optional[Cost], wanted: Optional[float]) -> str:
-    """What `--fail_over_ms` says of an estimate; '' if it is kept."""
+    """Why an estimate exceeds `--fail_over_ms`; '' if it does not."""
     if wanted is None or cost is None:
         return ""
     if cost.milliseconds is None:

@@ -67,7 +67,7 @@ def compare(against: Report, report: Report, names: tuple[str, str] = ("A", "B")
 
 
 def _side(report: Report, network: Network, name: str) -> dict[str, Any]:
-    """macs_share and layers_share: percent in INT8, on the DLA where that is the target."""
+    """macs_share and layers_share: percent in INT8, on the DLA if that is the target."""
     macs, layers = shares(network)[:2]
     implied = PRESETS.get(report.options.get("preset") or "", {})
     return {
@@ -88,7 +88,7 @@ def _side(report: Report, network: Network, name: str) -> dict[str, Any]:
 
 
 def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
-    """What B is worse at, '' where it is not; translations for different targets are not measured by each other."""
+    """How B is worse, '' if it is not; translations for different targets are not compared."""
     if a["target"] != b["target"]:
         return ""
     said = []

@@ -24,7 +24,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """title: what is shared out. total, parts: None and [] where it is unknown."""
+    """title: the divided quantity. total, parts: None and [] if unknown."""
 
     title: str
     total: Optional[float]

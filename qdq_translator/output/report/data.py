@@ -1,4 +1,4 @@
-"""The report of a translation: what `NAME_report.json` holds and every drawing of it reads.
+"""The report of a translation: the content of `NAME_report.json`, read by all drawings.
 
 `core.formats.report_rows` defines the rows and the schema; docs/report_schema.md explains the keys.
 """

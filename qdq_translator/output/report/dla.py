@@ -1,4 +1,4 @@
-"""What the DLA makes of a network, as rows: the limits that are not kept, the layers on the GPU, and the subgraphs."""
+"""The network on the DLA, as rows: the violated limits, the layers on the GPU, and the subgraphs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Fallback:
-    """A layer on the GPU, the findings that send it there, and why no rewrite took it ('' where none was tried)."""
+    """A layer on the GPU, the findings that cause it, and why no rewrite applied ('' if none was tried)."""
 
     layer: Layer
     findings: list[Finding]
@@ -40,7 +40,7 @@ class Fallback:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """One loadable. milliseconds: of its layers; None where one has no estimate."""
+    """One loadable. milliseconds: of its layers; None if one has no estimate."""
 
     number: int
     layers: list[Layer]

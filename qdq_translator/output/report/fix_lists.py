@@ -1,9 +1,9 @@
-"""What the report means for the tool that quantized the model, in that tool's own arguments (`report --fix-list TOOL`).
+"""The report as arguments of the tool that quantized the model (`report --fix-list TOOL`).
 
-Two lists: what should be quantized too (the operators and modules behind the root causes), and what should be left out
-because it runs above INT8 anyway (layers by design in FP16, and those of --keep_fp16), so that training and calibration see the
-network that will run. Drawn from NAME_report.json alone. Names are those of the user's model: what a rewrite or a normal form made
-is named by what it replaced.
+Two lists: operators to quantize as well (with the modules behind the root causes), and layers to leave out because they
+run above INT8 anyway (layers by design in FP16, and those of --keep_fp16), so that training and calibration see the
+network that will run. Drawn from NAME_report.json alone. Names are those of the user's model: nodes created by a
+rewrite or a normal form have the name of the node that they replaced.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def fix_lists(report: Report) -> FixLists:
 
 
 def module_of(name: str) -> str:
-    """'/layer2/downsample/downsample.0/Conv' and '/layer2/downsample/downsample.0/Conv_output_0' -> 'layer2.downsample.0', as
-    PyTorch's exporter names what a module computes; '' for what belongs to none."""
+    """'/layer2/downsample/downsample.0/Conv' and '/layer2/downsample/downsample.0/Conv_output_0' ->
+    'layer2.downsample.0', as PyTorch's exporter names a module's outputs; '' for names outside modules."""
     parts: list[str] = []
     for scope in filter(None, name.split("/")[:-1]):
         if parts and scope.startswith(f"{parts[-1]}."):
@@ -137,7 +137,7 @@ def _loose(names: Iterable[str]) -> list[str]:
 
 
 def _in_comment(name: str) -> str:
-    """A name of the model, which may hold line ends: what comes behind one would be run."""
+    """A model name that is safe in a comment: text after a line break would be executed."""
     return name if name.isprintable() else repr(name)
 
 

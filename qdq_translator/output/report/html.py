@@ -124,7 +124,7 @@ def comparison_page(
     names: tuple[str, str] = ("A", "B"),
     engines: Engines = (),
 ) -> str:
-    """What changed from `against` to `report`, as HTML; the network is drawn as `report` has it."""
+    """Changes from `against` to `report`, as HTML; the network is drawn as in `report`."""
     before, after = Network(against), Network(report)
     shown = _drawn(after, verify, engines)
     layers, scales = changed_layers(before, after), changed_scales(before, after)

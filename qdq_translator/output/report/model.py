@@ -1,4 +1,4 @@
-"""The report as rows for the page: one object a tensor and a layer, with everything that the page says of it."""
+"""The report as rows for the page: one object per tensor and layer, with all that the page shows of it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Network:
             self.tensors[tensor].readers.append(layer.index)
 
     def link(self, node: str = "", tensor: str = "") -> str:
-        """The place of a layer, else of a tensor, on the page; '' where it has none."""
+        """The anchor of a layer, else of a tensor, on the page; '' if it has none."""
         if node in self.layer_index:
             return f"#layer-{self.layer_index[node]}"
         return f"#tensor-{self.tensor_index[tensor]}" if tensor in self.tensor_index else ""

@@ -20,7 +20,7 @@ def title(out: Console, text: str) -> None:
 
 
 def indented(markup: str) -> Any:
-    """Two columns in, however many lines it takes."""
+    """Markup indented by two columns on all lines."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -28,7 +28,7 @@ def indented(markup: str) -> Any:
 
 
 def pairs() -> Table:
-    """What and how much, without a heading."""
+    """Names and values, no heading."""
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 1, 0, 1), pad_edge=True)
@@ -38,7 +38,7 @@ def pairs() -> Table:
 
 
 def table_of(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] = ()) -> Table:
-    """right: columns of numbers. ratios: how the width is shared out, 0 for what a column needs."""
+    """right: columns of numbers. ratios: shares of the width, 0 for a column's own need."""
     from rich import box
     from rich.table import Table
 

@@ -274,7 +274,7 @@ def _print_layers(console: Console, report: Report) -> None:
 
 
 def _cost_of(row: LayerPlan) -> tuple[str, str]:
-    """Milliseconds, and what bounds them, of a row of the plan."""
+    """Milliseconds of a row of the plan, and their bound."""
     cost = row.cost
     if not cost:
         return ("-", "")

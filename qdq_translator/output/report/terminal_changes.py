@@ -12,7 +12,7 @@ from qdq_translator.output.report.tables import SHOWN, cut, table_of, title
 
 
 def print_comparison(comparison: dict[str, Any], everything: bool = False) -> None:
-    """comparison: what `changes.compare` gives."""
+    """comparison: from `changes.compare`."""
     console = Console(highlight=False)
     a, b = comparison["a"], comparison["b"]
     for letter, side in (("A", a), ("B", b)):

@@ -97,7 +97,7 @@ def print_short(summary: Summary, verbose: bool) -> None:
 
 
 def cut_lines(split: Optional[CutParts], not_cut: str = "") -> Iterator[tuple[str, str]]:
-    """What was cut off, and where the parts are; or why they are not."""
+    """The cut tail and the folder of the parts; or why none exist."""
     if split is None:
         if not_cut:
             yield "not cut", not_cut
@@ -142,7 +142,7 @@ def print_many(summaries: Sequence[Summary], failures: list[dict[str, str]]) -> 
 
 
 def verdict(dla: Union[Dla, DlaSummary], cost: Cost) -> Iterator[tuple[str, str]]:
-    """The DLA's verdict: what runs where, how long, and what passes between."""
+    """The DLA's verdict: devices, times, and transitions between them."""
     for name, label in _LABELS.items():
         share = getattr(dla.shares, name)
         if name == "gpu" and not share.layers:
@@ -173,7 +173,7 @@ def _share_of(macs: Optional[int], share: Optional[float]) -> str:
 
 
 def _time(cost: Cost, gpu: bool) -> str:
-    """The estimate, with what it covers; or why there is none."""
+    """The estimate and its coverage; or why there is none."""
     if cost.milliseconds is None:
         return (
             f"unknown: {cost.note}" if not cost.unknown_layers else "unknown: shapes are dynamic (--shapes NAME:DIMS)"
@@ -211,7 +211,7 @@ def outputs_of(op: str, number: int) -> str:
 
 
 def print_diagnostics(console: Console, items: Sequence[DiagnosticRow], all_of_them: str) -> None:
-    """One line a rule with its worst case; each on its own line where `all_of_them`, the option that lists them, is ''."""
+    """Print one line per rule with its worst case; one each if `all_of_them`, the option that lists them, is ''."""
     for colour, code, text, more in _diagnostics(items, all_of_them):
         console.print(indented(f"[{colour}]{code}[/] {escape(text)}[dim]{escape(more)}[/dim]"))
 

@@ -1,4 +1,4 @@
-"""What `tune` found, for a page and for a terminal: every point by its cost and its score, and the Pareto front."""
+"""The results of `tune`, for a page and a terminal: every point by its cost and its score, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def tuning(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(front: list[dict[str, Any]]) -> list[list[str]]:
-    """Cells of each point: estimated milliseconds, GPU layers, MACs in INT8, score, drop, what differs from the point before it (of the
-    first, from the options that were given)."""
+    """Cells of each point: estimated milliseconds, GPU layers, MACs in INT8, score, drop, difference from the point
+    before it (for the first, from the given options)."""
     return [_cells(point, above) for point, above in zip(front, (None, *front))]
 
 
@@ -46,7 +46,7 @@ def _cells(point: dict[str, Any], above: Optional[dict[str, Any]]) -> list[str]:
 
 
 def _difference(point: dict[str, Any], above: dict[str, Any]) -> str:
-    """In words, what a point does otherwise than another one."""
+    """Difference between two points, in words."""
     words = [_option(*one) for one in point["changes"].items() if above["changes"].get(one[0]) != one[1]]
     words += [f"{name} as given" for name in above["changes"] if name not in point["changes"]]
     more, less = (
@@ -65,7 +65,7 @@ def _option(name: str, value: Any) -> str:
 
 
 def changed(point: dict[str, Any]) -> str:
-    """In words, what a point does otherwise than the options that were given."""
+    """Difference between a point and the given options, in words."""
     words = [_option(name, value) for name, value in point["changes"].items()]
     kept = len(point["kept_fp16"])
     if kept:

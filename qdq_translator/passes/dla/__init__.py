@@ -125,7 +125,7 @@ _SMALL = 2**16
 
 
 def rules_text() -> str:
-    """What `--dla_rewrites list` prints: every rule with its cases and where it does not apply."""
+    """The output of `--dla_rewrites list`: every rule with its cases and exceptions."""
     return "\n".join((module.__doc__ or "").strip() + "\n" for module in RULES)
 
 
@@ -177,7 +177,7 @@ def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
 
 
 def _fix_shapes(graph: Graph, input_shapes: Mapping[str, Sequence[int]]) -> None:
-    """The rewritten graph holds for these sizes only, and says so."""
+    """Set static sizes: the rewritten graph is valid only for them."""
     for name, sizes in input_shapes.items():
         for dim, size in zip(graph.inputs[name].type.tensor_type.shape.dim, sizes):
             dim.Clear()

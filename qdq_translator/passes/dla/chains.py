@@ -62,7 +62,7 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _apart_as_slices(rewriter: Rewriter, node: Node) -> None:
-    """A Split that the DLA does not take, where all of its parts are moved on, is what TensorRT makes of it: Slices."""
+    """Replace a Split that the DLA does not support by Slices, as TensorRT does, if all of its parts are moved on."""
     graph = rewriter.graph
     axis, size = operators.axis_and_size(node, graph.opset(), rewriter.types.shape(node.inputs[0]))
     sizes = operators.split_sizes(node, size, graph.array) if size is not None else None
@@ -94,7 +94,7 @@ def _moves(rewriter: Rewriter, node: Node) -> bool:
 
 
 def _readers(rewriter: Rewriter, node: Node) -> list[Node]:
-    """The links behind this one; [] where something else reads what it makes, or nothing."""
+    """The next links after this one; [] if its output has another reader, or none."""
     graph = rewriter.graph
     if not _moves(rewriter, node) or node.outputs[0] in graph.outputs:
         return []
@@ -104,7 +104,7 @@ def _readers(rewriter: Rewriter, node: Node) -> list[Node]:
 
 
 def _branches(rewriter: Rewriter, root: Node) -> list[list[Node]]:
-    """Every way from `root` to where its values are read."""
+    """Every path from `root` to a reader of its values."""
     found, pending = [], [[root]]
     while pending:
         way = pending.pop(0)
@@ -148,7 +148,7 @@ def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
 
 
 def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union[str, list[Node]]:
-    """What the chain comes to, or why it stays."""
+    """The simplified chain, or why it stays."""
     graph, scales = rewriter.graph, rewriter.scales
     source, target = chain[0].inputs[0], chain[-1].outputs[0]
     names, dtype = [source, *(node.outputs[0] for node in chain)], rewriter.dtype(source)
@@ -205,13 +205,13 @@ def _in_layers(
 
 
 def _may_be_output(rewriter: Rewriter, tensor: str, chain: Sequence[Node]) -> bool:
-    """What the chain alone reads can take the name of the graph output that the chain makes."""
+    """True if only the chain reads `tensor`, which can then be renamed to its output."""
     graph = rewriter.graph
     return tensor in graph.producer and tensor not in graph.outputs and graph.only_consumer(tensor) is chain[0]
 
 
 def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndarray, np.ndarray]]:
-    """The numbers 0, 1, 2, ... in the shape of the input, and where the chain puts them."""
+    """The numbers 0, 1, 2, ... in the shape of the input, and after the chain."""
     shape = rewriter.types.shape(chain[0].inputs[0])
     if shape is None or not all(isinstance(size, int) for size in shape[1:]):
         return None
@@ -243,7 +243,7 @@ def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndar
 
 
 def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.ndarray]:
-    """What a Gather or Slice leaves."""
+    """Output of a Gather or Slice."""
     if node.is_op("Gather"):
         indices, axis = rewriter.graph.array(node.inputs[1]), operators.axis(node, rewriter.graph.opset())
         size = values.shape[axis] if -values.ndim <= axis < values.ndim else 0
@@ -267,7 +267,7 @@ def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.nd
 
 
 def _two(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> Optional[list[Node]]:
-    """A Reshape and a Transpose in place of more, where one end has four dimensions and the other has not."""
+    """A Reshape and a Transpose in place of more nodes, if only one end has four dimensions."""
     source, target, name = chain[0].inputs[0], chain[-1].outputs[0], chain[-1].name
     if len(chain) < 3 or (start.ndim == 4) == (moved.ndim == 4):
         return None
@@ -339,7 +339,7 @@ def _steps(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node,
 
 
 def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, dtype: Any) -> Optional[_Copy]:
-    """Case 4 with channels left out or taken more than once."""
+    """Case 4 with channels omitted or repeated."""
     if start.shape[2:] != moved.shape[2:]:
         return None
     channels = moved[0, :, 0, 0] // (start.shape[2] * start.shape[3])
@@ -352,7 +352,7 @@ def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: N
 
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
-    """The order of axes that makes one from the other; axes of size 1 keep theirs where they can."""
+    """The axis order that converts one to the other; axes of size 1 keep theirs if possible."""
     strides = [s // start.itemsize for s in start.strides]
     wanted = [
         int(np.moveaxis(moved, i, 0).reshape(moved.shape[i], -1)[-1, 0]) - int(moved.reshape(-1)[0])
@@ -395,8 +395,8 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Nod
 def _replace(
     rewriter: Rewriter, chains: Sequence[list[Node]], links: Sequence[Node], made: Sequence[list[Node]]
 ) -> None:
-    """Tensors between go; their scale goes to what is read last, which has the same values (to the source, by rule S2, where
-    that is a graph output). What has become nothing is the source itself."""
+    """Remove intermediate tensors; their scale is passed to the last one read, which has the same values (to the
+    source, by rule S2, if that is a graph output). An empty chain becomes the source."""
     graph = rewriter.graph
     anchor, source = links[0].prev, links[0].inputs[0]
     became: dict[str, list[str]] = {}

@@ -66,13 +66,13 @@ class _Form:
 
     @property
     def sizes(self) -> list[int]:
-        """The tensor's own, as a Reshape says them."""
+        """The tensor's own sizes, as in a Reshape."""
         sizes = [size if isinstance(size, int) else 0 for size in self.shape]
         return [0, *sizes[1:]] if self.batch else sizes
 
     def constant(self, values: np.ndarray) -> np.ndarray:
-        """What broadcasts to the tensor, as what broadcasts to its [N, C, H, W] form; it has one value along other axes than
-        those that keep their place, or all of them."""
+        """Convert a constant that broadcasts to the tensor for its [N, C, H, W] form; it has one value along other axes
+        than those that keep their place, or all of them."""
         sizes: list[int] = [1] * (len(self.shape) - values.ndim) + list(values.shape)
         height, width = [*sizes[int(self.batch) : -1], 1][:2]
         return values.reshape(1, height, width, sizes[-1]).transpose(0, 3, 1, 2)
@@ -89,7 +89,7 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _batch(rewriter: Rewriter) -> Dim:
-    """The first size of every graph input; None where they differ or it has no name."""
+    """The first size of every graph input; None if they differ or it has no name."""
     shapes = [rewriter.types.shape(name) for name in rewriter.graph.inputs if rewriter.is_float(name)]
     found = {shape[0] for shape in shapes if shape}
     return found.pop() if len(found) == 1 else None
@@ -163,7 +163,7 @@ class _Matching:
         return known and self._over_last(node) and self.form(node.inputs[0]) is not None
 
     def _is_view(self, node: Node, form: _Form) -> bool:
-        """Another shape, by which the [N, C, H, W] form stays what it is."""
+        """True for a shape change that keeps the [N, C, H, W] form."""
         source, target = node.inputs[0], node.outputs[0]
         other, order = self.form(source), operators.permutation(node) if node.is_op("Transpose") else []
         if other is None or order is None or other.nhwc[1:] != form.nhwc[1:] or target in self.graph.outputs:
@@ -195,8 +195,8 @@ class _Matching:
         return operators.axis(node, self.graph.opset()) in (-1, rank - 1)
 
     def wanted(self, region: list[Node]) -> bool:
-        """True where the DLA gains layers, and no more Reshapes come than go. Where values are moved anyway, rule D17 makes one
-        move of it."""
+        """True if the DLA gains layers, and no more Reshapes are added than removed. If values are moved anyway, rule
+        D17 merges the moves."""
         cured = added = 0
         for node in region:
             limits = self.rewriter.rejected_by(node)
@@ -285,7 +285,7 @@ def _entry(matching: _Matching, name: str, after: list[Node], new: list[str]) ->
 
 
 def _back(matching: _Matching, lifted: str, output: str, anchor: Optional[Node]) -> list[Node]:
-    """What makes a tensor of its [N, C, H, W] form, behind `anchor`."""
+    """Restore a tensor from its [N, C, H, W] form, after `anchor`."""
     rewriter, graph, form = matching.rewriter, matching.graph, matching.form(output)
     assert form is not None
     source = output if form.is_image else rewriter.tensor(f"{output}_nhwc")
@@ -299,8 +299,8 @@ def _back(matching: _Matching, lifted: str, output: str, anchor: Optional[Node])
 def _as_bias(
     matching: _Matching, node: Node, names: dict[str, str], inside: set[int], gone: dict[str, list[str]]
 ) -> bool:
-    """An Add of one constant a channel, behind a Conv of the region that has no bias and a result without scale, goes into the
-    Conv: nothing is rounded between them."""
+    """Fold an Add of one constant per channel into the Conv of the region before it, if that has no bias and its result
+    no scale: nothing is rounded between them."""
     rewriter, graph, output = matching.rewriter, matching.graph, node.outputs[0]
     constants = [index for index, name in enumerate(node.inputs) if name in graph.initializers]
     if len(node.inputs) != 2 or len(constants) != 1 or output in graph.outputs:
@@ -333,7 +333,7 @@ def _pass_on(
     new: list[str],
     gone: dict[str, list[str]],
 ) -> None:
-    """A view goes: its readers inside read what it read."""
+    """Remove a view: its readers inside read its input."""
     rewriter, graph, output = matching.rewriter, matching.graph, node.outputs[0]
     source, anchor = names.get(node.inputs[0], node.inputs[0]), node.prev
     outside = any(id(reader) not in inside for reader in graph.consumers(output))

@@ -34,9 +34,9 @@ _CURED = ("C4", "C5")
 
 
 def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[int, int]]:
-    """(zeros in front, zeros behind) for one axis; None where no kernel of at most 32 does it.
+    """(zeros in front, zeros behind) for one axis; None if no kernel of at most 32 suffices.
 
-    Padding must stay below the kernel's size (limit C4), whatever the dilation.
+    Padding must stay below the kernel's size (limit C4), for any dilation.
     """
     difference = end - begin
     if difference % dilation:

@@ -110,8 +110,8 @@ def dense_reason(rewriter: Rewriter, node: Node) -> str:
 
 
 def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
-    """True where the DLA gains layers: those of the region that the table sends to the GPU, and what flattens in front of
-    it; and no more Reshapes from and to two dimensions come instead."""
+    """True if the DLA gains layers (those of the region that the table assigns to the GPU, and the flattening in front
+    of it) and no more Reshapes from and to two dimensions are added."""
     graph, inside = rewriter.graph, {id(node) for node in region}
     cured = sum(bool(rewriter.rejected(node)) for node in region)
     added = 0
@@ -139,13 +139,13 @@ def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
 
 
 def _flattening_for(rewriter: Rewriter, name: str, inside: set[int]) -> Optional[Node]:
-    """The same, where the region alone reads it."""
+    """The same, if only the region reads it."""
     node = _flattening(rewriter, name)
     return node if node and all(id(reader) in inside for reader in rewriter.graph.consumers(name)) else None
 
 
 def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
-    """(H, W) of what is flattened into `name`, where the Convs behind can read it as it is; None where it has to be reshaped."""
+    """(H, W) of the tensor flattened into `name`, if the next Convs can read it as is; None if it needs a Reshape."""
     graph, scales = rewriter.graph, rewriter.scales
     node = _flattening(rewriter, name)
     image = rewriter.image(node.inputs[0]) if node else None
@@ -196,7 +196,7 @@ def _lift(rewriter: Rewriter, region: list[Node]) -> None:
 
 
 def _absorb(rewriter: Rewriter, name: str, old: list[Node], gone: dict[str, list[str]]) -> str:
-    """Takes out what flattens into `name`; the tensor that is read instead."""
+    """Remove the node that flattens into `name`; return its input."""
     graph, scales = rewriter.graph, rewriter.scales
     producer = graph.producer[name]
     source = producer.inputs[0]

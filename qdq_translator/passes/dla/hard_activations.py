@@ -171,7 +171,7 @@ def _power(bound: float) -> float:
 
 
 def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shift: float = 0.0) -> list[float]:
-    """What is above 0 of `sign * x + shift`, up to `bound`; by how much each layer has multiplied values then."""
+    """The part of `sign * x + shift` above 0, up to `bound`; returns each layer's factor on the values."""
     factor = _power(bound)
     known = len(row.nodes)
     if sign * factor != 1 or shift:
@@ -290,7 +290,7 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 
 def _half(rewriter: Rewriter, layer: Node, target: str) -> None:
-    """1/126, of which 0.5 is a whole number of steps; at once where all tensors get scales from data."""
+    """Scale 1/126, of which 0.5 is a multiple; immediately if all tensors get scales from data."""
     if rewriter.settings.calibration is not None and target not in rewriter.graph.outputs:
         rewriter.scales.infer(layer.outputs[0], 1 / 126, Origin(RULE, layer.name, "", "0.5 is 63 steps"))
     rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, 1 / 126, needs=[target], note="0.5 is 63 steps")
@@ -316,7 +316,7 @@ def gelu(rule: str, rewriter: Rewriter, node: Node, channels: int) -> None:
 
 
 def tanh_of_cubic(row: Row, channels: int, linear: float, cubic: float) -> None:
-    """Tanh of `x * (linear + cubic * x * x)`. The square would lose small values in INT8: what leads to Tanh gets no scale."""
+    """Tanh of `x * (linear + cubic * x * x)`. The square would lose small values in INT8: Tanh's inputs get no scale."""
     source = row.current
     inner = (
         row.add("Mul", "square", source),

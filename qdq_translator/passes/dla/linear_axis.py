@@ -86,7 +86,7 @@ def _convs(rewriter: Rewriter, node: Node, matrices: Matrices) -> None:
 
 
 def _taken(indices: np.ndarray, size: int) -> np.ndarray:
-    """Each output is the input of that index, or 0 where it is negative."""
+    """Each output is the input of that index, or 0 if it is negative."""
     found: np.ndarray = np.zeros((len(indices), size), np.float32)
     there = indices >= 0
     found[np.flatnonzero(there), indices[there]] = 1

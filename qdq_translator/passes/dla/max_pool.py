@@ -43,7 +43,7 @@ class _Pool:
     ends: Two
 
     def beyond(self, other: _Pool) -> Optional[_Pool]:
-        """What is left of this window behind `other`, both with stride 1; None where `other` is not a part of it."""
+        """The rest of this window after `other`, both with stride 1; None if `other` is not a part of it."""
         kernel = (self.kernel[0] - other.kernel[0] + 1, self.kernel[1] - other.kernel[1] + 1)
         begins = (self.begins[0] - other.begins[0], self.begins[1] - other.begins[1])
         ends = (self.ends[0] - other.ends[0], self.ends[1] - other.ends[1])
@@ -69,7 +69,7 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
-    """None, with the reason noted, where a rewrite could not be the same."""
+    """None, with the reason noted, if no rewrite could be equal."""
     image, out = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
     if image is None or out is None:
         rewriter.leave(node, "its sizes are not known")
@@ -110,7 +110,7 @@ def _add_pools(row: Row, pool: _Pool) -> None:
 
 
 def _whole(window: Two) -> _Pool:
-    """Of all places; strides only where they help, since the DLA has none above 16."""
+    """Pool over all places; strides only if useful: the DLA has none above 16."""
     return _Pool(window, window if None not in map(factors, window) else (1, 1), (0, 0), (0, 0))
 
 

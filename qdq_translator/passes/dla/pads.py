@@ -49,7 +49,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
 
 
 def copying_convs(rewriter: Rewriter, node: Node, pads: list[int], channels: int, dtype: type) -> list[Node]:
-    """What pads as the 4-D Pad `node` does, from its input to its output; pads: as its own parameter has them."""
+    """Convs equivalent to the 4-D Pad `node`, from its input to its output; pads: as in its own parameter."""
     top, left, bottom, right = pads[2], pads[3], pads[6], pads[7]
     before, behind = pads[1], pads[5]
     current, nodes = node.inputs[0], []  # type: str, list[Node]

@@ -30,7 +30,7 @@ RULE = "D6"
 
 
 def target_sizes(before: Optional[tuple[Dim, ...]], after: Optional[tuple[Dim, ...]]) -> Optional[list[int]]:
-    """What a Reshape between the two shapes says: 0 for an equal first dimension, -1 for at most one unknown size."""
+    """Target sizes of a Reshape between the shapes: 0 for an equal first dimension, -1 for at most one unknown."""
     if not after or before is None:
         return None
     sizes: list[int] = []

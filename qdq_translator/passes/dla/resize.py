@@ -58,7 +58,7 @@ class Parameters:
 
 
 def parameters(rewriter: Rewriter, node: Node) -> Union[Parameters, str]:
-    """Or why no rule can say what the node does."""
+    """Parameters, or why no rule applies."""
     before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
     if before is None or after is None:
         return "its sizes are not known"
@@ -123,8 +123,7 @@ def repeat(row: Row, mode: str, rows: Tuple[int, ...], columns: Tuple[int, ...])
 
 
 def places(size: int, made: int, ratio: float, where: str) -> Optional[np.ndarray]:
-    """Where the outputs along an axis lie among its inputs, counted in float32 as ONNX Runtime does; None where that is not
-    known."""
+    """Positions of an axis's outputs among its inputs, in float32 as in ONNX Runtime; None if unknown."""
     index = np.arange(made, dtype=np.float32)
     half_pixel = (index + np.float32(0.5)) / np.float32(ratio) - np.float32(0.5)
     return {

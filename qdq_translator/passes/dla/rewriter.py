@@ -38,7 +38,7 @@ class Rewriter(Editor):
         self._refuted: Mapping[str, str] = {}
 
     def begin(self, rule: str) -> bool:
-        """To be called before a rule is applied. False where it may not be applied at all."""
+        """Call before applying a rule. False if it must not be applied at all."""
         self._refuted = self.settings.refuted.get(rule, {})
         return EVERYWHERE not in self._refuted
 
@@ -62,7 +62,7 @@ class Rewriter(Editor):
         return {finding.limit.id for finding in self.rejected(node)}
 
     def pads(self, node: Node) -> Optional[list[int]]:
-        """ONNX pads of a Conv or pooling (begins, then ends), auto_pad computed; None where a size is not known."""
+        """ONNX pads of a Conv or pooling (begins, then ends), auto_pad computed; None if a size is unknown."""
         return explicit_pads(self._layer(node))
 
     def _layer(self, node: Node) -> Layer:
@@ -71,7 +71,7 @@ class Rewriter(Editor):
         return Layer(node, context, hardware.tensorrt, assumed=hardware.assumed)
 
     def may_divide(self, node: Node) -> bool:
-        """False, with the reason noted, where the DLA has no quotient (limit O5)."""
+        """False, with the reason noted, if the DLA has no Div (limit O5)."""
         if self.settings.hardware.tensorrt >= _DIV_SINCE:
             return True
         self.leave(node, "it needs a quotient, which the DLA supports from TensorRT 8.6.12")
@@ -93,9 +93,9 @@ class Rewriter(Editor):
     # ---------------------------------------------------------------- making
 
     def afford(self, name: str, *shape: int) -> None:
-        """To be called before a tensor of a shape that only the model's sizes bound is made for node `name`.
+        """Call before creating a tensor for node `name` whose shape only the model's sizes limit.
 
-        Raises ModelError where it is too large.
+        Raises ModelError if it is too large.
         """
         self.budget.allow([max(1, size) for size in shape], 4, 0, f"A rewrite of '{name}'")
 
@@ -122,7 +122,7 @@ class Rewriter(Editor):
 
 
 class Row:
-    """Layers one behind the other that take the place of a node; `add` makes each of them read what `current` names."""
+    """A chain of layers that replaces a node; `add` makes each of them read the tensor `current`."""
 
     def __init__(self, rewriter: Rewriter, node: Node) -> None:
         self.rewriter, self.node = rewriter, node
@@ -130,7 +130,7 @@ class Row:
         self.current = node.inputs[0]
 
     def add(self, op: str, what: str, *more: str, **attributes: Any) -> str:
-        """A layer that reads the current tensor, and `more`; what it makes is the current one then. `what` names both."""
+        """Add a layer that reads the current tensor and `more`; its output becomes current. `what` names both."""
         return self.append(what, lambda target, name: Node(op, [self.current, *more], [target], name, **attributes))
 
     def scale(self, what: str, channels: int, factor: float, shift: float = 0.0) -> str:

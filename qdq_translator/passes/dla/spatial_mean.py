@@ -40,10 +40,9 @@ _Step = Tuple[int, int]
 
 @functools.lru_cache(maxsize=None)
 def factors(size: int, most: int = WINDOW) -> Optional[tuple[int, ...]]:
-    """The fewest numbers of at most `most` whose product is `size`, largest first; None where a prime factor is above it.
+    """The fewest numbers of at most `most` whose product is `size`, largest first; None if a prime factor is larger.
 
-    >>> factors(40), factors(7), factors(26), factors(65, 32)
-    ((8, 5), (7,), None, (13, 5))
+    >>> factors(40), factors(7), factors(26), factors(65, 32) ((8, 5), (7,), None, (13, 5))
     """
     if size <= most:
         return (size,) if size > 1 else ()
@@ -132,7 +131,7 @@ def _window(rewriter: Rewriter, node: Node, image: Image) -> str:
 
 
 def _in_a_row(rewriter: Rewriter, node: Node, axes: Sequence[Sequence[_Step]], channels: int, values: int) -> str:
-    """Cases 1 to 4: what comes to a mean, or a sum, of so many `values`; '', or why it stays."""
+    """Cases 1 to 4: build a mean, or a sum, of `values` elements; '', or why it stays."""
     source, target = node.inputs[0], node.outputs[0]
     shape, total = rewriter.types.shape(target), node.is_op("ReduceSum")
     flat = bool(node.is_op("ReduceMean", "ReduceSum") and not operators.keeps_dimensions(node))
@@ -176,7 +175,7 @@ def _conv(row: Row, what: str, kernel: Sequence[int], weight: float, channels: i
 
 
 def _loses(rewriter: Rewriter, node: Node) -> bool:
-    """Case 6: what one range costs a pooling is more than what the weights of a Conv do."""
+    """Case 6: True if one range costs a pooling more than the weights of a Conv."""
     own = [rewriter.scales.value(name) for name in (node.inputs[0], node.outputs[0])]
     before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
     window, model = operators.window(node), rewriter.settings.cost[0]
@@ -200,5 +199,5 @@ def _over_channels(rewriter: Rewriter, node: Node, channels: int, dtype: type) -
 
 
 def reduced(rewriter: Rewriter, node: Node) -> set[int]:
-    """The axes of a reduction of four dimensions; empty where they are not known."""
+    """The axes of a four-dimensional reduction; empty if unknown."""
     return set(operators.non_negative(operators.axes(node, rewriter.graph.array), 4) or ())

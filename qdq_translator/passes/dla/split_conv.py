@@ -109,7 +109,7 @@ def _slice(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple
 
 
 def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> Optional[str]:  # noqa: C901 (one branch a "Not:" of the rule)
-    """Collects into `region` the nodes that make `tensor`, back to the Convs; a reason where they cannot be divided."""
+    """Collect into `region` the nodes that compute `tensor`, back to the Convs; a reason if they cannot be divided."""
     graph = rewriter.graph
     pending = [tensor]
     while pending:
@@ -151,7 +151,7 @@ def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, 
 
 
 def _slower(rewriter: Rewriter, parts: list[_Part], region: dict[str, Node]) -> Optional[str]:
-    """A reason where the estimate speaks against dividing; None where it does not, or there is none."""
+    """A reason if the division is slower by the estimate; None if it is not, or without an estimate."""
     model, _ = rewriter.settings.cost
     before = [work_of(node, rewriter.graph, rewriter.types) for node in region.values() if node.is_op("Conv")]
     shape = rewriter.types.static_shape(parts[0][0].inputs[0])

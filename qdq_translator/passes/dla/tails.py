@@ -29,7 +29,7 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _views(rewriter: Rewriter, output: str) -> list[Node]:
-    """The views in front of an output, the last one first, back to a four-dimensional tensor; [] where they have to stay."""
+    """The views before an output, the last one first, back to a four-dimensional tensor; [] if they have to stay."""
     graph = rewriter.graph
     chain: list[Node] = []
     name = output

@@ -1,15 +1,15 @@
-"""Rule F8: a Gemm is a matrix product and nothing else, and so is a MatMul.
+"""Rule F8: a Gemm is only a matrix product, and so is a MatMul.
 
-1. alpha and beta are multiplied into constant weights and biases; the codes of a weight stay (rule W1: the scale of every
-   channel takes the factor).
-2. `Gemm(x, w, b)` -> `Add(Gemm(x, w), b')`, b' of shape [1, N]: the parser makes the same two layers, but with a tensor
-   before the bias that has no name of the model's, and a broadcast of the bias. Below opset 11, where a Gemm has to have a
-   bias, the product is a MatMul.
+1. alpha and beta are multiplied into constant weights and biases; the quantized weights are unchanged (rule W1: each
+   per-channel scale is multiplied by the factor).
+2. `Gemm(x, w, b)` -> `Add(Gemm(x, w), b')`, b' of shape [1, N]: the parser adds the same two layers, but with a tensor
+   before the bias whose name is not the model's, and a broadcast of the bias. Below opset 11, which requires a bias
+   for Gemm, the product is a MatMul.
 
-The tensor before a bias gets `(amax of the output + max|b|) / 127` where the product's input and output have a scale; so
-it does where the model itself has Gemm or MatMul and the Add of a constant, which exporters quantize as one layer.
-Not: below opset 7, which broadcasts otherwise; factors of operands that are not constant; a bias of lower rank that is
-not constant; a factor of 0; integers; below opset 11 the second where a factor or a transposed operand stays.
+The tensor before a bias gets `(amax of the output + max|b|) / 127` if the product's input and output have a scale; also
+if the model itself has Gemm or MatMul and the Add of a constant, which exporters quantize as one layer. Not: below
+opset 7, which broadcasts otherwise; factors of operands that are not constant; a bias of lower rank that is not
+constant; a factor of 0; integers; below opset 11 the second if a factor or a transposed operand remains.
 """
 
 from __future__ import annotations

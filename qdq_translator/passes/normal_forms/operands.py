@@ -26,9 +26,9 @@ def trailing_inputs(editor: Editor) -> None:
 def clip_limits(editor: Editor) -> None:
     """Rule F8: a Clip has both limits.
 
-    `Clip(x)`, `Clip(x, min)` and `Clip(x, , max)` get the lowest and the largest finite number of x's type where a limit is
-    missing. With both the parser makes one layer; without a minimum it makes five tensors without a scale.
-    Not: limits that are computed; types other than float and float16; below opset 11, whose limits are attributes.
+    `Clip(x)`, `Clip(x, min)` and `Clip(x, , max)` get the lowest and the largest finite number of x's type if a limit
+    is missing. With both the parser adds one layer; without a minimum it adds five tensors without a scale. Not: limits
+    that are computed; types other than float and float16; below opset 11, whose limits are attributes.
     """
     graph = editor.graph
     if graph.opset() < 11:

@@ -15,16 +15,16 @@ from qdq_translator.targets.parser_network import has_operator
 
 
 def activations(editor: Editor) -> None:
-    """Rule F8: activations that the parser writes as several layers are written so in the model.
+    """Rule F8: activations that the parser expands into several layers are expanded in the model.
 
     1. `HardSwish(x)`      -> `Mul(x, HardSigmoid(x))`, alpha 1/6, beta 1/2
     2. `Mish(x)`           -> `Mul(x, Tanh(Softplus(x)))`
     3. `Celu(x)`           -> `Elu(x)`; with alpha not 1 `alpha * Elu(x / alpha)`
-    4. `LogSoftmax(x)`     -> `Log(Softmax(x))`, only where the model quantizes the output: with scores more than 87 apart the
-       logarithm of a float that vanished would be minus infinity
+    4. `LogSoftmax(x)`     -> `Log(Softmax(x))`, only if the model quantizes the output: with scores more than 87 apart the
+       logarithm of an underflowed float would be minus infinity
 
-    Scales of the new tensors, where input and output have one: HardSigmoid, Tanh and Softmax 1/127; Softplus the input's and
-    ln 2 / 127, which it cannot exceed; around Elu those of input and output, divided by alpha.
+    Scales of the new tensors, if input and output have one: HardSigmoid, Tanh and Softmax 1/127; Softplus the input's
+    plus ln 2 / 127, which it cannot exceed; around Elu those of input and output, divided by alpha.
     """
     for node in editor.nodes(*_PARTS):
         if editor.is_float(node.outputs[0]):
@@ -112,12 +112,11 @@ _PARTS: dict[str, Callable[[Editor, Node], None]] = {
 
 
 def layer_norm(editor: Editor) -> None:
-    """Rule F8: LayerNormalization in parts, where the parser of the target's TensorRT has none (8.5 and before).
+    """Rule F8: LayerNormalization in parts, if the parser of the target's TensorRT has none (8.5 and before).
 
-    `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`. The parts get no scales: the inside of
-    a normalization is no place for INT8.
-    Not: on other versions; a second or third output that somebody reads; operands that are not constant; an unknown rank,
-    or an axis that it does not have.
+    `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`. The parts get no scales: the
+    inside of a normalization is not suitable for INT8. Not: on other versions; a second or third output that is read;
+    operands that are not constant; an unknown rank, or an axis that it does not have.
     """
     if editor.parser is None or has_operator("LayerNormalization", editor.parser):
         return
@@ -169,10 +168,9 @@ def chains(editor: Editor) -> None:
     1. `Sum(a, b, c, ...)` -> `Add(Add(a, b), c) ...`
     2. `Max(a, b, c, ...)` -> `Max(Max(a, b), c) ...`, Min likewise
 
-    Scales of the new tensors, where output and inputs have one: a partial sum the sum of its terms' ranges, which holds it
-    whatever the values; a partial maximum or minimum the output's, because what that saturates the rest of the chain does not
-    choose.
-    Not: integers.
+    Scales of the new tensors, if output and inputs have one: for a partial sum the sum of its terms' ranges, sufficient
+    for all values; for a partial maximum or minimum the output's, because the rest of the chain never selects a value
+    that it saturates. Not: integers.
     """
     for node in editor.nodes("Sum", "Max", "Min"):
         if len(node.inputs) < 3 or not editor.is_float(node.outputs[0]):

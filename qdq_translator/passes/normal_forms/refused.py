@@ -86,7 +86,7 @@ class _Axis:
 
 
 def _axes(editor: Editor, node: Node) -> Optional[list[_Axis]]:
-    """None where a size, the factors or the wanted sizes are not known."""
+    """None if a size, the factors or the wanted sizes are unknown."""
     graph = editor.graph
     shape = editor.types.static_shape(node.inputs[0])
     factors = operators.resize_scales(node, graph.opset(), graph.array)

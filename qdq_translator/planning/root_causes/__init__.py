@@ -1,14 +1,14 @@
-"""Why layers run in higher precision: the few tensors behind many missing scales, and what would give them one.
+"""Root causes of layers in higher precision: the few tensors behind many missing scales, and ways to give them one.
 
-A missing tensor is a *root* if no scale rule would give it a scale when the other roots had theirs. The roots are
-found by trying: a copy of the scale table, a nominal scale on one tensor, the inference rules around it. First one
-tensor at a time (which missing tensors follow from this one?), then roots are taken in an order in which sources come
-first, each with everything that follows from it. Where every rule needs one known tensor only, that is the smallest
-possible set; where a rule needs two (Mul, parallel Slices) it is a small one. Every tensor is tried once at each of
-its nodes: linear in the size of the graph.
+A missing tensor is a *root* if no scale rule would give it a scale even if the other roots had theirs. Roots are found
+by trial: a copy of the scale table, a nominal scale on one tensor, the inference rules around it. First each tensor is
+tried alone (which missing tensors follow from it?); then roots are selected in an order that puts sources first, each
+with everything that follows from it. If every rule needs only one known tensor, the set is the smallest possible; if a
+rule needs two (Mul, parallel Slices), it is a small one. Every tensor is tried once at each of its nodes: linear in the
+size of the graph.
 
-Cures: the same inference with the options that are off. A root that gets its scale there, with all that follows from
-it, is cured by the options on the way; any other by data (rule K1) where those would be asked for it, or by quantizing it
+Cures: the same inference with disabled options turned on. A root that gets its scale this way, with all that follows
+from it, is cured by the options involved; any other root by data (rule K1) if it would be observed, or by quantizing it
 in the model.
 """
 
@@ -75,7 +75,7 @@ def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
 
 
 def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
-    """Tensors without scale around avoidable layers, in graph order. Graph outputs only where the network reads them too."""
+    """Tensors without scale around avoidable layers, in graph order; graph outputs only if also read."""
     found: dict[str, None] = {}
     for layer in plan:
         if layer.avoidable:

@@ -1,4 +1,4 @@
-"""Cures: the same inference with the options that are off, and what each of them would give."""
+"""Cures: the same inference with disabled options turned on, and the effect of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MORE_OPERATORS = "addtl_ops_to_infer_adjacent_scales"
 
 
 class Flag(NamedTuple):
-    """An option to add. operator: its argument, for the option that takes operators."""
+    """An option to add. operator: its argument, if the option accepts operators."""
 
     option: str
     operator: str = ""

@@ -14,7 +14,7 @@ _NOMINAL = 0.9 / 127
 
 
 class _TryContext(Context):
-    """A context over a table of its own that notes what is given."""
+    """A context with a separate scale table that records new scales."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(**{f.name: getattr(context, f.name) for f in dataclasses.fields(Context)})

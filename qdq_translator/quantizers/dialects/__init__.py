@@ -45,7 +45,7 @@ class Converted:
 
 
 def convert(graph: Graph) -> Converted:
-    """Converts every dialect in place. What only fed the old operators is left without readers."""
+    """Convert every dialect in place. Nodes that only fed the old operators keep no readers."""
     present = {node.op_type for node in graph.nodes}
     counts: dict[str, int] = {}
     rejected: list[Rejected] = []

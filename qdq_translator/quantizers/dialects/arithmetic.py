@@ -1,8 +1,8 @@
-"""Fake quantization written as arithmetic: Mul or Div by a constant, Round, Clip, Mul by a constant, with zero points added and
-subtracted, in any of the orders that trainers export (PACT, LSQ, straight-through estimators, decomposed operators).
+"""Fake quantization written as arithmetic. Mul or Div by a constant, Round, Clip, Mul by a constant, with zero points
+added and subtracted, in any order that trainers export (PACT, LSQ, straight-through estimators, decomposed operators).
 
-Found by structure from the Round outwards. What is no quantizer because the parts do not fit together is refused with
-its node; a Round without limits or without scales is arithmetic of the network and stays.
+The structure is matched from the Round outwards. A pattern whose parts do not fit together is refused with its node; a
+Round without limits or without scales is arithmetic of the network and stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HINT = "Export with QuantizeLinear/DequantizeLinear."
 
 @dataclass(frozen=True)
 class _Step:
-    """What a node does to `data`: a product (`factor`, or `divisor`), a sum (`shift`), limits, or nothing."""
+    """Effect of a node on `data`: a product (`factor` or `divisor`), a sum (`shift`), limits, or none."""
 
     node: Node
     data: str
@@ -44,8 +44,8 @@ class _Step:
 
 @dataclass
 class _Pattern:
-    """Around one Round. before, after: the steps between the two products; low, high, shift: what they amount to, in quantized
-    values less the zero point."""
+    """Pattern around one Round. before, after: steps between the two products; low, high, shift: their total, in
+    quantized values minus the zero point."""
 
     node: Node
     first: Optional[_Step]
@@ -178,7 +178,8 @@ def _step_behind(graph: Graph, constants: Constants, tensor: str) -> Optional[_S
 
 
 def _step(graph: Graph, constants: Constants, node: Optional[Node], rounded: bool = False) -> Optional[_Step]:
-    """None where the node does something else, or with what is not constant. rounded: its data are integers by value."""
+    """Step of a node; None if it is something else or its operand is not constant. rounded: its data have integer
+    values."""
     if node is None or not node.is_standard:
         return None
     if node.is_op("Identity") or (node.is_op("Cast") and (rounded or operators.cast_type(node) in FLOAT_TYPES)):
@@ -219,7 +220,7 @@ def _with_constant(constants: Constants, node: Node) -> Optional[_Step]:
 
 
 def _limit_by_where(graph: Graph, constants: Constants, node: Node) -> Optional[_Step]:
-    """`Where(x > c, c, x)` and `Where(x < c, c, x)`."""
+    """Limit: `Where(x > c, c, x)` or `Where(x < c, c, x)`."""
     condition, limit, data = node.inputs
     compared, value = graph.producer.get(condition), constants.value(limit)
     if compared is None or value is None or value.size != 1 or compared.inputs[:1] != [data]:
@@ -242,7 +243,7 @@ def _scale(step: _Step) -> np.ndarray:
 
 
 def _inverse(step: _Step) -> np.ndarray:
-    """What the product before the Round multiplies by, float64."""
+    """Factor of the product before the Round, float64."""
     if step.factor is not None:
         return step.factor.astype(np.float64)
     assert step.divisor is not None

@@ -1,4 +1,4 @@
-"""One fake quantizer, whatever the dialect writes it as, becomes `QuantizeLinear [-> Clip] -> DequantizeLinear`."""
+"""Convert one fake quantizer of any dialect to `QuantizeLinear [-> Clip] -> DequantizeLinear`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from qdq_translator.quantizers.parameters import Rejected
 class FakeQuantizer:
     """`result = clip(round_half_even(source / scale), low, high) * scale`.
 
-    scale: the step, of the tensor's float type, shape () or (C,) along `axis`. low, high: the quantized values less the zero
-    point, so that 0 stands for 0.0. factor: the multiplier before the rounding, shape as broadcast, where the dialect
-    multiplies instead of dividing: constants are rounded with it, so that their quantized values are those of the dialect
-    at ties too. node: names it in messages.
+    scale: the step, of the tensor's float type, shape () or (C,) along `axis`. low, high: quantized values minus the
+    zero point, so that 0 represents 0.0. factor: the multiplier before the rounding, shape as broadcast, if the dialect
+    multiplies instead of dividing: constants are rounded with it, so that their quantized values match the dialect at
+    ties too. node: names it in messages.
     """
 
     source: str
@@ -49,7 +49,7 @@ def bit_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]:
 
 
 def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Union[Rejected, None]:
-    """Puts the pair in the place of whatever makes `found.result`. None, or why INT8 cannot hold it (nothing is changed)."""
+    """Replace the producer of `found.result` with the pair. None, or why INT8 cannot hold it (nothing is changed)."""
     stored = _storage(found.low, found.high)
     if stored is None:
         what = f"{found.node.op_type} {found.node.label} quantizes '{found.source}' to the values {found.low} to {found.high}."
@@ -87,7 +87,7 @@ Outcome = Union[bool, Rejected]
 
 
 def or_why(node: Node, convert: Callable[[Node], Outcome]) -> Outcome:
-    """What `convert` returns; for parameters that do not fit together, of which NumPy raises many errors, that as a reason."""
+    """Result of `convert`; inconsistent parameters, which raise many NumPy errors, become a reason."""
     try:
         return convert(node)
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
@@ -96,7 +96,7 @@ def or_why(node: Node, convert: Callable[[Node], Outcome]) -> Outcome:
 
 
 def linear(graph: Graph, op: str, inputs: list[str], output: str, whose: str, axis: Optional[int] = None) -> Node:
-    """A QuantizeLinear or DequantizeLinear, named after what it belongs to; an omitted zero point is ''."""
+    """A QuantizeLinear or DequantizeLinear, named after its owner; an omitted zero point is ''."""
     node = Node(op, [name for name in inputs if name], [output], graph.node_name(f"{whose}_{op}"))
     if axis is not None:
         node.set("axis", axis)

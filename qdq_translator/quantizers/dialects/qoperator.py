@@ -1,9 +1,9 @@
-"""Operators that compute on quantized values (ONNX's QLinearConv, QLinearMatMul, ConvInteger, MatMulInteger; ONNX Runtime's
-operators of com.microsoft): each becomes its float operator between DequantizeLinear and QuantizeLinear with the same scales and
-zero points. Biases get `x_scale * w_scale`, by definition.
+"""Convert operators on quantized values to float operators between DequantizeLinear and QuantizeLinear. They are ONNX's
+QLinearConv, QLinearMatMul, ConvInteger and MatMulInteger, and ONNX Runtime's operators of com.microsoft. Scales and
+zero points are kept. Biases get `x_scale * w_scale`, by definition.
 
-An integer product without scales of its own is converted where a QuantizeLinear makes its input and a constant product
-(behind a Cast) makes its output real; dynamic quantization computes that factor from the input and is refused.
+An integer product without its own scales is converted if a QuantizeLinear makes its input and a constant product (after
+a Cast) makes its output real; dynamic quantization computes that factor from the input and is refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _Triple = Tuple[int, int, int]
 
 @dataclass(frozen=True)
 class _Form:
-    """op: the float operator. data: places of (tensor, scale, zero point) of each quantized input. result: places of scale and
-    zero point of the output; -1: it is real. bias: place of the bias (int32; real where the output always is). plain: places
-    of inputs that are passed on in front. drop: attributes that the float operator does not have."""
+    """op: the float operator. data: positions of (tensor, scale, zero point) of each quantized input. result: positions
+    of scale and zero point of the output; -1: it is real. bias: position of the bias (int32; real if the output always
+    is). plain: positions of inputs that are passed on first. drop: attributes that the float operator lacks."""
 
     op: str
     data: tuple[_Triple, ...]
@@ -122,7 +122,7 @@ class _Converter:
             self.graph.insert_after(linear(self.graph, "QuantizeLinear", [real, scale, zero], made, made), last)
 
     def _dequantized(self, node: Node, tensor: str, scale: str, zero: str, axis: Optional[int]) -> str:
-        """The real values of a quantized tensor; what several operators read is dequantized once."""
+        """Real values of a quantized tensor, dequantized once for all operators that read it."""
         factors = self.constants.value(scale)
         axis = axis if factors is not None and factors.size > 1 else None
         key = (tensor, scale, zero, axis)
@@ -145,7 +145,7 @@ class _Converter:
         return name
 
     def _integer(self, node: Node, op: str) -> str:
-        """ConvInteger or MatMulInteger; '' where it was converted."""
+        """Convert ConvInteger or MatMulInteger; '' if converted."""
         maker = self.graph.producer.get(node.inputs[0])
         step = self.constants.value(maker.inputs[1]) if maker is not None and is_quantize(maker) else None
         cast = self.graph.only_consumer(node.outputs[0])
@@ -175,7 +175,7 @@ class _Converter:
         return ""
 
     def _real_name(self, quantized: str) -> str:
-        """The float tensor's name before the exporter added to it, where that is free."""
+        """The float tensor's name without the exporter's suffix, if that is free."""
         for suffix in _SUFFIXES:
             if quantized.endswith(suffix) and len(quantized) > len(suffix):
                 return self.graph.unique_name(quantized[: -len(suffix)])

@@ -1,5 +1,5 @@
-"""Quantizers that are operators of other domains, by their public definitions: QONNX's `Quant`, the quantizers of Sony's MCT,
-and AMD's QuantizeLinear and DequantizeLinear (Quark, Vitis AI), which take what ONNX's do."""
+"""Quantizer operators of other domains, by their public definitions. QONNX's `Quant`, the quantizers of Sony's MCT, and
+AMD's QuantizeLinear and DequantizeLinear (Quark, Vitis AI), which have the inputs of ONNX's."""
 
 from __future__ import annotations
 

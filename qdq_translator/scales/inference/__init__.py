@@ -20,11 +20,11 @@ Observe = Callable[[Context], bool]
 
 
 def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[Observe] = None) -> int:
-    """Fills the scale table; returns the number of scales that were added.
+    """Fill the scale table; return the number of added scales.
 
-    In every phase forward in topological order, then backward in reverse order, until nothing changes. The first rule that
-    gives a tensor a scale wins; explicit scales are never touched. observe: asked behind the exact rules, again and again
-    until it has nothing more to give; what it gives, the exact rules hand on first.
+    Every phase runs forward in topological order, then backward in reverse order, until nothing changes. The first rule
+    that gives a tensor a scale wins; explicit scales never change. observe: called after the exact rules until it has
+    nothing more to give; the exact rules propagate its scales first.
     """
     before = len(context.scales)
     exact, *guesses = phases(context.policy)
@@ -80,8 +80,8 @@ Apply = Callable[[Node, Context], bool]
 
 @dataclasses.dataclass(frozen=True)
 class ScaleRule:
-    """flag: the field of TranslateOptions that switches it on, '' where it always is. forward, backward: give scales to
-    the outputs (inputs) of one node of `ops`; True if they did."""
+    """A scale rule. flag: the field of TranslateOptions that enables it, '' if always on. forward, backward: give
+    scales to the outputs (inputs) of one node of `ops`; True if they did."""
 
     flag: str
     ops: tuple[str, ...]

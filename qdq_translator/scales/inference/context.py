@@ -1,4 +1,4 @@
-"""What every scale rule works with: the graph (read only), the types, and the guarded way into the scale table."""
+"""Shared input of all scale rules: the graph (read only), the types, and guarded access to the scale table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DerivedScale:
         return (self.tensor, self.source, *self.more, *self.needs)
 
     def renamed(self, names: Mapping[str, str]) -> DerivedScale:
-        """`names`: every name -> what it is called now."""
+        """Copy with current names. `names`: old -> new."""
         return dataclasses.replace(
             self,
             tensor=names[self.tensor],
@@ -49,7 +49,7 @@ class DerivedScale:
         )
 
     def apply(self, context: Context) -> bool:
-        """True where it added the scale."""
+        """Add the scale; True if it was added."""
         values = [context.scale(name) for name in (self.source, *self.more)]
         known = [value for value in values if value is not None]
         if len(known) < len(values) or any(name not in context.scales for name in self.needs):
@@ -60,10 +60,10 @@ class DerivedScale:
 
 @dataclasses.dataclass
 class Context:
-    """Rules read through `scale` and write through `give`, which keeps rules S1 and S2.
+    """Rules read through `scale` and write through `give`, which enforces rules S1 and S2.
 
-    derived: scales of tensors that rewrites for the DLA made. withheld: tensors that get no scale by inference, and why; ''
-    where they stand for a graph output, so that rule S2 holds for them.
+    derived: scales of tensors created by rewrites for the DLA. withheld: tensors that get no scale by inference, and
+    why; '' if they represent a graph output, so that rule S2 applies.
     """
 
     graph: Graph
@@ -82,8 +82,8 @@ class Context:
         return self.scales.value(tensor)
 
     def amax(self, tensor: str) -> Optional[float]:
-        """The largest magnitude that an activation's scale, or a constant's values, allow; None where neither is known,
-        and for a constant of zeros."""
+        """Largest magnitude allowed by an activation's scale or a constant's values. None if neither is known, and for
+        a constant of zeros."""
         value = self.scales.value(tensor)
         if value is not None:
             return value * INT8_MAX
@@ -91,7 +91,7 @@ class Context:
         return None if magnitudes is None else magnitudes[1]
 
     def magnitudes(self, constant: str) -> Optional[tuple[float, float]]:
-        """The smallest and the largest magnitude of a float constant's values; None for other tensors, and where all are 0
+        """Smallest and largest magnitude of a float constant's values. None for other tensors, and if all values are 0
         or one is NaN."""
         values = self.graph.array(constant)
         if values is None or values.size == 0 or values.dtype.kind != "f":
@@ -114,8 +114,8 @@ class Context:
         return tensor not in self.scales and self.may_have(tensor)
 
     def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
-        """Adds a scale by `rule` where rules S1 and S2 allow it; True if it was added. source: the tensors that it was
-        made from, separated by ', ' ('' for none)."""
+        """Add a scale by `rule` if rules S1 and S2 allow it; True if it was added. source: the tensors that it is
+        derived from, separated by ', ' ('' for none)."""
         return self.lacks(tensor) and self.scales.infer(tensor, value, Origin(rule, node.name, source, note))
 
 

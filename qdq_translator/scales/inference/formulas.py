@@ -1,8 +1,8 @@
-"""What each scale rule computes for one node: `forward` gives scales to its outputs, `backward` to its inputs.
+"""Formulas of the scale rules for one node: `forward` gives scales to its outputs, `backward` to its inputs.
 
 Every function returns True if it gave a scale; `phases.py` lists them as rows. `Context.give` keeps rules S1 and S2.
-Formulas with `reference` in their name are NVIDIA's and apply with `--inference reference` only: what they give is a lower
-bound of the range, so the values can clip. They cost a trained network with gates 3 points of Top-1
+Formulas with `reference` in their name are NVIDIA's and apply only with `--inference reference`: their result is a
+lower bound of the range, so the values can clip. They cost a trained network with gates 3 points of Top-1
 (`e2e_workflow/inference_flags`).
 """
 
@@ -46,12 +46,12 @@ def clip_forward(node: Node, context: Context) -> bool:
 
 
 def clip_backward(node: Node, context: Context) -> bool:
-    """The input takes the output's scale, because int8 saturation and the clamp cut the same values."""
+    """Give the input the output's scale, because int8 saturation and the clamp clip the same values."""
     return _hand_on(node, context, "S3", back=True)
 
 
 def _clip_limits(node: Node, context: Context) -> Optional[tuple[float, float]]:
-    """Constant bounds, infinite where there is none; None if they are not constant."""
+    """Constant bounds, infinite if absent; None if they are not constant."""
     low, high = operators.clip_bounds(node, context.graph.array)
     return None if low is None or high is None else (low, high)
 
@@ -60,7 +60,7 @@ def _clip_limits(node: Node, context: Context) -> Optional[tuple[float, float]]:
 
 
 def bound(node: Node, context: Context) -> Optional[float]:
-    """The largest magnitude that the output of `node` can have, infinite where there is none; None if it is not constant."""
+    """Largest possible magnitude of the output of `node`, infinite if unbounded; None if not constant."""
     if node.is_op(*WITHIN_ONE):
         return 1.0
     limits = _clip_limits(node, context)
@@ -163,7 +163,7 @@ def inside_normalizations(graph: Graph) -> set[str]:
 
 
 def concat_forward(node: Node, context: Context) -> bool:
-    """The largest input scale, once all inputs have one (what the DLA makes of unequal ones: fact 5.9, `--unify_scales`)."""
+    """Largest input scale, once all inputs have one (as the DLA uses for unequal ones: fact 5.9, `--unify_scales`)."""
     ranges = [context.amax(name) for name in node.inputs]
     known = [amax for amax in ranges if amax is not None]
     if len(known) < len(ranges) or not context.lacks(node.outputs[0]):
@@ -269,8 +269,8 @@ def sum_backward(node: Node, context: Context) -> bool:
 
 
 def _give_sum(tensor: str, known: Sequence[str], node: Node, context: Context) -> bool:
-    """`tensor` gets the sum of the ranges of `known` if all of them are known. No scale if the whole range of an activation
-    would be less than one step of it, as beside a mask of -10000: all of its quantized values would be 0."""
+    """Give `tensor` the sum of the ranges of `known` if all are known. No scale if the whole range of an activation
+    would be less than one step, as next to a mask of -10000: all its quantized values would be 0."""
     ranges = {name: context.amax(name) or 0.0 for name in known}
     scale = sum(ranges[name] for name in known) / INT8_MAX
     if not all(amax >= scale for name, amax in ranges.items() if not context.graph.is_constant(name)):

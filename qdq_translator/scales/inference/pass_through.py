@@ -1,8 +1,8 @@
-"""Rule S3: operators that hand their values on, so that input and output share one scale.
+"""Rule S3: operators that pass their values on, so that input and output share one scale.
 
 Forward, every value of the output is a value of the input (or its mean, with rule S6). Backward, an operator that
-hands on only a part (Slice, Split, Gather) says nothing of the rest: its input gets a scale only when every reader
-of the input has one, and then the largest.
+passes on only a part (Slice, Split, Gather) does not cover the rest: its input gets a scale only if every reader of the
+input has one, and then the largest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def applies(node: Node, context: Context) -> bool:
 
 
 def _pads_within(node: Node, context: Context) -> bool:
-    """A constant Pad whose value lies outside the range of the scale is no pass-through."""
+    """False for a constant Pad with a value outside the range of the scale: no pass-through."""
     if mode(node) != "constant":
         return True
     value = pad_value(node, context.graph.array)

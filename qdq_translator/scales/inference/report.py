@@ -1,4 +1,4 @@
-"""What a person should know of the inferred scales: one diagnostic a rule, however many tensors it is about."""
+"""Report on the inferred scales: one diagnostic per rule, for any number of tensors."""
 
 from __future__ import annotations
 

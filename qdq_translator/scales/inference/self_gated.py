@@ -1,11 +1,11 @@
-"""Rule S8 for what multiplies x by its own gate, with `--infer_mul_scales`: SiLU `x * sigmoid(x)`, Swish `x * sigmoid(b * x)`,
-HardSwish (the operator, or `x * HardSigmoid(x)`) and GELU (the operator, or `x * (1 + erf(x / c))`, which half makes GELU of; in
-the forms that rules D9 and D22 give it as well). The ranges of input and output determine each other.
+"""Rule S8 for products of x and its own gate, with `--infer_mul_scales`. SiLU `x * sigmoid(x)`, Swish `x * sigmoid(b *
+x)`, HardSwish (the operator, or `x * HardSigmoid(x)`) and GELU (the operator, or `x * (1 + erf(x / c))`, half of which
+is GELU; also in the forms of rules D9 and D22). The ranges of input and output determine each other.
 
-Backward, `amax_x` is the positive solution of `x * gate(x) = amax_y`: above it y would exceed its own range. Inputs below
-`-amax_x` saturate and come out as they do at `-amax_x` instead of nearly 0, which the note of the origin says. Forward,
-`amax_y` is what y reaches at `amax_x`. Nothing where something other than the gate and the product reads x, and nothing for
-the gate of another tensor.
+Backward, `amax_x` is the positive solution of `x * gate(x) = amax_y`: above it y would exceed its own range. Inputs
+below `-amax_x` saturate and give the result at `-amax_x` instead of nearly 0, as noted in the origin. Forward, `amax_y`
+is the value of y at `amax_x`. The rule does not apply if anything but the gate and the product reads x, or to the gate
+of another tensor.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def hard_sigmoid(alpha: float, beta: float) -> Gate:
 
 
 def gate_of(node: Node) -> Optional[Gate]:
-    """The gate that a node computes; None for other operators, and where it does not rise or is shut at 0."""
+    """Gate computed by a node; None for other operators, and if it does not rise or is closed at 0."""
     if node.is_op("Sigmoid"):
         return SIGMOID
     if node.is_op("HardSwish"):
@@ -80,7 +80,7 @@ def gate_of(node: Node) -> Optional[Gate]:
 
 
 def parts(node: Node, context: Context) -> Optional[tuple[str, list[Node], Gate]]:
-    """(x, the nodes that compute its gate, that gate) where `node` multiplies x by it."""
+    """(x, the nodes that compute its gate, that gate) if `node` multiplies x by it."""
     if not node.is_op("Mul"):
         gate = gate_of(node)
         return None if gate is None else (node.inputs[0], [], gate)
@@ -124,7 +124,7 @@ def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
 
 
 def _error_function(tensor: str, graph: Graph) -> list[Node]:
-    """The nodes that compute `tensor`, the error function of what the first of them reads; [] where it is something else."""
+    """Nodes that compute `tensor` as the error function of the first node's input; [] if it is anything else."""
     maker = graph.producer.get(tensor)
     if maker is None or maker.is_op("Erf"):
         return [maker] if maker is not None else []

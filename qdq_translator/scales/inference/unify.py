@@ -64,7 +64,7 @@ class SharedRange:
 
     @property
     def why(self) -> str:
-        """Why `nodes` stay FP16, where they are refused."""
+        """Reason why refused `nodes` stay in FP16."""
         return (
             f"one range for what it reads and makes would cost '{self.worst}' {self.bits_lost(self.worst):.1f} bits, more than "
             f"--max_bits_lost allows (rule {RULE})"

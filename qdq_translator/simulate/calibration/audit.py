@@ -1,7 +1,7 @@
-"""The scales that are there, held against data: what each clips, what it leaves unused, and which range would lose less.
+"""Check existing scales against data: clipping, unused range, and the range with less loss.
 
-A tensor is judged alone: the error is that of rounding and clipping its own values, as its layer makes them while the model's
-own scales are applied. What that costs at the outputs `verify --sensitivity` measures.
+Each tensor is judged alone: the error is that of rounding and clipping its own values, as produced by its layer with
+the model's own scales applied. `verify --sensitivity` measures the cost at the outputs.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ CHECK = "Check the preprocessing: RGB or BGR, division by 255, mean and standard
 
 @dataclasses.dataclass(frozen=True)
 class AuditedScale:
-    """scale: of the table; origin: the rule that gave it. lowest, highest: what was seen. clipped: share (0 to 1) of the
-    values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0. noise: energy of
-    the error over energy of the tensor; best_noise: the same with `best`, the scale of the least squared error. histogram: of
-    the magnitudes, SHOWN_BINS counts from 0 to `end`."""
+    """scale: of the table; origin: the rule that gave it. lowest, highest: of the values seen. clipped: share (0 to 1)
+    of the values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0.
+    noise: energy of the error over energy of the tensor; best_noise: the same with `best`, the scale of the least
+    squared error. histogram: of the magnitudes, SHOWN_BINS counts from 0 to `end`."""
 
     tensor: str
     origin: str
@@ -92,8 +92,8 @@ class AuditedScale:
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """rows: worst first; silent: tensors that held nothing but zeros. unlike: a sentence where the data are not what the
-    scales were made with, else ''. weights: worst first."""
+    """Audit results. rows: worst first; silent: tensors that held only zeros. unlike: a sentence if the data differ
+    from those used for the scales, else ''. weights: worst first."""
 
     rows: tuple[AuditedScale, ...]
     silent: tuple[str, ...]
@@ -134,8 +134,8 @@ def audit_network(
     where: Evaluation = HERE,
     explicit: Optional[ExplicitNetwork] = None,
 ) -> Audit:
-    """Every scale of the cache that is a range of an activation, and the weights (node, input index) that are rounded.
-    explicit: the model as given, whose BatchNormalizations tell what it was trained with.
+    """Audit every scale of the cache that is an activation range, and the rounded weights (node, input index).
+    explicit: the model as given, whose BatchNormalizations describe its training data.
 
     Raises UserError as `observe` does."""
     graph = Graph.from_model(copy_model(network.model))
@@ -156,7 +156,7 @@ def audit_network(
 
 
 def _unlike_recorded(network: ImplicitNetwork, samples: Samples, explicit: Optional[ExplicitNetwork]) -> str:
-    """The same as `_unlike`, by what the calibration or the training recorded of its data."""
+    """Like `_unlike`, based on the data statistics recorded by calibration or training."""
     recorded = [row.get("data", {}).get(INPUTS) for row in network.config.get("diagnostics", ())]
     then = next((found for found in recorded if isinstance(found, dict)), None)
     what = unlike_calibration(channel_means(samples), then) if then else ""
@@ -191,7 +191,7 @@ def _row(tensor: str, scale: float, origin: str, histogram: Histogram) -> Audite
 
 
 def _cause(row: AuditedScale, histogram: Histogram) -> str:
-    """What is likely wrong, in words; 'fits' where a better range would gain next to nothing."""
+    """Likely cause in words; 'fits' if a better range would gain next to nothing."""
     notes = []
     if row.gain_db >= FITS_DB:
         if row.best > row.scale:
@@ -212,7 +212,7 @@ def _cause(row: AuditedScale, histogram: Histogram) -> str:
 
 
 def _outlier(channels: Optional[np.ndarray]) -> Optional[tuple[int, float]]:
-    """The channel that reaches furthest and how many times as far as the median one, where that is much."""
+    """Channel with the largest range, and its ratio to the median one, if that is large."""
     if channels is None or channels.size < 4:
         return None
     largest, median = int(channels.argmax()), float(np.median(channels))

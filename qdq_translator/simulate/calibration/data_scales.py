@@ -85,8 +85,8 @@ def clip_reach(network: Network, samples: Samples, where: Evaluation = HERE) -> 
 
 
 class DataScales:
-    """What `infer_scales` asks for scales from data: the first call observes and gives them, the second one fits the sets
-    of a DLA together once the exact rules have handed them on."""
+    """Source of scales from data for `infer_scales`. The first call observes and gives them, the second one fits the
+    sets of a DLA together once the exact rules have propagated them."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class DataScales:
         )
 
     def __call__(self, context: Context) -> bool:
-        """Raises UserError where ONNX Runtime cannot run the network, and for data that are not finite."""
+        """Raises UserError if ONNX Runtime cannot run the network, and for data that are not finite."""
         self._calls += 1
         if self._calls == 1 and self._give(context):
             return True
@@ -214,7 +214,7 @@ class DataScales:
         return observed.histograms
 
     def _scale(self, tensor: str, context: Context) -> Optional[tuple[float, dict[str, Any]]]:
-        """None where the data say nothing of the tensor."""
+        """Scale from data; None if there are none."""
         histogram = self._histograms.get(tensor)
         if histogram is None or not histogram.total:
             return None
@@ -318,7 +318,7 @@ class DataScales:
     # ---------------------------------------------------------------- words
 
     def _report_inputs(self, scales: dict[str, tuple[float, str]], histograms: dict[str, Histogram]) -> None:
-        """Says where the inputs are unlike those that the model's own scales were made with."""
+        """Report inputs that differ from those used for the model's own scales."""
         for row in audit_scales(scales, histograms).rows:
             if row.fits:
                 continue
@@ -404,7 +404,7 @@ def _cover(context: Context, give: Callable[[str], bool]) -> None:
 
 
 def _handed_back(tensor: str, context: Context) -> bool:
-    """True where an exact rule of a reader gave the tensor its scale."""
+    """True if an exact rule of a reader gave the tensor its scale."""
     for reader in context.graph.consumers(tensor):
         for rule in (CLIP, HANDED_ON):
             reads = reader.is_op(*rule.ops) and reader.inputs[0] == tensor

@@ -1,16 +1,18 @@
-"""`--equalize`: channels of a float network rescaled so that one INT8 scale fits all of them.
+"""`--equalize`: rescale channels of a float network so that one INT8 scale fits all of them.
 
-One scale of a tensor is set by its largest channel; what a channel is below that, it loses in resolution. A factor f of a channel
-goes through Relu, LeakyRelu, PRelu, MaxPool, spatial means and Adds unchanged (they are homogeneous of degree 1 in each channel), so
-multiplying the weights and the bias that make a channel by f and dividing the weights that read it by f leaves the function as it is
-(cross-layer equalization: M. Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, ICCV 2019). A
-depthwise Conv reads and makes: its tensors have factors of their own. Factors are powers of two, so that the float network changes
-by no more than the order of a sum.
+A tensor's scale is set by its largest channel; smaller channels lose resolution accordingly. A factor f of a channel
+passes through Relu, LeakyRelu, PRelu, MaxPool, spatial means and Adds unchanged (they are homogeneous of degree 1 in
+each channel), so multiplying the weights and the bias that make a channel by f and dividing the weights that read it by
+f preserves the function (cross-layer equalization: M. Nagel et al., Data-Free Quantization Through Weight Equalization
+and Bias Correction, ICCV 2019). A depthwise Conv both reads and makes a channel: its tensors have separate factors.
+Factors are powers of two, so that the float network changes by no more than the order of a sum.
 
-- A set of tensors with common factors is rescaled only if every tensor in it is made by a Conv, ConvTranspose or a layer of the list
-  above, and read by a Conv or such a layer. Anything else (a graph output, Clip with a bound, Sigmoid, Concat) leaves its set as it is.
-- f = (largest channel / channel) ** strength, rounded down to a power of two, at most LARGEST. Channels that are 0 throughout keep 1.
-- The strength is what loses least on samples that the ranges were not taken from, 0 (nothing changes) among them.
+- A set of tensors with common factors is rescaled only if every tensor in it is made by a Conv, ConvTranspose or a
+  layer of the list above, and read by a Conv or such a layer. Anything else (a graph output, Clip with a bound,
+  Sigmoid, Concat) leaves its set unchanged.
+- f = (largest channel / channel) ** strength, rounded down to a power of two, at most LARGEST. Channels of zeros keep
+  factor 1.
+- The strength is the one with the least loss on samples not used for the ranges; 0 (no change) is among the choices.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def _choose(
     progress: Progress,
     where: Evaluation,
 ) -> tuple[_Factors, Equalized]:
-    """Factors of each set, None for a set that stays as it is, and what they gain."""
+    """Factors of each set (None for an unchanged set), and their gain."""
     fit = samples.chosen(list(range(0, samples.runs, 2)))
     held_out = samples.chosen(list(range(1, samples.runs, 2)) or [0])
     members = [name for names in sets for name in names]

@@ -16,13 +16,13 @@ _LEAST_EXPONENT = -100
 
 
 class Histogram:
-    """Counts of |value| in BINS equal bins from 0 to `end`, the power of two next above the largest magnitude.
+    """Counts of |value| in BINS equal bins from 0 to `end`, the next power of two above the largest magnitude.
 
-    When a larger magnitude comes, bins merge in pairs and the range doubles. What is counted is therefore the same in
-    whatever order and parts the values come, and every value weighs the same, however large its batch was.
+    When a larger magnitude arrives, bins merge in pairs and the range doubles. Counts therefore do not depend on the
+    order or parts in which the values arrive, and every value has the same weight, regardless of its batch size.
 
-    lowest, highest: of all finite values (0 where there are none). non_finite: how many were NaN or infinite; they are
-    counted nowhere else. channels: the largest magnitude of each channel (axis 1), where that was asked for and the tensor has
+    lowest, highest: of all finite values (0 if there are none). non_finite: number of NaN or infinite values; they are
+    counted nowhere else. channels: the largest magnitude of each channel (axis 1), if requested and the tensor has
     channels.
     """
 

@@ -1,6 +1,6 @@
-"""Whether inputs are like those that a network was calibrated or trained with.
+"""Check if inputs resemble those that a network was calibrated or trained with.
 
-Two references, where they exist: the means of each input channel that `--calibrate` recorded, and the running means of the
+Two references, if they exist: the means of each input channel that `--calibrate` recorded, and the running means of the
 BatchNormalizations of a Q/DQ model, which are those of the training data at these places.
 """
 

@@ -38,18 +38,18 @@ def percentile(histogram: Histogram, share: float = PERCENTILE) -> float:
 
 
 def entropy(histogram: Histogram) -> float:
-    """The range whose 128 levels keep the distribution best: least Kullback-Leibler divergence.
+    """Range whose 128 levels preserve the distribution best: least Kullback-Leibler divergence.
 
-    As published (S. Migacz, 8-bit Inference with TensorRT, GTC 2017, S7310): for every number m of bins from 128 on, P is
-    the distribution of the first m bins with all larger values added to the last of them, Q the one that is left when
-    those bins are merged into 128 levels and each level is spread evenly over its bins that are not empty. The smallest
-    divergence of P and Q wins; the range ends in the middle of bin m. Two details follow NVIDIA pytorch-quantization: the
-    first bin, where zeros are, counts as much as the second, and bin j belongs to level floor(128 j / m). One is ours: m that
-    clip more than MOST_CLIPPED of the values do not count. Where nearly all values are larger (the output of a gate's
-    Sigmoid), P and Q both have all their mass in the last bin and would look the same.
+    As published (S. Migacz, 8-bit Inference with TensorRT, GTC 2017, S7310): for every number m of bins from 128 on, P
+    is the distribution of the first m bins with all larger values added to the last of them, Q the one that results
+    from merging those bins into 128 levels and spreading each level evenly over its non-empty bins. The smallest
+    divergence of P and Q wins; the range ends in the middle of bin m. Two details follow NVIDIA pytorch-quantization:
+    the first bin, where zeros are, counts as much as the second, and bin j belongs to level floor(128 j / m). One is
+    ours: values of m that clip more than MOST_CLIPPED of the values do not count. If nearly all values are larger (the
+    output of a gate's Sigmoid), P and Q both have all their mass in the last bin and would look the same.
 
-    All m at once, by prefix sums: with S and N the count and the number of bins that are not empty of each level,
-    `sum P log Q = sum over levels of S_P log(S_Q / N)`.
+    All m at once, by prefix sums: with S and N the count and the number of non-empty bins of each level, `sum P log Q =
+    sum over levels of S_P log(S_Q / N)`.
     """
     used = int(np.flatnonzero(histogram.counts)[-1]) + 1 if histogram.counts.any() else 0
     if used <= LEVELS:
@@ -133,7 +133,7 @@ def is_isolated(histogram: Histogram) -> bool:
 
 
 def _values(histogram: Histogram) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of the bins that are not empty, and the magnitude that stands for each; float64."""
+    """Counts of the non-empty bins, and the representative magnitude of each; float64."""
     places = np.flatnonzero(histogram.counts)
     values = np.minimum((places + 0.5) * histogram.width, histogram.amax)
     values[places == 0] = 0.0

@@ -1,12 +1,12 @@
-"""Runs a network on data in ONNX Runtime and counts what its tensors hold.
+"""Run a network on data in ONNX Runtime and collect histograms of its tensors.
 
-What runs is the translated network with the model's own scales applied: the explicit model in the form in which the engine
-gets it, so that a tensor behind a folded BatchNormalization, or one that a rewrite made, is there to be observed. A tensor
-that is rounded is observed as its layer makes it, before it is rounded.
+It runs the translated network with the model's own scales applied: the explicit model in the form given to the engine,
+so that a tensor after a folded BatchNormalization, or one created by a rewrite, can be observed. A tensor that is
+rounded is observed as its layer makes it, before rounding.
 
-Several samples run at a time, each on one thread. Counts are integers and add up to the same in any order. Memory holds the
-fetched tensors of one run for each thread (in groups of at most GROUP_BYTES), and a few histograms of 32 KiB for each tensor
-and thread, however many samples there are.
+Several samples run at a time, each on one thread. Counts are integers and add up to the same in any order. Memory holds
+the fetched tensors of one run for each thread (in groups of at most GROUP_BYTES), and a few histograms of 32 KiB for
+each tensor and thread, for any number of samples.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Counted = Tuple[Dict[str, Histogram], int]
 
 @dataclass(frozen=True)
 class Observed:
-    """histograms: tensor -> what it held. left_out: samples whose inputs are not finite."""
+    """histograms: tensor -> its values. left_out: number of non-finite samples."""
 
     histograms: dict[str, Histogram]
     left_out: int
@@ -54,10 +54,10 @@ def observe(
     by_channel: bool = False,
     where: Evaluation = HERE,
 ) -> Observed:
-    """What `tensors` (float activations of the graph, which is not changed) hold.
+    """Observe the values of `tensors` (float activations of the graph, which does not change).
 
-    scales: what is applied while the network runs. Raises UserError where ONNX Runtime cannot run the network, and for
-    inputs that are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
+    scales: applied while the network runs. Raises UserError if ONNX Runtime cannot run the network, and for inputs that
+    are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
     """
     copy = Graph.from_model(graph.to_model())
     made = hold(copy, types, scales)

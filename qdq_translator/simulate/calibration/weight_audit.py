@@ -1,7 +1,8 @@
-"""Weights held against their steps, channel by channel: which output channels have few codes left, and why.
+"""Check weights against their steps, channel by channel: which output channels use few quantized values, and why.
 
-No data are needed. The noise of a channel is that of rounding to steps of its size (variance step^2 / 12): the step of the
-model's own grid where one scale was used for the whole weight, else TensorRT's, `max|w| / 127` of the channel (fact 5.1, 5.2).
+No data are needed. The noise of a channel is that of rounding to steps of its size (variance step^2 / 12): the step of
+the model's own grid if one scale was used for the whole weight, else TensorRT's, `max|w| / 127` of the channel (fact
+5.1, 5.2).
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ _TELLING = 8
 
 @dataclass(frozen=True)
 class AuditedWeight:
-    """weight: the initializer; node: the layer that uses it. amax: largest magnitude of each output channel; codes: what it
-    comes to in steps; noise: of each channel, relative to its energy (nan where it is all zeros). counts: magnitudes in BINS
-    equal bins from 0 to their channel's largest. one_scale: TensorRT has one scale for the whole weight."""
+    """Audit of one weight. weight: the initializer; node: the layer that uses it. amax: largest magnitude of each
+    output channel; codes: amax in steps; noise: of each channel, relative to its energy (nan for all zeros). counts:
+    magnitudes in BINS equal bins from 0 to their channel's largest. one_scale: TensorRT has one scale for the whole
+    weight."""
 
     weight: str
     node: str
@@ -49,7 +51,7 @@ class AuditedWeight:
 
     @property
     def cause(self) -> str:
-        """What is likely wrong, in words; 'fits' where nothing is."""
+        """Likely cause in words; 'fits' if there is none."""
         poor = np.flatnonzero(np.nan_to_num(self.noise) > 10 ** (-LEAST_DB / 10))
         if not poor.size:
             return FITS

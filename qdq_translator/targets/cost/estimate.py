@@ -1,4 +1,4 @@
-"""The estimated time of a plan on a DLA, layer by layer, and what stands between its precisions and devices."""
+"""Estimated time of a plan on a DLA, layer by layer, with changes of precision and device."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CostPlan:
 
     @property
     def total(self) -> Optional[float]:
-        """Milliseconds of the network: of the DLA's layers, and of what lies between and around its regions."""
+        """Milliseconds of the network: DLA layers, and everything between and around its regions."""
         return None if self.milliseconds is None else self.milliseconds + self.between
 
     @property
@@ -99,7 +99,7 @@ class CostPlan:
 def estimate_costs(
     graph: Graph, types: TensorTypes, verdicts: Sequence[str], model: Optional[CostModel], note: str, regions: int = 1
 ) -> CostPlan:
-    """Linear in the nodes. verdicts: one for each node. model: None gives bytes only. note: as `choose_model` says it.
+    """Linear in the nodes. verdicts: one for each node. model: None gives bytes only. note: as from `choose_model`.
     regions: subgraphs of the DLA."""
     nodes = list(graph.nodes)
     rows: list[Optional[LayerCost]] = [None] * len(nodes)

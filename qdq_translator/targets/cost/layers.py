@@ -1,10 +1,10 @@
-"""The layers that TensorRT makes of a network on the DLA, and the work of each.
+"""Layers that TensorRT makes of a network on the DLA, and the work of each.
 
-A convolution and what follows it (BatchNormalization, a constant, the Add of a residual, an activation, SiLU) are one
-layer; an Add behind an activation cannot be fused. That holds whatever the precision of each, because TensorRT fuses before it
-chooses precisions (fact 5.5): the first node says at which rate the layer computes, the last one what it writes. Concat is no
-layer, because its inputs are written where its output lies, and every output of a Split is one. All that is inferred: the DLA's
-compiler is closed.
+A convolution and the nodes after it (BatchNormalization, a constant, the Add of a residual, an activation, SiLU) are
+one layer; an Add after an activation cannot be fused. This holds for any precision, because TensorRT fuses before it
+chooses precisions (fact 5.5): the first node sets the rate at which the layer computes, the last one its output type.
+Concat is not a layer, because its inputs are written into its output, and every output of a Split is one. All that is
+inferred: the DLA's compiler is closed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ IN_PLACE = ("Concat", "Identity", "Dropout")
 class FusedLayer:
     """nodes: positions in graph order; the first gives the layer its name. verdict: of the first.
 
-    works: what it does, [] for nothing; None where a shape is unknown. expects: what may still join it: 'any', 'mul' (the
-    one that makes a SiLU) or ''. summed: a residual has joined.
+    works: its work, [] for none; None if a shape is unknown. expects: what may still join it: 'any', 'mul' (the one
+    that makes a SiLU) or ''. summed: a residual has joined.
     """
 
     nodes: list[int]
@@ -69,7 +69,7 @@ class _Fusing:
         self.made_by.update((name, layer) for name in node.outputs if name)
 
     def _joined(self, node: Node) -> Optional[FusedLayer]:
-        """The layer that `node` is fused into, changed accordingly; None where it stands alone."""
+        """The layer that `node` is fused into, updated; None if it is a separate layer."""
         inputs = float_activations(node.reads(), self.graph, self.types)
         if len(inputs) == 1:
             layer = self.made_by.get(inputs[0])
@@ -93,7 +93,7 @@ class _Fusing:
         return None
 
     def _residual(self, inputs: Sequence[str]) -> Optional[FusedLayer]:
-        """The later of the convolutions that make the inputs takes the sum; the other input is one more to read."""
+        """Fuse the sum into the later convolution that makes an input; the other input is an additional read."""
         fitting = [
             (self.made_by[name].nodes[-1], name)
             for name in inputs
@@ -118,7 +118,7 @@ class _Fusing:
         return tensor not in self.graph.outputs and self.graph.consumer_count(tensor) == 1
 
     def _silu(self, sigmoid: Node) -> bool:
-        """x * sigmoid(x), and nobody else reads x or sigmoid(x)."""
+        """x * sigmoid(x), with no other reader of x or sigmoid(x)."""
         source, gate = sigmoid.inputs[0], sigmoid.outputs[0]
         product = self.graph.only_consumer(gate)
         return (
@@ -134,7 +134,7 @@ class _Fusing:
 
 
 def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
-    """Channels are the second dimension (the only one of a vector); None where a size is unknown."""
+    """Surface; channels are the second dimension (the only one of a vector). None if a size is unknown."""
     if shape is None:
         return None
     if len(shape) < 2:
@@ -143,7 +143,7 @@ def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
 
 
 def work_of(node: Node, graph: Graph, types: TensorTypes) -> Optional[list[Work]]:
-    """What the node does as a layer of its own: [] for nothing, several for a Split; None where a shape is unknown."""
+    """Work of the node as a separate layer: [] for none, several for a Split; None if a shape is unknown."""
     if node.is_op(*IN_PLACE):
         return []
     if node.is_op(*WEIGHTED):

@@ -1,11 +1,12 @@
-"""How long a layer takes on one core of Orin's DLA, from a few published figures (docs/cost.md).
+"""Time of a layer on one core of Orin's DLA, from a few published figures (docs/cost.md).
 
     time = max(arithmetic, memory) + fixed part
     arithmetic = multiply-accumulates that the hardware does / (rate * clock)
     memory = bytes of inputs, outputs and weights / bandwidth
 
-The hardware does more multiply-accumulates than the layer has: a depthwise convolution fills a block of the array with one
-useful value a row, and FP16 convolutions are padded in channels. Activations lie in memory in units of 32 bytes of channels.
+The hardware does more multiply-accumulates than the layer has: a depthwise convolution fills a block of the array with
+one useful value per row, and FP16 convolutions are padded in channels. Activations are stored in units of 32 bytes of
+channels.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class Surface:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What one layer of the DLA does, whatever its precision.
+    """Work of one DLA layer, independent of its precision.
 
-    products: output positions times kernel size; times the channels that meet there it gives the MACs (0: no convolution).
-    channels: input and output channels of the convolution, groups: how they are split. weights: number of values.
-    writes_fp16: in INT8 too, because an FP16 activation is fused into the layer.
+    products: output positions times kernel size; times the number of channels combined it gives the MACs (0: no
+    convolution). channels: input and output channels of the convolution, groups: how they are split. weights: number of
+    values. writes_fp16: in INT8 too, because an FP16 activation is fused into the layer.
     """
 
     reads: tuple[Surface, ...] = ()
@@ -82,10 +83,10 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """The numbers of the model. Rates: MACs for each clock and core. bytes_per_second: to and from memory, one core.
+    """Parameters of the model. Rates: MACs for each clock and core. bytes_per_second: to and from memory, one core.
 
     seconds_per_layer: fixed part. depthwise_block: MACs that one useful MAC of a depthwise convolution costs.
-    fp16_input_block, fp16_output_block: what channels are padded to in FP16.
+    fp16_input_block, fp16_output_block: units to which channels are padded in FP16.
     """
 
     int8_rate: float
@@ -100,7 +101,7 @@ class Parameters:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """milliseconds on one core; bound: what takes most of it ('compute', 'memory' or 'overhead')."""
+    """milliseconds on one core; bound: the largest part ('compute', 'memory' or 'overhead')."""
 
     milliseconds: float
     bound: str
@@ -161,7 +162,7 @@ class PowerMode:
 
 
 def published() -> dict[str, Any]:
-    """The data file that ships: parameters, modes, the range of clocks, and where each comes from."""
+    """The data file shipped with the package: parameters, modes, the range of clocks, and their sources."""
     return dict(json.loads(PUBLISHED.read_text(encoding="utf-8")))
 
 
@@ -183,7 +184,7 @@ def _mode(power_mode: Optional[str], dla_clock: Optional[float], platform: str) 
 
 
 def choose_clock(power_mode: Optional[str], dla_clock: Optional[float], platform: str = "") -> float:
-    """GHz, whether or not figures were published for it. Raises UsageError where the clock is not known."""
+    """GHz, even if no figures were published for it. Raises UsageError if the clock is not known."""
     mode = _mode(power_mode, dla_clock, platform)
     if mode.clock_ghz is None:
         raise UsageError(f"The DLA's clock of {mode.name} is not known.", "Give it with --dla_clock.")
@@ -196,11 +197,11 @@ def choose_model(
     cost_model: Optional[str] = None,
     platform: str = "",
 ) -> tuple[Optional[CostModel], str]:
-    """(model, what it stands for); None and the reason where no published figure covers what was asked for.
+    """(model, its description); None and the reason if no published figure covers the request.
 
     power_mode: a name of `modes` (default: MAXN, on a DRIVE platform DRIVE). dla_clock: GHz. cost_model: a file of
-    `plan --fit`, which holds for its own board, at its own clock unless another is asked for. Raises UsageError for what
-    is not known or contradictory, UserError for a file that is no cost model.
+    `plan --fit`, valid for its own board, at its own clock unless another is requested. Raises UsageError for unknown
+    or contradictory values, UserError for a file that is not a cost model.
     """
     mode = _mode(power_mode, dla_clock, platform)
     if cost_model is not None:
@@ -218,7 +219,7 @@ def choose_model(
 
 
 def load_model_file(path: str) -> CostModel:
-    """A file that `plan --fit` wrote. Raises UserError where it is none."""
+    """Load a file that `plan --fit` wrote. Raises UserError if it is not one."""
     remedy = "Give the file that 'qdq-translator plan --fit' wrote."
     data = read_json(Path(path), {"type": "object"}, remedy)
     try:

@@ -1,1 +1,1 @@
-"""What the DLA takes through TensorRT: checks of a layer, the table of limits, and the verdicts that follow."""
+"""DLA support through TensorRT: checks of a layer, the table of limits, and the resulting verdicts."""

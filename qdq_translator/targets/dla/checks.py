@@ -1,6 +1,6 @@
-"""What a limit of the DLA asks of one layer: the parameters of its node, its shapes and its scales.
+"""Checks of one layer against a DLA limit: the parameters of its node, its shapes and its scales.
 
-A check answers '' (kept), what it found instead ('kernel 33x3'), or None where a shape that it needs is unknown.
+A check returns '' (met), what it found instead ('kernel 33x3'), or None if a shape that it needs is unknown.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from qdq_translator.scales.inference.unify import shared_tensors
 
 @dataclass(frozen=True)
 class Layer:
-    """What a check may look at. fp16: it is planned above INT8, for want of a scale or because the user keeps it there. assumed: of
-    `Hardware`."""
+    """Information available to a check. fp16: planned above INT8, because a scale is missing or the user keeps it
+    there. assumed: of `Hardware`."""
 
     node: Node
     context: Context
@@ -29,7 +29,7 @@ class Layer:
     assumed: tuple[str, ...] = ()
 
     def shape(self, name: str) -> Optional[list[Optional[int]]]:
-        """Sizes, None for dynamic ones; None where the rank is unknown."""
+        """Sizes, None for dynamic ones; None if the rank is unknown."""
         shape = self.context.types.shape(name)
         return None if shape is None else [d if isinstance(d, int) else None for d in shape]
 
@@ -40,7 +40,7 @@ class Layer:
 
     @cached_property
     def window(self) -> Optional[operators.Window]:
-        """Of a convolution or pooling; None where its kernel is unknown."""
+        """Window of a convolution or pooling; None if its kernel is unknown."""
         weight = self.shape(self.node.input(1)) if self.node.input(1) else None
         known = None if weight is None or any(d is None for d in weight) else [int(d or 0) for d in weight]
         return operators.window(self.node, known)
@@ -50,7 +50,7 @@ Check = Callable[[Layer], Optional[str]]
 
 
 def power(layer: Layer) -> Optional[str]:
-    """Two sources of TensorRT 10.3 contradict each other; `--assume pow` takes the operator page's word."""
+    """Check Pow, on which two sources of TensorRT 10.3 differ; `--assume pow` follows the operator page."""
     constants = sum(layer.context.graph.is_constant(name) for name in layer.node.inputs)
     if "pow" not in layer.assumed or layer.tensorrt < (10, 3, 0):
         return layer.node.op_type
@@ -78,7 +78,7 @@ kernel_of, strides, dilations = _of_window("kernel"), _of_window("strides"), _of
 
 
 def explicit_pads(layer: Layer) -> Optional[list[int]]:
-    """ONNX pads (begins, then ends); None where auto_pad needs a shape that is unknown."""
+    """ONNX pads (begins, then ends); None if auto_pad needs a shape that is unknown."""
     window = layer.window
     if window is None:
         return None
@@ -328,7 +328,7 @@ def resize_mode(layer: Layer) -> Optional[str]:
 
 
 def _axes(layer: Layer) -> Optional[list[int]]:
-    """Axes that a Slice or Split works on, non-negative; None where unknown."""
+    """Non-negative axes of a Slice or Split; None if unknown."""
     node, rank = layer.node, layer.context.types.rank(layer.node.inputs[0])
     if node.is_op("Split"):
         return operators.non_negative([operators.axis(node, layer.context.graph.opset())], rank)

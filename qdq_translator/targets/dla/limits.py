@@ -1,11 +1,11 @@
 """The table of limits of the DLA through TensorRT.
 
-Each row of `LIMITS` is one limit: the operators it is for, what follows where it is not kept (the layer goes to the GPU,
-or runs in FP16), its source, and whether the source states the limit ('documented') or we read it out of other evidence
-('inferred'). Facts stand in docs/facts.md. Nothing here was run on a DLA.
+Each row of `LIMITS` is one limit: the operators it is for, the consequence if it is not met (the layer runs on the GPU,
+or in FP16), its source, and whether the source states the limit ('documented') or we deduced it from other evidence
+('inferred'). Facts are in docs/facts.md. Nothing here was run on a DLA.
 
-Not in the table: the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build asks for, and how
-the groups of a convolution share its buffer, which no public source says.
+Not in the table: the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build requests, and
+how the groups of a convolution share its buffer, which no public source describes.
 """
 
 from __future__ import annotations

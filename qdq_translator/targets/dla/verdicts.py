@@ -1,4 +1,4 @@
-"""Every layer held against the table of limits: where it runs, why, and in which subgraph."""
+"""Check every layer against the table of limits: its device, the reason, and its subgraph."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MAX_LOADABLES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A limit that a layer does not keep, and what was found."""
+    """A limit that a layer does not meet, and what was found."""
 
     limit: Limit
     found: str
 
     def sentence(self, op: str) -> str:
-        """The limit and, where it is more than the operator `op`, what was found."""
+        """The limit and, if it is more than the operator `op`, what was found."""
         return self.limit.text if self.found == op else f"{self.limit.text} ({self.found})"
 
     def row(self) -> rows.Finding:
@@ -46,9 +46,9 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """verdict: 'dla-int8', 'dla-fp16', 'gpu' (a build error where fallback is not allowed), or 'folded' (shape
-    arithmetic and constants, which TensorRT computes when it builds). unknown: limits that need unknown shapes.
-    subgraph: number of its DLA subgraph, -1 for none. wants_scale: on the GPU only because a scale is missing."""
+    """verdict: 'dla-int8', 'dla-fp16', 'gpu' (a build error without fallback), or 'folded'. Folded nodes are shape
+    arithmetic and constants, which TensorRT computes at build time. unknown: limits that need unknown shapes. subgraph:
+    number of its DLA subgraph, -1 for none. wants_scale: on the GPU only because a scale is missing."""
 
     name: str
     op: str
@@ -102,7 +102,7 @@ def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPla
 
 
 def gpu_findings(layer: Layer, table: dict[str, list[Limit]]) -> list[Finding]:
-    """The limits that send the layer to the GPU; [] where it stays on the DLA."""
+    """Limits that send the layer to the GPU; [] if it stays on the DLA."""
     findings, _ = _hold(layer, [*table.get(layer.node.op_type, ()), *table["*"]])
     return [finding for finding in findings if finding.limit.effect == GPU]
 

@@ -1,5 +1,5 @@
-"""`tune`: which options, calibration and FP16 layers cost least time and keep a metric within a budget.
+"""`tune`: find options, calibration and FP16 layers of least time with a metric within a budget.
 
-`points` is what can be chosen, `bench` makes a network and a cost of it, `meter` measures it, `search` chooses, `journal`
-remembers, `outcome` is what comes out.
+`points` defines the choices, `bench` makes a network and a cost of them, `meter` measures it, `search` chooses,
+`journal` stores measurements, `outcome` is the result.
 """

@@ -1,4 +1,4 @@
-"""From a point to the network that it makes, and what that costs."""
+"""Network and cost of a point."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ KEPT = 4
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """milliseconds: estimated, of the layers on the DLA; None where there is no estimate. gpu_layers: that the DLA does not
-    take. int8_macs: their share (0 to 1) in INT8. higher_layers: layers above INT8."""
+    """milliseconds: estimated, of the layers on the DLA; None if there is no estimate. gpu_layers: not supported by the
+    DLA. int8_macs: share (0 to 1) of MACs in INT8. higher_layers: layers above INT8."""
 
     milliseconds: Optional[float]
     gpu_layers: int
@@ -40,8 +40,8 @@ class Cost:
 
 
 class Remembering(Engine):
-    """An engine whose results are kept, by what was asked: calibration data are observed once for all points that ask the
-    same of them."""
+    """An engine that caches results by request. Calibration data are observed once for all points with the same
+    request."""
 
     def __init__(self, engine: Engine, kept: MutableMapping[str, bytes]) -> None:
         self._engine, self._kept = engine, kept
@@ -68,7 +68,7 @@ class Remembering(Engine):
 
 
 class Bench:
-    """Points of one model. base: the options that they change. Raises UserError where the model itself is at fault."""
+    """Points of one model. base: the options that they change. Raises UserError if the model itself is invalid."""
 
     def __init__(self, model: Path, base: TranslateOptions, where: Evaluation) -> None:
         self.model, self.base = model, base
@@ -80,7 +80,7 @@ class Bench:
         return translate(self.model, point.options(self.base), where=self._where, try_more=try_more)
 
     def cost(self, point: Point) -> Optional[Cost]:
-        """None for a point that cannot be: what it names is not there, or contradicts itself."""
+        """Cost; None for an impossible point: it names something missing, or contradicts itself."""
         if point not in self._costs:
             try:
                 translation = self.translation(point)

@@ -1,4 +1,4 @@
-"""What a search has measured, in an SQLite file beside its output: it goes on where it was ended."""
+"""Journal of a search in an SQLite file next to its output: an interrupted search resumes from it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 
 
 class Journal(MutableMapping[str, bytes]):
-    """As a mapping: what else is worth keeping. Every entry is on the disk when the call returns."""
+    """Mapping of other values worth keeping. Every entry is on the disk when the call returns."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        """about: what the measurements hold for. Raises UserError for a journal of something else, and for no journal."""
+        """about: scope of the measurements. Raises UserError if the file is another search's journal or not a journal."""
         self.path = path
         told = {**about, "schema_version": SCHEMA_VERSION}
         remedy = f"Delete it to begin again, or choose another folder with -o: {path}."

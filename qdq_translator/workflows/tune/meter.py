@@ -1,14 +1,14 @@
-"""Measures a network on the whole data, or on as much as it takes to see that it is out of the question.
+"""Measure a network on the whole data, or on as much as is needed to reject it.
 
-Early stopping looks at an eighth, a quarter and a half of the shards, evenly spread. Where a metric is a number for each
-sample, the drop against the reference is a mean of paired differences, and its interval is known at every look:
+Early stopping checks an eighth, a quarter and a half of the shards, evenly spread. If a metric is a number for each
+sample, the drop against the reference is a mean of paired differences, and its interval is known at every check:
 
-- right or wrong (`top1`): the two ways in which reference and point can disagree are McNemar's; the interval is Wald's with
-  half a sample added to each of the four cells (A. Agresti, Y. Min, Statistics in Medicine 24, 2005);
+- right or wrong (`top1`): the two ways in which reference and point can disagree are McNemar's; the interval is Wald's
+  with half a sample added to each of the four cells (A. Agresti, Y. Min, Statistics in Medicine 24, 2005);
 - any other mean: the percentile bootstrap of the differences, of 1,000 resamples with a fixed seed.
 
-A point is given up where even the lower end of the drop's interval is more than the drop allowed. What is accepted was always
-measured on all samples.
+A point is rejected if even the lower end of the drop's interval is more than the drop allowed. Accepted points were
+always measured on all samples.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ RESAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """score: on `samples` samples, in the metric's own unit. complete: those are all. drop: from the reference on the same
-    samples; interval: of the drop, None where the metric is no mean over samples."""
+    """score: on `samples` samples, in the metric's own unit. complete: those are all. drop: from the reference on the
+    same samples; interval: of the drop, None if the metric is not a mean over samples."""
 
     score: float
     samples: int
@@ -62,7 +62,7 @@ class Measured:
 
 
 class Meter:
-    """One metric on one set of samples. Raises UserError where the data have no labels that it can use."""
+    """One metric on one set of samples. Raises UserError if the data have no labels that it can use."""
 
     def __init__(self, metric: UserMetric, samples: Samples, where: Evaluation) -> None:
         self.metric, self.samples, self._where = metric, samples, where
@@ -73,7 +73,7 @@ class Meter:
         """Of each run, where the metric is a mean."""
 
     def set_reference(self, model: onnx.ModelProto, ends: CodedEnds, kept: Optional[bytes] = None) -> bytes:
-        """The model as given, which drops are counted from. kept: what an earlier call returned."""
+        """Set the model as given as the reference for drops. kept: result of an earlier call."""
         if kept is None:
             score, values, _ = self._measure(model, "explicit", ends, shards(self.samples.runs))
             kept = np.array([score, *values], np.float64).tobytes()
@@ -123,14 +123,14 @@ class Meter:
         ends: CodedEnds,
         ranges: Sequence[range],
     ) -> tuple[float, np.ndarray, list[int]]:
-        """(score, the value of each run where the metric is a mean, which runs)."""
+        """(score, the value of each run if the metric is a mean, the runs measured)."""
         score = self.metric.start(stage)
         values: list[float] = []
         runs = [run for shard in ranges for run in shard]
         work = Outputs(model, stage, ends, self.samples, self._where.provider, self.is_top1)
 
         def take(part: list[dict[str, np.ndarray]]) -> None:
-            """Here and in order, whoever ran the network."""
+            """Score here and in order, for any worker."""
             for outputs in part:
                 run = runs[len(values)]
                 labels = self.samples.labels_of(run)
@@ -156,8 +156,8 @@ def _mean(values: np.ndarray) -> float:
 
 @dataclasses.dataclass
 class Outputs(Work):
-    """The outputs of every run, as real numbers. classes: only the class with the largest score of each sample, as scores of
-    one class would be: what `top1` needs, at a thousandth of the bytes."""
+    """Outputs of every run, as real numbers. classes: only the class with the largest score of each sample, in the form
+    of scores of one class: enough for `top1`, at a thousandth of the bytes."""
 
     model: onnx.ModelProto
     stage: str

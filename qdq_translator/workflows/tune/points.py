@@ -1,4 +1,4 @@
-"""What a search chooses: a point is what a translation does otherwise than the options that `tune` was given."""
+"""Choices of a search: a point is the difference of a translation from the options given to `tune`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BITS = (1.0, 3.0, 8.0)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """changes: options and their values, by name. kept: layers in FP16, beside those of the options."""
+    """changes: options and their values, by name. kept: FP16 layers besides those of the options."""
 
     changes: tuple[tuple[str, Any], ...] = ()
     kept: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Point:
         return dataclasses.replace(base, **changes, keep_fp16=list(dict.fromkeys([*base.keep_fp16, *self.kept])))
 
     def words(self, base: TranslateOptions) -> list[str]:
-        """What a user types after `translate MODEL` for the same translation."""
+        """Arguments after `translate MODEL` for the same translation."""
         return words_of(dataclasses.asdict(self.options(base)))
 
     def plain(self, base: TranslateOptions) -> Point:
@@ -50,8 +50,8 @@ class Point:
 
 
 def starts(base: TranslateOptions) -> list[Point]:
-    """What people choose by hand: the options as given, each usual set of inference rules, the rewrites of a DLA, and with data
-    each calibration method, on a DLA with the rewrites too, and channels that were equalized."""
+    """Usual manual choices. The options as given, each usual set of inference rules, the rewrites of a DLA, and with
+    data each calibration method, on a DLA with the rewrites too, and equalized channels."""
     rules = inference_options(markers=False)
     sound = {name: value for name, value in PRESETS["gpu"].items() if name in rules}
     chosen: list[dict[str, Any]] = [{}, sound, rules, {**rules, MARKERS: True}]
@@ -66,8 +66,9 @@ def starts(base: TranslateOptions) -> list[Point]:
 
 
 def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
-    """Single changes of options, in a fixed order; a value may be the one that a point has already. Shared ranges of a DLA are
-    reported, raised, or left to FP16 where raising costs too many bits; with data they are calibrated together as well (K1)."""
+    """Single changes of options, in a fixed order; a value may be one that a point already has. Shared ranges of a DLA
+    are reported, raised, or left to FP16 if raising costs too many bits; with data they are calibrated together as well
+    (K1)."""
     for name in inference_options(markers=True):
         for value in (True, False):
             yield {name: value}

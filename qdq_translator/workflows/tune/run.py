@@ -1,4 +1,4 @@
-"""`tune` from files to one plain object of results, and the translation that goes with it."""
+"""Run `tune` on files; return one plain object of results and the corresponding translation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ACCOUNT_RUNS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """results: as JSON types. translation: of the best point. holds: whether that keeps what was asked for."""
+    """results: as JSON types. translation: of the best point. holds: whether it meets the request."""
 
     results: dict[str, Any]
     translation: Translation
@@ -150,7 +150,7 @@ def _stopping(meter: Meter, samples: Samples) -> str:
 
 
 class _Judge:
-    """What the search asks, answered from the journal where it has the answer."""
+    """Answers to the search, from the journal if available."""
 
     def __init__(
         self, bench: Bench, meter: Meter, journal: Journal, where: Evaluation, limit: int, progress: Progress
@@ -254,6 +254,6 @@ def _words(found: Evaluated) -> str:
 
 
 def save(outcome: Outcome, options: TuneOptions) -> None:
-    """The translation and the results. Raises UserError where they cannot be written."""
+    """Save the translation and the results. Raises UserError if they cannot be written."""
     outcome.translation.save(options.output_dir)
     write_json(places(options)[1], outcome.results)

@@ -39,7 +39,7 @@ TIED_MS = 1e-6
 
 @dataclass(frozen=True)
 class Goal:
-    """max_drop: in the metric's unit; None where only the budget counts. budget_ms: estimated; None where the drop counts."""
+    """max_drop: in the metric's unit; None if only the budget counts. budget_ms: estimated; None if the drop counts."""
 
     max_drop: Optional[float]
     budget_ms: Optional[float]
@@ -72,7 +72,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """why: where in the search the point comes from."""
+    """why: search step that found the point."""
 
     point: Point
     cost: Cost
@@ -100,7 +100,7 @@ class Step:
 
 
 class Judge(Protocol):
-    """What the search asks; `run.py` answers, with the journal between."""
+    """Interface of the search; `run.py` implements it, with the journal."""
 
     def plain(self, point: Point) -> Point:
         """The same without changes that change nothing."""
@@ -121,10 +121,10 @@ class Judge(Protocol):
         """Its INT8 layers in graph order, so many together that there are at most `MOST_UNITS`."""
 
     def predicted(self, base: Point, point: Point) -> float:
-        """Noise energy at the outputs by the account of `base`: the sum over what `point` rounds."""
+        """Noise energy at the outputs by the account of `base`: the sum over all that `point` rounds."""
 
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
-        """With the share (0 to 1) of the noise energy at the outputs that each takes away alone, largest first."""
+        """Candidates with the share (0 to 1) of the output noise energy that each alone removes, largest first."""
 
 
 class Search:
@@ -164,7 +164,7 @@ class Search:
         self._local()
 
     def _evaluate(self, point: Point, why: str) -> Optional[Evaluated]:
-        """None for what cannot be, and when the limit is reached."""
+        """Evaluation; None if impossible, or at the limit."""
         if point in self.found:
             return self.found[point]
         cost = self._judge.cost(point)
@@ -204,8 +204,8 @@ class Search:
         return chosen[:REPAIRED]
 
     def _eliminate(self, base: Evaluated) -> None:
-        """Backward: from all layers in FP16, the unit that adds the least noise for the time that it saves goes back to INT8, by
-        the account and the estimate. The cheapest set on this way that holds is searched for; then single units."""
+        """Backward elimination: starting with all layers in FP16, return units to INT8. Next is the unit of least noise
+        for the time saved (account, estimate). Search the cheapest set that holds on this way; then single units."""
         steps = self._steps(base.point, self._judge.units(base.point))
         front: list[Step] = []
         for step in sorted(steps, key=lambda step: (step.cost.key, step.noise)):
@@ -237,7 +237,7 @@ class Search:
         return self._thin(base.point, front[high])
 
     def _steps(self, base: Point, units: Sequence[tuple[str, ...]]) -> list[Step]:
-        """What elimination passes, all units in FP16 first."""
+        """Steps of the elimination, all units in FP16 first."""
         kept = list(units)
         at = self._step(base, kept)
         steps = [at] if at is not None else []
@@ -263,7 +263,7 @@ class Search:
         return None if cost is None else Step(point, tuple(units), cost, self._judge.predicted(base, point))
 
     def _thin(self, base: Point, step: Step) -> Step:
-        """Single units back to INT8, what saves most first, as long as the metric holds."""
+        """Return single units to INT8, largest savings first, as long as the metric holds."""
         units, tried = step.units, set()
         while True:
             rows = {unit: _kept(base, [one for one in units if one is not unit]) for unit in units if unit not in tried}
@@ -281,7 +281,7 @@ class Search:
     # ---------------------------------------------------------------- single changes
 
     def _local(self) -> None:
-        """From the best point on, or from the one that loses least; accepted is what becomes the best."""
+        """Search from the best point, or from the one that loses least; accept each new best."""
         idle = 0
         while idle < IDLE and self.evaluations < self._limit and self.found:
             current = self.best or min(self.found.values(), key=self._goal.rank)
@@ -327,7 +327,7 @@ def _kept(base: Point, units: Sequence[Sequence[str]]) -> Point:
 
 
 def _dearer(cost: Cost, than: Cost) -> float:
-    """Milliseconds, or where there is no estimate the share of MACs that leaves INT8."""
+    """Milliseconds more, or without an estimate the share of MACs that leaves INT8."""
     if cost.milliseconds is not None and than.milliseconds is not None:
         return cost.milliseconds - than.milliseconds
     return than.int8_macs - cost.int8_macs

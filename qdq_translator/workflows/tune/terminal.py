@@ -1,4 +1,4 @@
-"""What `tune` found, on a terminal."""
+"""Terminal output of `tune`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request held against the network, the cache and what trtexec of that version accepts (fact 3).
+"""Checks of a request against the network, the cache and the trtexec of that version (fact 3).
 
 trtexec is silent about most mistakes, so they are found here.
 """
@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def model(self) -> Path:
-        """What is built."""
+        """Model to build."""
         return Path(self.request.explicit_model) if self.request.mode in ("explicit", "typed") else self.files.model
 
 
@@ -109,10 +109,10 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
 
 
 def prepare_network(model: Path, request: BuildRequest, version: Version) -> Settings:
-    """The same for a network that has its Q/DQ: mode 'explicit', or 'typed' for what `explicit` wrote. No cache, no layer argument;
-    TensorRT 11 has no typed formats, and a standalone build needs layouts there.
+    """The same for a network with Q/DQ: mode 'explicit', or 'typed' for the output of `explicit`. No cache, no layer
+    argument; TensorRT 11 has no typed formats, and a standalone build needs layouts there.
 
-    Raises UserError or UsageError for what such a network does not have."""
+    Raises UserError or UsageError for settings that do not apply to it."""
     if request.precision_constraints:
         raise UsageError("An explicit network has no precision constraints.", "Leave --precision_constraints out.")
     if request.mode != "typed" and request.on_dla:
@@ -226,7 +226,7 @@ def complete_shapes(
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
     """(min, opt, max) of every input, or nothing for a static model.
 
-    With --calib trtexec needs shapes for the static inputs too (fact 3.19). Raises UserError where the shapes do not fit.
+    With --calib trtexec needs shapes for the static inputs too (fact 3.19). Raises UserError if the shapes do not fit.
     """
     given = {"min": request.min_shapes, "opt": request.opt_shapes, "max": request.max_shapes}
     named = [(bound, name) for bound, shapes in given.items() for name in shapes]

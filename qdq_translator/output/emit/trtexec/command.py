@@ -38,16 +38,16 @@ class Argument:
     kind: str = "text"
 
     def plain(self) -> str:
-        """What the program receives."""
+        """The argument as received."""
         value = Path(self.value).read_text(encoding="utf-8") if self.kind == "content" else self.value
         return f"{self.flag}={value}" if value or self.kind != "text" else self.flag
 
 
 def shorten(layers: Mapping[str, str], network: Network) -> str:
-    """The layer list for TensorRT 10.x with `scope/*` where every node of a scope is to have the same precision.
+    """The layer list for TensorRT 10.x with `scope/*` if all nodes of a scope are to have the same precision.
 
     Selects exactly the same layers: a scope ends at '/' or '.', so that `name_2`, which the parser may add for a node,
-    falls to the pattern only if the node does; a scope that holds a constant (which becomes a layer of its own) is not
+    matches the pattern only if the node does; a scope that contains a constant (which becomes a separate layer) is not
     used; the scopes are disjoint, because with two matching patterns trtexec's choice is unspecified (fact 3.7).
     """
     mixed = ""
@@ -72,7 +72,7 @@ def _scopes(name: str) -> Iterable[str]:
 def layer_argument(settings: Settings) -> Optional[Argument]:
     """`--layerPrecisions`, inline, shortened or read from its file; None without layers.
 
-    Raises UserError where no argument that Linux would start holds the list.
+    Raises UserError if no argument within Linux's limits can hold the list.
     """
     flag = "--layerPrecisions"
     if not settings.layers:
@@ -130,13 +130,13 @@ _SINCE = {
 def trtexec_arguments(settings: Settings) -> list[Argument]:
     """The options of trtexec, each once and in a fixed order, as that version spells them.
 
-    Raises UserError for what the user asked for and that version's trtexec cannot do.
+    Raises UserError for requests that this version's trtexec does not support.
     """
     return [fitted for argument in _arguments(settings) for fitted in _for_version(argument, settings)]
 
 
 def explicit_arguments(model: Path, request: BuildRequest, version: Version) -> list[Argument]:
-    """The same for a network that has its Q/DQ, which is strongly typed where `explicit` wrote it. Raises as `prepare_network`."""
+    """The same for a network with Q/DQ, strongly typed if written by `explicit`. Raises as `prepare_network`."""
     mode = "typed" if model.name.endswith(EXPLICIT_SUFFIX) else "explicit"
     engine, info = engine_paths(model, "explicit", request)
     request = dataclasses.replace(request, mode=mode, save_engine=str(engine), layer_info=str(info or ""))

@@ -14,11 +14,11 @@ _POLYGRAPHY_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def polygraphy_arguments(settings: Settings) -> list[str]:
-    """The words behind `polygraphy` that do the same.
+    """The equivalent arguments of `polygraphy`.
 
-    Its grammar differs: every layer is a word of its own, split at its last ':', without wildcards or quotes; types are
-    `float16`, pools are bytes, formats name their tensor; a DLA is always core 0.
-    Raises UserError for what it cannot do.
+    Its grammar differs: every layer is a separate word, split at its last ':', without wildcards or quotes; types are
+    `float16`, pools are bytes, formats name their tensor; a DLA is always core 0. Raises UserError for unsupported
+    requests.
     """
     request, files = settings.request, settings.files
     if request.on_dla and request.dla_core != 0:
@@ -77,13 +77,13 @@ LEAST_COSINE = 0.99
 
 
 def comparison_files(settings: Settings) -> dict[str, str]:
-    """Where the comparison keeps inputs, what the explicit model makes of them, and what the engine does."""
+    """Files of the comparison: inputs, outputs of the explicit model, and outputs of the engine."""
     folder, name = settings.files.folder, settings.files.name
     return {what: str(folder / f"{name}_{what}.json") for what in ("inputs", "explicit_outputs", "engine_outputs")}
 
 
 def comparison_commands(settings: Settings, explicit: str) -> list[list[str]]:
-    """The explicit model in ONNX Runtime, then the engine on the same inputs, held against it."""
+    """The explicit model in ONNX Runtime, then the engine on the same inputs, compared to it."""
     files, engine = comparison_files(settings), settings.request.save_engine
     shapes = [f"{n}:[{','.join(map(str, triple[1]))}]" for n, triple in settings.shapes.items()]
     first = ["run", explicit, "--onnxrt", *(["--input-shapes", *shapes] if shapes else [])]

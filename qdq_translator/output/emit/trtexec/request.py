@@ -1,4 +1,4 @@
-"""What is to be built: versions, memory pools, formats, and the network that it is built from."""
+"""The build request: versions, memory pools, formats, and the source network."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped mode
 
 @dataclasses.dataclass(frozen=True)
 class BuildRequest:
-    """What is to be built. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' where not wanted.
-    explicit_model: the Q/DQ model, for the mode 'explicit'. profile: where the times of the layers go."""
+    """The build request. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' if not wanted.
+    explicit_model: the Q/DQ model, for the mode 'explicit'. profile: output path of the layer times."""
 
     target: str = "gpu"
     dla_core: int = 0
@@ -74,16 +74,16 @@ class BuildRequest:
 
 
 def direct_format(scaled: bool, end: str) -> str:
-    """What the DLA alone reads or writes where nobody says otherwise, for an 'input' or 'output' of the network.
+    """Default format of a standalone DLA for an 'input' or 'output' of the network.
 
-    INT8 for an input with a scale (the first convolution then takes it as it is), else FP16.
+    INT8 for an input with a scale (the first convolution then reads it unchanged), else FP16.
     """
     return "int8:dla_linear" if scaled and end == "input" else "fp16:dla_linear"
 
 
 def engine_paths(model: Path, kind: str, request: BuildRequest) -> tuple[Path, Optional[Path]]:
-    """Where engine (or loadable) and layer information go: what the request says, else beside `model`, under names that say
-    what it was built as. No layer information of a loadable."""
+    """Paths of engine (or loadable) and layer information: those of the request, else next to `model`, under names that
+    show the kind of build. No layer information for a loadable."""
     base = model.stem
     for suffix in (EXPLICIT_SUFFIX,) if kind == "explicit" else (MODEL_SUFFIX,):
         base = model.name[: -len(suffix)] if model.name.endswith(suffix) else base
@@ -100,7 +100,7 @@ def engine_paths(model: Path, kind: str, request: BuildRequest) -> tuple[Path, O
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What a command needs to know of the stripped model. Dims: -1 where unknown."""
+    """Properties of the stripped model for commands. Dims: -1 if unknown."""
 
     inputs: Mapping[str, tuple[int, ...]]
     outputs: tuple[str, ...]
@@ -109,7 +109,7 @@ class Network:
 
     @classmethod
     def read(cls, path: Path) -> Network:
-        """Reads the model without its external data. Raises UserError where it is no ONNX file."""
+        """Read the model without its external data. Raises UserError if it is not an ONNX file."""
         from qdq_translator.ir.io import load_model
 
         graph = load_model(path, weights=False)[0].graph
@@ -151,10 +151,10 @@ def parse_version(text: str) -> Version:
 
 
 def parse_pools(items: Iterable[str]) -> dict[str, float]:
-    """`workspace:2048` items to MiB.
+    """Convert `workspace:2048` to MiB.
 
-    Raises UsageError on units (8.6 ignores a suffix, 10.x takes '1MiB' for one byte: fact 3.13), on unknown pools and on
-    sizes that a DLA pool cannot have (a power of two of at least 4 KiB: fact 2.8).
+    Raises UsageError on units (8.6 ignores a suffix, 10.x reads '1MiB' as one byte: fact 3.13), on unknown pools and on
+    invalid DLA pool sizes (a power of two of at least 4 KiB: fact 2.8).
     """
     pools = {}
     for item in items:
@@ -199,9 +199,9 @@ def parse_formats(text: str, option: str, version: Version, notes: list[str]) ->
 
 
 def per_tensor(entries: Sequence[str], shapes: Mapping[str, Sequence[int]], option: str = "") -> dict[str, str]:
-    """Each tensor's own format; no entry, one for all or one each. shapes: of the inputs or outputs, () where unknown.
+    """Each tensor's own format; no entry, one for all or one each. shapes: of the inputs or outputs, () if unknown.
 
-    Raises UsageError for another number, and for channels that dla_hwc4 does not have."""
+    Raises UsageError for another number, and for channels unsupported by dla_hwc4."""
     if len(entries) not in (0, 1, len(shapes)):
         end = "input" if "input" in option else "output"
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A POSIX script that builds a translation with trtexec; its text is `build.sh`, where @WORDS@ are filled in."""
+"""A POSIX script that builds a translation with trtexec; its text is `build.sh`, with @WORDS@ filled in."""
 
 from __future__ import annotations
 
