@@ -26,8 +26,12 @@ _SUMS = ("ReduceSum", "ReduceMean")
 
 
 def apply(rewriter: Rewriter) -> None:
+    def borders(name: str) -> Optional[Tuple[list[int], list[int]]]:
+        r, c, h, w = _form(rewriter, name) or (0, 0, 0, 0)
+        return ([0, r * c, h, w], [0, r, c, h, w]) if r else None
+
     for region in lifting.regions(rewriter, lambda node: _fits(rewriter, node), lambda node: node.is_op(*_SUMS)):
-        _lift(rewriter, region)
+        lifting.lift(rewriter, RULE, region, borders, lambda node, inputs: _convert(rewriter, node, inputs))
 
 
 def _form(rewriter: Rewriter, tensor: str) -> Optional[Tuple[int, int, int, int]]:
@@ -57,37 +61,16 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
     return known and all(form is not None and form[:2] == made[:2] for form in forms)
 
 
-def _lift(rewriter: Rewriter, region: list[Node]) -> None:
-    graph, inside = rewriter.graph, {id(node) for node in region}
-    entries = set(lifting.entering(rewriter, region))
-    flat: dict[str, str] = {}
-    for node in region:
-        before, form = Node(node.op_type, node.inputs, node.outputs, node.name), _form(rewriter, node.outputs[0])
-        after, new = [node], []  # type: list[Node], list[str]
-        for name in [name for name in dict.fromkeys(node.inputs) if name in entries]:
-            entries.remove(name)
-            r, c, h, w = _form(rewriter, name) or (0, 0, 0, 0)
-            flat[name] = rewriter.tensor(f"{name}_4d")
-            shape = rewriter.reshape(name, flat[name], [0, r * c, h, w], rewriter.node(f"{flat[name]}_reshape"))
-            after.append(graph.insert_after(shape, graph.producer.get(name)))
-            new.append(flat[name])
-        inputs = [flat.get(name, name) for name in node.inputs]
-        if node.is_op(*_SUMS):
-            inputs = [inputs[0], _copies(rewriter, node)]
-            graph.set_operator(node, "Conv")
-            node.attributes = {}
-            node.set("kernel_shape", [1, 1])
-        elif node.is_op("Concat"):
-            node.set("axis", 1)
-        graph.set_inputs(node, inputs)
-        output = node.outputs[0]
-        readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
-        if form is not None:
-            graph.value_info.pop(output, None)
-            if output in graph.outputs or readers:
-                flat[output] = _exit(rewriter, node, form, readers, after)
-                new.append(flat[output])
-        rewriter.note(RULE, [before], after, {}, new)
+def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
+    """The node on four-dimensional inputs, in place."""
+    if node.is_op(*_SUMS):
+        inputs = [inputs[0], _copies(rewriter, node)]
+        rewriter.graph.set_operator(node, "Conv")
+        node.attributes = {}
+        node.set("kernel_shape", [1, 1])
+    elif node.is_op("Concat"):
+        node.set("axis", 1)
+    rewriter.graph.set_inputs(node, inputs)
 
 
 def _copies(rewriter: Rewriter, node: Node) -> str:
@@ -96,19 +79,3 @@ def _copies(rewriter: Rewriter, node: Node) -> str:
     share = 1 / r if node.is_op("ReduceMean") else 1.0
     weight = np.tile(np.eye(c), r)[:, :, None, None] * share
     return rewriter.constant(f"{node.name}.weight", weight.astype(rewriter.dtype(node.inputs[0])))
-
-
-def _exit(
-    rewriter: Rewriter, node: Node, form: Tuple[int, int, int, int], readers: list[Node], after: list[Node]
-) -> str:
-    """Gives `node` an output of a new name, and a Reshape that makes the five-dimensional one for these readers; the new name."""
-    output = node.outputs[0]
-    lifted = rewriter.tensor(f"{output}_4d")
-
-    def back() -> list[Node]:
-        shape = rewriter.reshape(lifted, output, [0, *form], rewriter.node(f"{output}_reshape"))
-        return [rewriter.graph.insert_after(shape, node)]
-
-    note = "the same values as its Reshape's output"
-    after += lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
-    return lifted

@@ -1,9 +1,9 @@
-"""What rules D5, D18 and D26 have in common: regions of nodes that can work on tensors of another shape, and their borders."""
+"""Common part of rules D5, D18, D25 and D26: regions of nodes that can work on tensors of another shape, and their borders."""
 
 from __future__ import annotations
 
 import math
-from typing import Callable, Iterable, Sequence
+from typing import Callable, Iterable, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -91,3 +91,50 @@ def lower(
     else:
         rewriter.derive(rule, lifted, output, node, note=note)
     return made
+
+
+def lift(
+    rewriter: Rewriter,
+    rule: str,
+    region: Sequence[Node],
+    forms: Callable[[str], Optional[Tuple[Sequence[int], Sequence[int]]]],
+    convert: Callable[[Node, list[str]], None],
+) -> None:
+    """Make a region work on tensors of another shape, with a Reshape (`NAME_4d`) at each border.
+
+    forms: targets of the Reshapes of a tensor into the region and out of it; None for a tensor that keeps its shape.
+    convert: changes a node in place, given the inputs that it reads from now on.
+    """
+    graph, inside = rewriter.graph, {id(node) for node in region}
+    entries = set(entering(rewriter, region))
+    lifted: dict[str, str] = {}
+    for node in region:
+        before = Node(node.op_type, node.inputs, node.outputs, node.name)
+        after, new = [node], []  # type: list[Node], list[str]
+        for name in [name for name in dict.fromkeys(node.inputs) if name in entries]:
+            entries.remove(name)
+            lifted[name] = rewriter.tensor(f"{name}_4d")
+            into, _ = forms(name) or ((), ())
+            shape = rewriter.reshape(name, lifted[name], into, rewriter.node(f"{lifted[name]}_reshape"))
+            after.append(graph.insert_after(shape, graph.producer.get(name)))
+            new.append(lifted[name])
+        borders = {name: form[1] for name in node.outputs if name and (form := forms(name))}
+        convert(node, [lifted.get(name, name) for name in node.inputs])
+        for output, out in borders.items():
+            graph.value_info.pop(output, None)
+            readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
+            if output in graph.outputs or readers:
+                lifted[output] = rewriter.tensor(f"{output}_4d")
+                after += _reshaped_back(rewriter, rule, node, output, lifted[output], readers, out)
+                new.append(lifted[output])
+        rewriter.note(rule, [before], after, {}, new)
+
+
+def _reshaped_back(
+    rewriter: Rewriter, rule: str, node: Node, output: str, lifted: str, readers: list[Node], out: Sequence[int]
+) -> list[Node]:
+    def back() -> list[Node]:
+        shape = rewriter.reshape(lifted, output, out, rewriter.node(f"{output}_reshape"))
+        return [rewriter.graph.insert_after(shape, node)]
+
+    return lower(rewriter, rule, node, output, lifted, readers, back, "the same values as its Reshape's output")

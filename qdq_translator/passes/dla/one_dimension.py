@@ -34,8 +34,11 @@ _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 
 
 def apply(rewriter: Rewriter) -> None:
+    def form(name: str) -> Optional[tuple[list[int], list[int]]]:
+        return ([0, 0, -1, 1], [0, 0, -1]) if _is_series(rewriter, name) else None
+
     for region in lifting.regions(rewriter, lambda node: _fits(rewriter, node), lambda node: _asks(rewriter, node)):
-        _lift(rewriter, region)
+        lifting.lift(rewriter, RULE, region, form, lambda node, inputs: _convert(rewriter, node, inputs))
 
 
 def _asks(rewriter: Rewriter, node: Node) -> bool:
@@ -112,43 +115,6 @@ _PARAMETERS: dict[str, Callable[[Rewriter, Node], Optional[tuple[str, int, np.nd
 
 
 # ---------------------------------------------------------------- lifting
-
-
-def _lift(rewriter: Rewriter, region: list[Node]) -> None:
-    graph = rewriter.graph
-    inside = {id(node) for node in region}
-    entries = set(lifting.entering(rewriter, region))
-    wide: dict[str, str] = {}
-    for node in region:
-        before = Node(node.op_type, node.inputs, node.outputs, node.name)
-        after, new = [node], []  # type: list[Node], list[str]
-        for name in [name for name in dict.fromkeys(node.inputs) if name in entries]:
-            entries.remove(name)
-            wide[name] = rewriter.tensor(f"{name}_4d")
-            shape = rewriter.reshape(name, wide[name], [0, 0, -1, 1], rewriter.node(f"{wide[name]}_reshape"))
-            after.append(graph.insert_after(shape, graph.producer.get(name)))
-            new.append(wide[name])
-        _convert(rewriter, node, [wide.get(name, name) for name in node.inputs])
-        for output in [name for name in node.outputs if name and _is_series(rewriter, name)]:
-            graph.value_info.pop(output, None)
-            readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
-            if output in graph.outputs or readers:
-                wide[output] = _exit(rewriter, node, output, readers, after)
-                new.append(wide[output])
-        rewriter.note(RULE, [before], after, {}, new)
-
-
-def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], after: list[Node]) -> str:
-    """Gives `node` an output of a new name, and a Reshape that makes `output` for these readers; the new name."""
-    lifted = rewriter.tensor(f"{output}_4d")
-
-    def back() -> list[Node]:
-        shape = rewriter.reshape(lifted, output, [0, 0, -1], rewriter.node(f"{output}_reshape"))
-        return [rewriter.graph.insert_after(shape, node)]
-
-    note = "the same values as its Reshape's output"
-    after += lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
-    return lifted
 
 
 def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
