@@ -1,14 +1,15 @@
-"""`--calibrate_method output`: ranges moved to where the outputs have the least error, from those of `mse` on.
+"""`--calibrate_method output`: start from the ranges of `mse` and move them to the least error of the outputs.
 
-The range with the least squared error of a tensor alone weighs all its values alike; behind it some count more, and clipping, which has
-one sign, adds up where rounding cancels out. So this is a coordinate search on the whole simulated network, all in INT8:
+The range with the least squared error of a tensor weights all its values alike. Behind the tensor some values matter more, and
+clipping errors, which have one sign, add up, while rounding errors cancel. So this is a coordinate search on the simulated
+network, all in INT8:
 
-1. A coordinate is a set of tensors whose scales follow from one another (`Origin.source`), or that a DLA has on one range; sets with a
-   scale of the model's own stay. All scales of a set move by one factor, so that every rule between them still holds.
-2. Sets that cost nothing (without their rounding the outputs have the same noise) stay. In each round every other set is tried a step up and a step down; those that lower the noise energy at the outputs by more than its standard
-   error over the samples move together, or the better half of them if all together are no gain. Sets that did not move rest until the
-   steps get smaller (STEPS).
-3. A round is kept if the noise falls on samples that no move was chosen on, too, by SURE standard errors.
+1. A coordinate is a set of tensors whose scales follow from one another (`Origin.source`), or that share one range on a DLA. Sets
+   with a scale of the model are not moved. All scales of a set change by one factor, so that every rule between them still holds.
+2. Sets whose rounding does not add noise to the outputs are not moved. Each round tries every other set one step up and one step
+   down. Moves that lower the noise energy at the outputs by more than its standard error over the samples are applied together,
+   or the better half of them if all together gain nothing. Other sets wait for the next step size (STEPS).
+3. A round is kept if the noise also falls by SURE standard errors on samples that no move was chosen on.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from qdq_translator.simulate.segments import Change
 RULE = "K1"
 STEPS = (2.0**0.5, 2.0**0.25)
 ROUNDS = 4
-"""With steps of one size."""
+"""Per step size."""
 NARROWEST, WIDEST = 0.5, 4.0
-"""Times where a range began, that it may become."""
+"""Limits of a range, relative to its start."""
 MOST_RUNS, LEAST_RUNS = 32, 4
 SURE = 1.0
 _Scales = Dict[str, float]
@@ -42,7 +43,7 @@ _Scales = Dict[str, float]
 
 @dataclass(frozen=True)
 class Found:
-    """factors: one for each set. before_db, after_db: SQNR (sum over the outputs) on samples that nothing was chosen on; NaN where there
+    """factors: one per set. before_db, after_db: SQNR (sum over the outputs) on samples that no move was chosen on; NaN if there
     were too few."""
 
     factors: List[float]
@@ -78,7 +79,7 @@ def search(
     options: SimulationOptions,
     where: Evaluation = HERE,
 ) -> Found:
-    """graph: float, not changed. scales: of all its tensors. sets: those that move, each by one factor."""
+    """Search one factor per set. graph: float, not changed. scales: of all its tensors. sets: names of tensors that move together."""
     samples = samples.some(MOST_RUNS)
     if samples.runs < LEAST_RUNS or not sets:
         return Found([1.0] * len(sets))
@@ -120,7 +121,7 @@ class _Search:
         return Found(factors, noise_to_db(before.mean()), noise_to_db(after.mean()))
 
     def _round(self, factors: list[float], sets: set[int], step: float) -> tuple[set[int], list[float]]:
-        """Which sets moved, and all factors after it."""
+        """Sets that moved, and all factors after the round."""
         moves = [(i, factors[i] * way) for i in sorted(sets) for way in (step, 1 / step)]
         moves = [(i, to) for i, to in moves if to * 1.001 >= NARROWEST and to <= WIDEST * 1.001]
         now, *found = self._noise(self._fit, [factors, *(_moved(factors, [move]) for move in moves)], factors)
