@@ -178,6 +178,7 @@ def test_named_sets_are_written_once() -> None:
 # ---------------------------------------------------------------- one reader a parameter
 
 _READ_ELSEWHERE = {
+    ("passes/dla/one_dimension.py", "axes"): "of a Resize, which only that rule and D12 read",
     ("passes/dla/linear_axis.py", "cubic_coeff_a"): "of that rule alone",
     ("passes/dla/linear_axis.py", "exclude_outside"): "of that rule alone",
     ("passes/dla/linear_axis.py", "exclusive"): "of that rule alone",
