@@ -774,6 +774,16 @@ def test_a_comparison_counts_over_the_union(report: dict[str, Any], cured: dict[
     assert (swapped["only_a"], swapped["only_b"], swapped["union"]) == (2, 0, found["union"])
 
 
+def test_layers_of_two_targets_differ_by_precision_alone() -> None:
+    """A GPU's network against a DLA's: a layer that is INT8 in both is not listed."""
+    options = {target: TranslateOptions(target=target, shapes=["input:1x1x16x16"]) for target in ("gpu", "orin-dla")}
+    gpu, dla = (translate(EXAMPLE_MODEL, made).report for made in options.values())
+    before, after = ({row["name"]: row for row in made["plan"]} for made in (gpu, dla))
+    changed = {row["name"]: row for row in compare(gpu, dla)["layers"]["changed"]}
+    assert changed and all(row["a"] != row["b"] for row in changed.values())
+    assert {n for n in before if n in after and before[n]["precision"] != after[n]["precision"]} <= changed.keys()
+
+
 def test_which_is_which_is_said_by_folder_and_options(
     browser: Any, tmp_path: Path, report: dict[str, Any], cured: dict[str, Any]
 ) -> None:

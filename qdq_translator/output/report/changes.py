@@ -149,12 +149,17 @@ def first_share(bar: Bar) -> Optional[float]:
 
 
 def changed_layers(before: Network, after: Network) -> list[Change]:
-    """Layers whose precision or device differs, and those that only one of the two has; marks the changed ones."""
+    """Layers whose precision differs, or their place on or off the DLA if both have a DLA as target, and layers that only one of the
+    two has; marks the changed ones."""
     rows: list[Change] = []
     for layer in after.layers:
         index = before.layer_index.get(layer.name)
         was = None if index is None else before.layers[index]
-        if was is not None and (was.kind, was.device) == (layer.kind, layer.device):
+        if (
+            was is not None
+            and was.kind == layer.kind
+            and (was.device == layer.device or not (was.device and layer.device))
+        ):
             continue
         layer.changed = "new"
         if was is not None:
