@@ -331,7 +331,7 @@ def test_two_boards_on_one_map(
 
 
 def test_two_translations_with_an_engine_each(browser: Any, tmp_path: Path, built: tuple[Path, list[str]]) -> None:
-    """Each engine is held against its own plan: what A has in FP16 on purpose is no disagreement there."""
+    """Each engine is compared with its own plan: a layer that A keeps in FP16 on purpose does not disagree with it."""
     folder, (_, info, _, profile) = built
     made = translate(scoped(), TranslateOptions(), "scoped")
     made.save(tmp_path / "old")

@@ -7,6 +7,7 @@ the DLA have their own table (`targets`).
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,13 +137,17 @@ def words(rule: str) -> str:
     return RULES[rule].words if rule in RULES else ""
 
 
+@functools.lru_cache(maxsize=None)
+def _page(name: str) -> str:
+    return docs_page(name).read_text(encoding="utf-8")
+
+
 def described(rule: str) -> list[str]:
     """What a rule does: the cells of its row in docs/rules.md (Markdown), or the sentence of a rewrite for the DLA."""
     row = RULES[rule]
     if row.what:
         return [row.what]
-    page = docs_page(row.page).read_text(encoding="utf-8")
-    cells = re.search(rf"^\| {rule} \| (.*) \|$", page, re.M)
+    cells = re.search(rf"^\| {rule} \| (.*) \|$", _page(row.page), re.M)
     return [cell.replace(r"\|", "|") for cell in cells[1].split(" | ")] if cells else []
 
 

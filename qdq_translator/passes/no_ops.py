@@ -19,7 +19,7 @@ from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import VIEWS
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.scales.network import Network
+from qdq_translator.scales.network import Network, followed
 
 RULE = "F7"
 _Condition = Callable[[Network, Node], bool]
@@ -44,7 +44,7 @@ def remove_no_ops(network: Network, reach: Optional[Mapping[str, float]] = None)
         counts = Counter(node.op_type for node in nodes)
         counted = ", ".join(f"{count} {op}" for op, count in counts.most_common())
         # integers are shape arithmetic, which later passes fold away
-        kept = {old: new for old, new in _followed(tensors).items() if network.types.is_float(old)}
+        kept = {old: new for old, new in followed(tensors).items() if network.types.is_float(old)}
         network.diagnostics.info(
             RULE,
             f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without effect {'were' if len(nodes) > 1 else 'was'} removed: {counted}.",
@@ -99,17 +99,6 @@ def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
 def kept_input(graph: Graph, node: Node) -> int:
     """The input that the output is equal to: of Mul and Add the one that is not the neutral constant."""
     return 1 if node.is_op("Mul", "Add") and graph.is_constant(node.inputs[0]) else 0
-
-
-def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
-    """old -> new through several nodes in a row."""
-    ends = {}
-    for old in steps:
-        new = old
-        while new in steps:
-            new = steps[new][0]
-        ends[old] = [new]
-    return ends
 
 
 # ---------------------------------------------------------------- conditions

@@ -9,7 +9,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.words import others
-from qdq_translator.scales.network import Applied, Network
+from qdq_translator.scales.network import Applied, Network, followed
 from qdq_translator.targets.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ class Rewrites:
     @property
     def nodes(self) -> dict[str, list[str]]:
         """Node that is gone, or is another operator now -> the nodes that do its work."""
-        return _followed({old: [node.name for node, _ in a.after] for a in self.applied for old, _ in a.before})
+        return followed({old: [node.name for node, _ in a.after] for a in self.applied for old, _ in a.before})
 
     @property
     def tensors(self) -> dict[str, list[str]]:
         """Tensor that is gone -> the tensors that hold its values."""
-        return _followed({old: new for a in self.applied for old, new in a.tensors.items()})
+        return followed({old: new for a in self.applied for old, new in a.tensors.items()})
 
     def left(self, dla: Optional[DlaPlan]) -> list[rows.Left]:
         """Layers still on the GPU: name, operator, the limit, and why no rule applied ('' if there is none)."""
@@ -57,20 +57,6 @@ class Rewrites:
 
     def row(self, dla: Optional[DlaPlan]) -> rows.Rewrites:
         return rows.Rewrites(tuple(a.row() for a in self.applied), self.nodes, self.tensors, tuple(self.left(dla)))
-
-
-def _followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
-    """old -> new through several steps. A name on both sides was kept."""
-
-    def ends(name: str, path: tuple[str, ...], done: set[str]) -> list[str]:
-        if name not in steps or name in path:
-            return [name]
-        if name in done:
-            return []
-        done.add(name)
-        return [end for new in steps[name] for end in ends(new, (*path, name), done)]
-
-    return {old: list(dict.fromkeys(ends(old, (), set()))) for old in steps}
 
 
 def rewrite_for_dla(network: Network, settings: Settings) -> None:

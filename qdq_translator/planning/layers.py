@@ -7,7 +7,7 @@ from typing import Sequence
 
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES, SIGMOID
 from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.operators import WEIGHTED, Unions
+from qdq_translator.ir.operators import SIGMOIDS, WEIGHTED, Unions
 from qdq_translator.targets.dla.checks import equal_ranges
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, FOLDED, GPU, NO_SCALE
 from qdq_translator.targets.dla.verdicts import Verdict
@@ -46,7 +46,7 @@ def _settled(row: LayerPlan, verdict: Verdict) -> LayerPlan:
     if verdict.verdict == DLA_FP16:
         reason = f"FP16 on the DLA: {limits}" if decided and has_scales else row.reason
         scaled = not set(row.missing).issuperset((*row.inputs, *row.outputs))
-        rests_on = (SIGMOID,) if scaled and row.op in ("Sigmoid", "Tanh") else ()
+        rests_on = (SIGMOID,) if scaled and row.op in SIGMOIDS else ()
         if has_scales and all(finding.limit.check is equal_ranges for finding in decided):
             rests_on = (RANGES,)
         return dataclasses.replace(row, device=ON_DLA, precision=FP16, reason=reason, hypotheses=rests_on)

@@ -273,3 +273,17 @@ class _Names(Dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         return name
+
+
+def followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Old name -> new names through several steps. A name that leads back to itself was kept."""
+
+    def ends(name: str, path: tuple[str, ...], done: set[str]) -> list[str]:
+        if name not in steps or name in path:
+            return [name]
+        if name in done:
+            return []
+        done.add(name)
+        return [end for new in steps[name] for end in ends(new, (*path, name), done)]
+
+    return {old: list(dict.fromkeys(ends(old, (), set()))) for old in steps}

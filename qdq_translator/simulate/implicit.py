@@ -35,7 +35,7 @@ from qdq_translator.core.options import effective
 from qdq_translator.core.rules import MARKERS
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.io import load_model
-from qdq_translator.ir.operators import OutputChannels, has_one_scale, output_channels
+from qdq_translator.ir.operators import SIGMOIDS, OutputChannels, has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.cleanup import remove_unused_initializers
@@ -231,7 +231,7 @@ class _Builder:
         graph, names = self.graph, set()
         for node in graph.nodes:
             above = node.name in self.placement.higher and (self.options.fp16 or node.name in on_dla)
-            if above or (self.options.sigmoid_fp16 and node.is_op("Sigmoid", "Tanh")):
+            if above or (self.options.sigmoid_fp16 and node.is_op(*SIGMOIDS)):
                 names.add(node.name)
         for node in graph.nodes:
             if node.name not in names or node.is_op("Resize", "Upsample"):  # their constants are sizes
@@ -261,7 +261,7 @@ class _Builder:
     def tensors(self, in_half: set[str]) -> None:
         """Apply rules 1, 2, 4 and 6 to every tensor, as produced and as read."""
         graph = self.graph
-        sigmoids = {n.name for n in graph.nodes if n.is_op("Sigmoid", "Tanh")} if self.options.sigmoid_fp16 else set()
+        sigmoids = {n.name for n in graph.nodes if n.is_op(*SIGMOIDS)} if self.options.sigmoid_fp16 else set()
         names = [*graph.inputs, *(n for node in graph.nodes for n in node.outputs if n)]
         activations = [n for n in names if self.types.is_float(n) and not graph.is_constant(n)]
         for name in activations:

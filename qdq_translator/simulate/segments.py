@@ -31,7 +31,7 @@ class Change:
     scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def read(self, target: str, values: np.ndarray) -> np.ndarray:
-        """What readers of the target get of its source."""
+        """Values that readers of the target get from its source; as `quantize` and `dequantize` round them, but in place, and NaN stays."""
         if target not in self.scales:
             return values
         step = np.float32(self.scales[target])

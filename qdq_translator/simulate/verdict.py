@@ -31,6 +31,7 @@ from typing import Any, Iterable, Iterator, Mapping
 
 from qdq_translator.core.workers.work import shards
 from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.operators import SIGMOIDS
 from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.derivations import beyond_bounds, not_as_planned, underived
@@ -169,7 +170,7 @@ def judge_all(
 ) -> Judged:
     """found: output -> explicit model against simulated engine. random: the inputs are."""
     names = Counterparts(Graph.from_model(copy_model(network.model)), explicit)
-    gates = {n.outputs[0] for n in names.stripped.nodes if options.sigmoid_fp16 and n.is_op("Sigmoid", "Tanh")}
+    gates = {n.outputs[0] for n in names.stripped.nodes if options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
     held = [name for name in simulated.placement.held if name not in gates]
     proper = proper_scales(network, names, held, None if random else samples, where)
     usual = expected_rounding(network, options, simulated, explicit, samples, proper, where)

@@ -197,8 +197,8 @@ def _options(asked: DeployOptions, target: str) -> TranslateOptions:
         what = f"The sizes of input '{unknown[0]}' are not known."
         raise UserError(what, f"Give them with --shapes {unknown[0]}:1x3x640x640.")
     preset = "gpu" if target == "gpu" else "dla"
-    own = {"platform": asked.board, "shapes": shapes or asked.shapes, "preset": preset, "target": target}
-    return TranslateOptions(**{**dataclasses.asdict(base), **own})
+    chosen: dict[str, Any] = {"platform": asked.board, "preset": preset, "target": target}
+    return dataclasses.replace(base, shapes=shapes or asked.shapes, **chosen)
 
 
 def _is_quantized(model: str) -> bool:

@@ -17,6 +17,7 @@ from qdq_translator.core.options import VerifyOptions, words_of
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source, load_model
+from qdq_translator.ir.operators import SIGMOIDS
 from qdq_translator.output.emit.integrity import disagreements
 from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.passes.cleanup import remove_dead_nodes
@@ -189,7 +190,7 @@ def _device_results(given: _Given) -> Optional[DeviceResults]:
 def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[str]) -> dict[str, Any]:
     """Precisions in the simulation. others: hypotheses whose other end is shown."""
     options, settings, placement = given.options, given.settings, given.simulated.placement
-    gates = any(node.op_type in ("Sigmoid", "Tanh") for node in given.network.model.graph.node)
+    gates = any(node.op_type in SIGMOIDS for node in given.network.model.graph.node)
     return {
         "rounding": settings.rounding,
         "higher_layers": "fp16" if settings.fp16 else "fp32",

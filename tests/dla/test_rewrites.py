@@ -18,7 +18,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UsageError
 from qdq_translator.passes.dla import NO_REWRITE, RULES
 from qdq_translator.passes.no_ops import NO_OPS
-from qdq_translator.passes.rewrites import _followed
+from qdq_translator.scales.network import followed
 from qdq_translator.targets.dla.limits import GPU, LIMITS
 from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.dla.check import INFER, ORIN, SCALE, assert_equal_engines, both, graph, pair, same, weights
@@ -214,9 +214,9 @@ def test_equal_engines_on_the_zoo(name: str) -> None:
 def test_a_rewrite_of_many_nodes_at_once_is_followed_quickly() -> None:
     """A region of rule D5 becomes all of its layers: 30 layers behind each other are 30! ways through them."""
     names = [f"Gemm_{number}" for number in range(30)]
-    found = _followed(dict.fromkeys(names, names))
+    found = followed(dict.fromkeys(names, names))
     assert {name: sorted(ends) for name, ends in found.items()} == dict.fromkeys(names, sorted(names))
-    assert _followed({"a": ["b", "c"], "b": ["b", "d"], "d": ["e"]}) == {
+    assert followed({"a": ["b", "c"], "b": ["b", "d"], "d": ["e"]}) == {
         "a": ["b", "e", "c"],
         "b": ["b", "e"],
         "d": ["e"],

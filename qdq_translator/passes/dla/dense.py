@@ -234,14 +234,9 @@ def _entry(rewriter: Rewriter, name: str, inside: set[int], old: list[Node], aft
 
 def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], after: list[Node], new: list[str]) -> str:
     """Gives `node` a four-dimensional output of a new name, and a Reshape that makes `output` for these readers; the new name."""
-    lifted, width = rewriter.tensor(f"{output}_4d"), _flat(rewriter, output) or 0
-
-    def back() -> list[Node]:
-        shape = rewriter.reshape(lifted, output, [0, width], rewriter.node(f"{node.name}_2d"))
-        return [rewriter.graph.insert_after(shape, node)]
-
-    note = "the same values as its Reshape's output"
-    after += lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
+    lifted, name = rewriter.tensor(f"{output}_4d"), rewriter.node(f"{node.name}_2d")
+    shape = [0, _flat(rewriter, output) or 0]
+    after += lifting.reshaped_back(rewriter, RULE, node, output, lifted, readers, shape, name)
     new.append(lifted)
     return lifted
 

@@ -12,6 +12,8 @@ channels; more than 8192 channels.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qdq_translator.ir import operators
@@ -36,7 +38,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
         return f"block size {block} or its channels are beyond the DLA's limits"
     rewriter.afford(node.name, channels, channels, blocks * blocks)
     fewer = channels if op == "Conv" else channels // (block * block)
-    weight = _copies(fewer, block, op == "Conv" or operators.mode(node) == "DCR", dtype)
+    weight = copies(fewer, (block, block), op == "Conv" or operators.mode(node) == "DCR", dtype)
     inputs = [source, rewriter.constant(f"{node.name}.weight", weight)]
     layer = Node(op, inputs, [target], node.name, kernel_shape=[block] * 2, strides=[block] * 2)
     rewriter.replace(RULE, node, [layer])
@@ -44,10 +46,10 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     return ""
 
 
-def _copies(channels: int, block: int, blocks_first: bool, dtype: type) -> np.ndarray:
-    """(channels * b * b, channels, b, b): the single 1 that each channel has in the places of a block. blocks_first: channels are counted
-    within a position of the block, not positions within a channel."""
-    rows: np.ndarray = np.eye(channels * block * block, dtype=dtype)
+def copies(channels: int, block: tuple[int, int], blocks_first: bool, dtype: Any) -> np.ndarray:
+    """Weights (channels * H * W, channels, H, W) that copy blocks of H x W to the channels: a single 1 per output channel.
+    blocks_first: channels are counted within a position of the block, not positions within a channel."""
+    rows: np.ndarray = np.eye(channels * block[0] * block[1], dtype=dtype)
     if blocks_first:
-        return np.ascontiguousarray(rows.reshape(-1, block, block, channels).transpose(0, 3, 1, 2))
-    return rows.reshape(-1, channels, block, block)
+        return np.ascontiguousarray(rows.reshape(-1, *block, channels).transpose(0, 3, 1, 2))
+    return rows.reshape(-1, channels, *block)

@@ -3,7 +3,7 @@
 1. `Add`, `Mul`, ... and layers that work value by value keep their operator; `Concat` over R becomes one over the channels
 2. `ReduceSum` and `ReduceMean` over R, with keepdims 0 -> a 1x1 Conv whose weight is 1, or 1 / R, where input channel r * C + c
    belongs to output channel c
-3. Reshapes from and to [N, R, C, H, W] stand at the ends; rule D17 merges them with their neighbours.
+3. Reshapes from and to [N, R, C, H, W] are added at the ends; rule D17 merges them with their neighbours.
 
 Equal weights of a Conv are quantized values of 127, exact in INT8. Tensors inside keep their names and scales.
 Not: sizes that are not known, batch size aside; reductions over other axes; tensors of other forms that are read, or constants of more

@@ -23,6 +23,7 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla import depth_space
 from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
 from qdq_translator.passes.editor import Image
 
@@ -106,9 +107,8 @@ def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
         kernel, strides, begin, end = [kernel[0], bh], [strides[0], 1], [begin[0], 0], [end[0], 0]
     else:
         rewriter.afford(node.name, channels * bh * bw, channels, bh * bw)
-        ones: np.ndarray = np.eye(channels * bh * bw, dtype=dtype).reshape(-1, bh, bw, channels).transpose(0, 3, 1, 2)
         padding = [0, 0, *(n * b - size for n, b, size in zip(rows, blocks, before[2:]))]
-        copies = rewriter.constant(f"{node.name}.blocks", np.ascontiguousarray(ones))
+        copies = rewriter.constant(f"{node.name}.blocks", depth_space.copies(channels, (bh, bw), True, dtype))
         row.add("Conv", "blocks", copies, kernel_shape=blocks, strides=blocks, pads=padding)
     made = row.current
     attributes = {"kernel_shape": kernel, "strides": strides, "group": operators.groups(node)}

@@ -125,16 +125,25 @@ def lift(
             readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
             if output in graph.outputs or readers:
                 lifted[output] = rewriter.tensor(f"{output}_4d")
-                after += _reshaped_back(rewriter, rule, node, output, lifted[output], readers, out)
+                name = rewriter.node(f"{output}_reshape")
+                after += reshaped_back(rewriter, rule, node, output, lifted[output], readers, out, name)
                 new.append(lifted[output])
         rewriter.note(rule, [before], after, {}, new)
 
 
-def _reshaped_back(
-    rewriter: Rewriter, rule: str, node: Node, output: str, lifted: str, readers: list[Node], out: Sequence[int]
+def reshaped_back(
+    rewriter: Rewriter,
+    rule: str,
+    node: Node,
+    output: str,
+    lifted: str,
+    readers: Iterable[Node],
+    shape: Sequence[int],
+    name: str,
 ) -> list[Node]:
+    """`lower` with a single Reshape to `shape`, called `name`, behind the node."""
+
     def back() -> list[Node]:
-        shape = rewriter.reshape(lifted, output, out, rewriter.node(f"{output}_reshape"))
-        return [rewriter.graph.insert_after(shape, node)]
+        return [rewriter.graph.insert_after(rewriter.reshape(lifted, output, shape, name), node)]
 
     return lower(rewriter, rule, node, output, lifted, readers, back, "the same values as its Reshape's output")

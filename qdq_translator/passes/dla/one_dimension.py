@@ -4,12 +4,12 @@
    of size 1, as by rule F8, which puts an Unsqueeze and a Squeeze around each of them
 2. Layers between and around them that work value by value (Relu, Add, ...), normalizations over channels or L, `Softmax`, `Concat`,
    `Split`, `Slice`, `Pad`, `Resize` and `Reduce` over L keep their operator.
-3. A Reshape to [N, C, L, 1] stands in front of the region, one to [N, C, L] behind it, where another layer or a graph output needs it;
-   rule D17 merges them with their neighbours.
+3. A Reshape to [N, C, L, 1] is added in front of the region, and one to [N, C, L] behind it if another layer or a graph output needs
+   it; rule D17 merges them with their neighbours.
 4. The same for `ReduceMean`, `ReduceSum`, `ReduceMax` and `ReduceMin` over L of an image that is flattened to it
 
 Tensors inside keep their names and scales. The tensor in front of a last Reshape is new (`NAME_4d`) and has the scale of the Reshape's
-output, no other (rule S2 where that is a graph output). Every weight keeps its quantized value.
+output, no other (rule S2 if that is a graph output). Every weight keeps its quantized value.
 Not: a weight that is not constant; an `output_shape`; Softmax below opset 13; a Slice, Pad, Resize or Reduce with
 computed parameters; a Resize by sizes; regions without a layer of case 1 or 4.
 """
@@ -89,15 +89,19 @@ def _slice(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarra
 
 def _pad(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
     pads = operators.integers(node, "pads", 1, rewriter.graph.array)
-    known = pads is not None and len(pads) == 6 and not node.input(3) and not pads[0] and not pads[3]
-    return ("pads", 1, np.array([*(pads or [])[:3], 0, *(pads or [])[3:], 0])) if known else None
+    if pads is None or len(pads) != 6 or node.input(3) or pads[0] or pads[3]:
+        return None
+    return "pads", 1, np.array([*pads[:3], 0, *pads[3:], 0])
 
 
 def _resize(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
-    scales = operators.resize_scales(node, rewriter.graph.opset(), rewriter.graph.array)
-    known = scales is not None and scales.size == 3 and rewriter.graph.opset() >= 11 and not node.input(3)
-    fits = known and "axes" not in node.attributes and operators.mode(node) != "cubic" and not operators.crops(node)
-    return ("scales", 2, np.append(scales, np.float32(1))) if fits and scales is not None else None
+    opset = rewriter.graph.opset()
+    scales = operators.resize_scales(node, opset, rewriter.graph.array)
+    if scales is None or scales.size != 3 or opset < 11 or node.input(3):
+        return None
+    if "axes" in node.attributes or operators.mode(node) == "cubic" or operators.crops(node):
+        return None
+    return "scales", 2, np.append(scales, np.float32(1))
 
 
 def _reduce(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:

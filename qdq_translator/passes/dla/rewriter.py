@@ -152,6 +152,6 @@ class Row:
         return self.current
 
     def put(self, rule: str, *more: Node) -> None:
-        """In the place of the node, whose names the last layer takes. more: nodes that went with it."""
+        """Replace the node by the layers of the row; the last one keeps its name and outputs. more: nodes that are removed with it."""
         self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
         self.rewriter.replace(rule, self.node, self.nodes, more=more)

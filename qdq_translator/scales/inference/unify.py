@@ -25,13 +25,12 @@ from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.rules import MARKERS, SAME_VALUE
 from qdq_translator.ir.graph import Node
-from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, Unions
+from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, SIGMOIDS, Unions
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.formulas import WITHIN_ONE
 from qdq_translator.scales.table import Origin
 
 RULE = "U1"
-_NOT_APPLIED = ("Sigmoid", "Tanh")
 REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
 
 
@@ -163,7 +162,7 @@ def free_sets(context: Context) -> list[list[str]]:
 
 def _applied(tensor: str, context: Context) -> bool:
     producer = context.graph.producer.get(tensor)
-    return producer is None or not producer.is_op(*_NOT_APPLIED)
+    return producer is None or not producer.is_op(*SIGMOIDS)
 
 
 class _Groups:

@@ -14,14 +14,12 @@ import math
 from typing import Iterable, Optional, Sequence
 
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import ACTIVATIONS, DENSE, WEIGHTED, groups, summed_size
+from qdq_translator.ir.operators import ACTIVATIONS, DENSE, SIGMOIDS, WEIGHTED, groups, summed_size
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.model import Surface, Work
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8
 from qdq_translator.targets.precision import float_activations
 
-_UPGRADED = ("Sigmoid", "Tanh")
-"""They run in FP16 whatever the scales say (limit A1), and hand on codes where there is a scale."""
 _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
 IN_PLACE = ("Concat", "Identity", "Dropout")
 
@@ -64,7 +62,7 @@ class _Fusing:
             self.layers.append(layer)
         else:
             layer.nodes.append(index)
-            if layer.works and not node.is_op(*_UPGRADED):  # the last node says what is handed on
+            if layer.works and not node.is_op(*SIGMOIDS):  # the last node says what is handed on
                 layer.works = [dataclasses.replace(layer.works[0], writes_fp16=verdict == DLA_FP16), *layer.works[1:]]
         self.made_by.update((name, layer) for name in node.outputs if name)
 
