@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from benchmarks import facts
 from qdq_translator.targets.dla.limits import LIMITS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,3 +63,10 @@ def test_every_limit_of_the_dla_cites_a_source() -> None:
     for limit in LIMITS:
         assert limit.source and limit.status in ("documented", "inferred")
         assert not re.search(r"\(\d", limit.source), f"{limit.id}: say which fact"
+
+
+def test_the_tables_of_limits_and_platforms_are_current() -> None:
+    """`python -m tests.renew` writes them."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert facts.text() == page
+    assert "\n| P2 | MaxPool, AveragePool | window 1 to 8 | GPU |" in page and "| `jetpack-6.2` | 10.3.0 | 100300 | orin |" in page
