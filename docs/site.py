@@ -104,16 +104,10 @@ def _option_row(field: Any) -> str:
 
 def limits_page() -> str:
     """The table of limits of the DLA."""
-    from qdq_translator.targets.dla.limits import LIMITS
+    sys.path.append(str(ROOT))
+    from benchmarks import reference
 
-    rows = ["# Limits of the DLA\n", "| limit | operators | effect | what | source | status |", "| --- " * 6 + "|"]
-    for row in LIMITS:
-        effect = {"gpu": "GPU", "dla-fp16": "FP16"}[row.effect]
-        operators = "all" if row.ops == ("*",) else ", ".join(row.ops)
-        only = f" ({row.only.capitalize()} only)" if row.only else ""
-        cells = (row.id, operators, effect, row.text + only, row.source, row.status)
-        rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
+    return "# Limits of the DLA\n\n" + reference.limits()
 
 
 def rule_pages() -> dict[str, str]:

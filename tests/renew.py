@@ -1,7 +1,7 @@
 """Writes again everything that is generated from the code, in one go: `python -m tests.renew`. Read `git diff` afterwards.
 
-Operators and rewrites in docs/dla_rules.md, limits and platforms in docs/facts.md, keys of the report in
-docs/report_schema.md, the golden file of messages, the record of the public API and its types, the records of small
+Operators and rewrites in docs/dla_rules.md, the parts of docs/ that `benchmarks/reference.py` writes, keys of the report
+in docs/report_schema.md, the golden file of messages, the record of the public API and its types, the records of small
 models and those of networks by chance. Tables with measurements have commands of their own (docs/performance.md,
 docs/tables).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks import dla_rewrites, facts, report_schema
+from benchmarks import dla_rewrites, reference, report_schema
 from tests import public_api, records, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +27,7 @@ def pages() -> dict[Path, str]:
         dla_rewrites.RULES_PAGE: page,
         sentences.GOLDEN: sentences.golden(),
         SCHEMA: dla_rewrites.page(SCHEMA.read_text(encoding="utf-8"), "rows", report_schema.tables()),
-        facts.PAGE: facts.text(),
+        **reference.pages(),
         public_api.RECORD: public_api.record(),
         public_api.KEYWORDS: public_api.keywords(),
     }

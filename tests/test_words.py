@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks.words import HABITS, ROOT, habits, pages, parts, prose, texts
 
-MOST_WORDS = 27_750
+MOST_WORDS = 24_400
 """Written by hand, README and CONTRIBUTING among them."""
 MOST_HABITS = {"docs": 50, "tables": 45, "help": 35, "messages": 45}
 """Of each text, 'what' and 'where' left out, which are often right."""
 REFERENCE = ("facts.md", "report_schema.md", "rules.md", "dla_rules.md")
-MOST_OF_A_HOW_TO = 1400
+MOST_OF_A_HOW_TO = 1100
 
 
 def test_the_pages_are_short() -> None:
