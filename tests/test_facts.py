@@ -69,4 +69,7 @@ def test_the_parts_of_the_pages_that_repeat_the_program_are_current() -> None:
     """`python -m tests.renew` writes them."""
     assert [path.name for path, text in reference.pages().items() if path.read_text(encoding="utf-8") != text] == []
     page = PAGE.read_text(encoding="utf-8")
-    assert "\n| P2 | MaxPool, AveragePool | window 1 to 8 | GPU |" in page and "| `jetpack-6.2` | 10.3.0 | 100300 | orin |" in page
+    assert (
+        "\n| P2 | MaxPool, AveragePool | window 1 to 8 | GPU |" in page
+        and "| `jetpack-6.2` | 10.3.0 | 100300 | orin |" in page
+    )
