@@ -61,7 +61,7 @@ def _read(graph: Graph, norm: Node) -> Optional[_Affine]:
 
 def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     graph, between = network.graph, first.outputs[0]
-    if graph.only_consumer(between) is not norm or network.scales.observed(between):
+    if graph.only_consumer(between) is not norm or between in network.scales.observed:
         return
     if norm.get("training_mode", 0) or len([o for o in norm.outputs if o]) > 1 or not norm.get("spatial", 1):
         return
@@ -146,7 +146,7 @@ def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
         return False
     if reader.inputs.count(padded) > 1:
         return False
-    if scales.observed(padded) and (padded not in scales or scales.value(padded) != scales.value(source)):
+    if padded in scales.observed and (padded not in scales or scales.value(padded) != scales.value(source)):
         return False
     window = _window(graph, reader)
     if window is None or window.automatic or window.rounds_up:

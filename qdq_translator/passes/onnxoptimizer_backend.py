@@ -34,7 +34,7 @@ def optimize(network: Network) -> None:
         name
         for node in graph.nodes
         for name in node.outputs
-        if name and name not in graph.outputs and (network.scales.observed(name) or node.is_op("BatchNormalization"))
+        if name and name not in graph.outputs and (name in network.scales.observed or node.is_op("BatchNormalization"))
     ]
     weights = {node.name: node.input(1) for node in graph.nodes if node.is_op("Conv")}
     model = graph.to_model()

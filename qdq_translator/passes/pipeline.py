@@ -61,7 +61,7 @@ class Pass:
 
 def nothing_refers_to_names(network: Network, settings: Settings) -> str:
     """Renaming many at once is free only before anything is written down."""
-    books = (network.scales.observed_tensors, network.trained, network.applied, network.derived)
+    books = (network.scales.observed, network.trained, network.applied, network.derived)
     return "books refer to names already" if any(len(book) for book in books) else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Container, Iterable, Iterator, Mapping, Optional
+from typing import Container, Dict, Iterable, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -44,27 +44,26 @@ class TensorScale:
         return self.value * 127
 
 
-class ScaleTable:
+class ScaleTable(Dict[str, TensorScale]):
     """Tensor name -> TensorScale. Explicit scales are observed first and settled once; rules then add, never change."""
 
-    def __init__(self) -> None:
-        self._scales: dict[str, TensorScale] = {}
-        self._observed: dict[str, dict[float, TensorScale]] = {}
-        """Tensor -> each value that some quantizer gives it, the first one's word, in order."""
+    def __init__(self, scales: Iterable[Tuple[str, TensorScale]] = ()) -> None:
+        super().__init__(scales)
+        self.observed: dict[str, dict[float, TensorScale]] = {}
+        """Tensor -> each value that some quantizer gives it, the first one's word, in order (after `settle` too)."""
         self.settled = False
 
     def observe(self, tensor: str, value: float, origin: Origin) -> None:
         """One quantizer's word about a tensor; several may differ until `settle`."""
         value = float(np.float32(value))
-        self._observed.setdefault(tensor, {}).setdefault(value, TensorScale(value, origin))
+        self.observed.setdefault(tensor, {}).setdefault(value, TensorScale(value, origin))
 
     def rename(self, old: str, new: str) -> None:
         """Move the observations and scale of `old` to `new`, which keeps any scale that it has."""
-        for scale in self._observed.pop(old, {}).values():
+        for scale in self.observed.pop(old, {}).values():
             self.observe(new, scale.value, scale.origin)
-        settled = self._scales.pop(old, None)
-        if settled is not None:
-            self._scales.setdefault(new, settled)
+        if old in self:
+            self.setdefault(new, self.pop(old))
 
     def follow(self, nodes: Mapping[str, str], tensors: Mapping[str, str]) -> None:
         """Update node and tensor names in origins."""
@@ -76,17 +75,17 @@ class ScaleTable:
                 return scale
             return TensorScale(scale.value, dataclasses.replace(origin, node=node, source=source))
 
-        for tensor, scale in self._scales.items():
-            self._scales[tensor] = now(scale)
-        for seen in self._observed.values():
+        for tensor, scale in self.items():
+            self[tensor] = now(scale)
+        for seen in self.observed.values():
             for value, scale in seen.items():
                 seen[value] = now(scale)
 
     def forget(self, note: str, kept: Container[str]) -> None:
         """Drop tensors observed only by quantizers with this note, except `kept`."""
-        self._observed = {
+        self.observed = {
             tensor: seen
-            for tensor, seen in self._observed.items()
+            for tensor, seen in self.observed.items()
             if tensor in kept or any(scale.origin.note != note for scale in seen.values())
         }
 
@@ -95,7 +94,7 @@ class ScaleTable:
 
         Raises UnsupportedQuantizer for a conflict under `error`.
         """
-        for tensor, values_seen in self._observed.items():
+        for tensor, values_seen in self.observed.items():
             seen = list(values_seen.values())
             usable = [s for s in seen if is_usable(s.value)]
             for scale in seen:
@@ -126,61 +125,34 @@ class ScaleTable:
                 )
                 usable = [chosen]
             if usable:
-                self._scales[tensor] = usable[0]
+                self[tensor] = usable[0]
         self.settled = True
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
         """Add a scale if there is none (rule S1); unusable values are rejected. True if it was added."""
         value = float(np.float32(value))
-        if tensor in self._scales or not is_usable(value):
+        if tensor in self or not is_usable(value):
             return False
-        self._scales[tensor] = TensorScale(value, origin)
+        self[tensor] = TensorScale(value, origin)
         return True
 
     def replace(self, tensor: str, value: float, origin: Origin) -> None:
         """Overrides a scale; for steps that the user asked for by name (--unify_scales max)."""
-        self._scales[tensor] = TensorScale(float(np.float32(value)), origin)
+        self[tensor] = TensorScale(float(np.float32(value)), origin)
 
     def fork(self) -> ScaleTable:
         """A separate table with the same scales, for trying out a rule."""
-        other = ScaleTable()
-        other._scales = dict(self._scales)
-        return other
-
-    def observed(self, tensor: str) -> bool:
-        """True if a quantizer specified a scale for it (before or after `settle`)."""
-        return tensor in self._observed
-
-    @property
-    def observed_tensors(self) -> list[str]:
-        return list(self._observed)
-
-    def get(self, tensor: str) -> Optional[TensorScale]:
-        return self._scales.get(tensor)
+        return ScaleTable(self.items())
 
     def value(self, tensor: str) -> Optional[float]:
-        scale = self._scales.get(tensor)
+        scale = self.get(tensor)
         return None if scale is None else scale.value
 
     def assume(self, tensors: Iterable[str]) -> None:
         """Replace all scales with one and the same for each of `tensors`: for a plan before quantization."""
-        self._scales = {tensor: TensorScale(float(np.float32(1 / 127)), Origin(ASSUMED)) for tensor in tensors}
+        self.clear()
+        self.update(dict.fromkeys(tensors, TensorScale(float(np.float32(1 / 127)), Origin(ASSUMED))))
 
     def drop(self, tensor: str) -> None:
-        self._scales.pop(tensor, None)
-        self._observed.pop(tensor, None)
-
-    def __contains__(self, tensor: str) -> bool:
-        return tensor in self._scales
-
-    def __getitem__(self, tensor: str) -> TensorScale:
-        return self._scales[tensor]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._scales)
-
-    def __len__(self) -> int:
-        return len(self._scales)
-
-    def items(self) -> list[tuple[str, TensorScale]]:
-        return list(self._scales.items())
+        self.pop(tensor, None)
+        self.observed.pop(tensor, None)

@@ -54,7 +54,7 @@ def everything_on(context: Context) -> Policy:
 
 def _infer_with(context: Context, policy: Policy) -> ScaleTable:
     table = context.scales.fork()
-    for name, scale in table.items():
+    for name, scale in context.scales.items():
         if scale.origin.rule in MARKERS:  # no ranges: the rules would take them for some
             table.drop(name)
     infer_scales(dataclasses.replace(context, scales=table, policy=policy), Diagnostics())
