@@ -12,7 +12,7 @@ from qdq_translator.passes.editor import Editor
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
-from qdq_translator.targets.dla.checks import Layer, explicit_pads
+from qdq_translator.targets.dla.checks import Layer, Unknown, explicit_pads
 from qdq_translator.targets.dla.limits import limits_by_op
 from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
 from qdq_translator.targets.settings import EVERYWHERE, Settings
@@ -63,7 +63,10 @@ class Rewriter(Editor):
 
     def pads(self, node: Node) -> Optional[list[int]]:
         """ONNX pads of a Conv or pooling (begins, then ends), auto_pad computed; None if a size is unknown."""
-        return explicit_pads(self._layer(node))
+        try:
+            return explicit_pads(self._layer(node))
+        except Unknown:
+            return None
 
     def _layer(self, node: Node) -> Layer:
         context = Context(self.graph, self.types, self.scales, self.settings.policy)

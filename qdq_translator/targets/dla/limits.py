@@ -148,7 +148,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     # convolution
     Limit("C1", _CONV, "two spatial dimensions", checks.two_spatial, stays=_DIMENSIONS),
-    Limit("C2", _CONV, "kernel 1 to 32", checks.within("kernel", 1, 32, checks.kernel_of)),
+    Limit("C2", _CONV, "kernel 1 to 32", checks.within("kernel", 1, 32, checks.kernel)),
     Limit("C3", _CONV, "padding 0 to 31", checks.within("padding", 0, 31, checks.explicit_pads), stays=_PADDING),
     Limit("C4", _CONV, "padding smaller than the kernel", checks.pad_below_kernel),
     Limit(
@@ -209,7 +209,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     # pooling
     Limit("P1", POOLING, "two spatial dimensions", checks.two_spatial, stays=_DIMENSIONS),
-    Limit("P2", POOLING, "window 1 to 8", checks.within("window", 1, 8, checks.kernel_of)),
+    Limit("P2", POOLING, "window 1 to 8", checks.within("window", 1, 8, checks.kernel)),
     Limit("P3", POOLING, "padding 0 to 7", checks.within("padding", 0, 7, checks.explicit_pads), stays=_PADDING),
     Limit("P4", POOLING, "stride 1 to 16", checks.within("stride", 1, 16, checks.strides), stays=_PADDING),
     Limit(

@@ -9,7 +9,7 @@ from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import Unions
 from qdq_translator.scales.inference.context import Context
-from qdq_translator.targets.dla.checks import Layer
+from qdq_translator.targets.dla.checks import Layer, Unknown
 from qdq_translator.targets.dla.limits import (
     DLA_FP16,
     DLA_INT8,
@@ -113,10 +113,12 @@ def _hold(layer: Layer, limits: Sequence[Limit]) -> tuple[list[Finding], list[st
         return [Finding(UNKNOWN_OPERATOR, f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
     findings, unknown = [], []
     for limit in limits:
-        found = limit.check(layer)
-        if found is None:
+        try:
+            found = limit.check(layer)
+        except Unknown:
             unknown.append(limit.id)
-        elif found:
+            continue
+        if found:
             findings.append(Finding(limit, found))
     return findings, unknown
 
