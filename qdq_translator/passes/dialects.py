@@ -12,7 +12,7 @@ from qdq_translator.core.words import counted, others
 from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.quantizers.dialects import convert
-from qdq_translator.quantizers.refused import refusal
+from qdq_translator.quantizers.parameters import refusal
 from qdq_translator.quantizers.sidecars import apply_scales, check_names
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin

@@ -24,10 +24,15 @@ from qdq_translator.passes.matmul_2d import matmul_as_matrices
 from qdq_translator.passes.no_ops import remove_no_ops
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.normal_forms import apply_normal_forms
-from qdq_translator.passes.opset import check_operators, complete_convolutions, fit_opset, opset_is_readable
+from qdq_translator.passes.opset import (
+    check_operators,
+    complete_convolutions,
+    fit_opset,
+    opset_is_readable,
+    settle_windows,
+)
 from qdq_translator.passes.rewrites import rewrite_for_dla
 from qdq_translator.passes.strip import strip
-from qdq_translator.passes.windows import settle_windows
 from qdq_translator.quantizers.sidecars import activation_scales
 from qdq_translator.quantizers.steps import ASYMMETRIC
 from qdq_translator.scales.network import Network

@@ -17,27 +17,23 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import cast_type
 from qdq_translator.ir.qparams import QuantParams
 from qdq_translator.ir.types import FLOAT_TYPES, MAKE_INTEGERS
-from qdq_translator.quantizers.between import BETWEEN_OPS, between, same_grid
-from qdq_translator.quantizers.parameters import Rejected, read_parameters
-from qdq_translator.quantizers.steps import Codes, Dequantize, Quantize, QuantizedInput, QuantizedOutput, Step
+from qdq_translator.quantizers.parameters import Approximated, Rejected, read_parameters
+from qdq_translator.quantizers.steps import (
+    BETWEEN_OPS,
+    Codes,
+    Dequantize,
+    Quantize,
+    QuantizedInput,
+    QuantizedOutput,
+    Step,
+    between,
+    same_grid,
+)
 
 SYMMETRICALLY = (
     "Quantize symmetrically in int8 (ONNX Runtime's quantize_static: activation_type=QuantType.QInt8, "
     "extra_options={'ActivationSymmetric': True, 'WeightSymmetric': True})"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Approximated:
-    """A quantizer translated by an option: original form, replacement, and loss of resolution. The loss is the ratio of
-    its step to the finest step in the model. asymmetric: because of its zero point."""
-
-    node: str
-    tensor: str
-    option: str
-    what: str
-    coarser: float
-    asymmetric: bool = False
 
 
 @dataclasses.dataclass
@@ -151,10 +147,7 @@ class ActivationQuantizers:
         codes = self._codes(node, source, None, node.label)
         if codes is not None:
             self.codes[node.outputs[0]] = codes
-            integer = source in self.integers
-            self.found.steps.append(
-                Quantize(node, source, codes.params, codes.scale, codes.clamp(), integer, codes.note, codes.grid)
-            )
+            self.found.steps.append(Quantize(node, source, codes, codes.scale, source in self.integers))
 
     def _graph_input(self, name: str) -> None:
         """Accept an integer graph input only if a DequantizeLinear reads it, directly or through data movement."""

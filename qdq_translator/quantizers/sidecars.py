@@ -23,7 +23,7 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, write_pair
-from qdq_translator.quantizers.refused import refusal
+from qdq_translator.quantizers.parameters import refusal
 
 _HINT = "Give AIMET encodings, ONNX Runtime's calibration table, PPQ's JSON or a TensorRT calibration cache."
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
-from typing import Optional, Tuple, Union
+from typing import Callable, Optional, Tuple, Union
 
 import numpy as np
 
-from qdq_translator.ir.constants import is_quantize
+from qdq_translator.ir import operators
+from qdq_translator.ir.constants import Constants, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import QuantParams
+from qdq_translator.quantizers.parameters import Rejected
 
 Bounds = Tuple[Optional[float], Optional[float]]
 """Lower and upper real bound; None where there is none."""
@@ -66,17 +69,14 @@ class Codes:
 
 @dataclass(frozen=True)
 class Quantize:
-    """`source` becomes codes: its scale is `scale`. `clamp`: real bounds that the type itself cuts at (Q9). `integer`:
-    the source holds integers, so that a Cast must make the float tensor that the scale is for."""
+    """`source` becomes `codes`: its scale is `scale`. `integer`: the source holds integers, so that a Cast must make the
+    float tensor that the scale is for."""
 
     node: Node
     source: str
-    params: QuantParams
+    codes: Codes
     scale: float
-    clamp: Optional[Bounds] = None
-    integer: bool = False
-    note: str = ""
-    grid: Optional[Tuple[float, int]] = None
+    integer: bool
 
 
 @dataclass(frozen=True)
@@ -91,16 +91,14 @@ class ClampCodes:
 
 @dataclass(frozen=True)
 class Move:
-    """Data movement on codes, to be done on float values (rule Q10): `moved` are its outputs that hold codes.
-    `pad_value`: real value of a Pad's constant. `note`: of the origin of their scales."""
+    """Data movement on codes, to be done on float values (rule Q10): `moved` are its outputs that hold `codes`.
+    `pad_value`: real value of a Pad's constant."""
 
     node: Node
+    codes: Codes
     scale: float
     moved: tuple[str, ...]
-    real: np.dtype
     pad_value: Optional[float] = None
-    note: str = ""
-    grid: Optional[Tuple[float, int]] = None
 
 
 @dataclass(frozen=True)
@@ -206,3 +204,109 @@ def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
         for step, link in zip(steps, of_step)
     ]
     return changed, [link for link in links if link.before is not None and link.scale != link.before.scale]
+
+
+# ---------------------------------------------------------------- operators between Q and DQ (rules Q1, Q9, Q10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """The step that the node becomes, and the codes of each of its outputs that holds any."""
+
+    step: Union[ClampCodes, Move]
+    codes: dict[str, Codes]
+
+
+def between(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Between, Rejected]:
+    """`read`: the tensors that the node reads and that hold codes, captured ones included; at least one."""
+    operator = _OPERATORS.get(node.op_type) if node.is_standard else None
+    fits = operator is _concat or list(read) == node.inputs[:1]
+    found = operator(node, read, constants) if operator is not None and fits else None
+    if found is not None:
+        return found
+    tensor, codes = next(iter(read.items()))
+    return Rejected(
+        f"{node.op_type} {node.label} works on the integer tensor '{tensor}' of quantizer {codes.made_by}.",
+        "Only Clip and data movement are allowed between Q and DQ; export in QDQ format, not as integer operators.",
+    )
+
+
+def same_grid(a: QuantParams, b: QuantParams) -> bool:
+    """Equal grids; scales that went through float16 on one side count as equal."""
+    if a is b or a.same_grid(b):
+        return True
+    if a.axis != b.axis or not np.array_equal(a.zero_point, b.zero_point):
+        return False
+    halves = [p.scale.astype(np.float16).astype(np.float32) for p in (a, b)]
+    went_through_half = any(np.array_equal(h, p.scale) for h, p in zip(halves, (a, b)))
+    return went_through_half and np.array_equal(halves[0], halves[1])
+
+
+_Operator = Callable[[Node, "dict[str, Codes]", Constants], Union[Between, Rejected, None]]
+"""None: the node does not do on codes what it does on float values."""
+
+
+def _clip(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    low, high = operators.clip_bounds(node, constants.value)
+    if low is None or high is None:
+        return None
+    codes = read[node.inputs[0]]
+    lowest, highest = max(codes.bounds[0], low), min(codes.bounds[1], high)
+    if not all(abs(bound) < 2**31 for bound in (lowest, highest)):
+        return None
+    clipped = dataclasses.replace(codes, bounds=(int(lowest), int(highest)))
+    clamp = clipped.clamp()
+    step = ClampCodes(node, codes.scale, None if clamp == codes.clamp() else clamp, codes.params.real)
+    return Between(step, {node.outputs[0]: clipped})
+
+
+def _move(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    if node.op_type == "Resize" and not operators.takes_nearest(node):
+        return None
+    return _moved(node, read[node.inputs[0]])
+
+
+def _concat(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
+    parts = list(read.values())
+    first = parts[0]
+    if len(read) != len(set(node.inputs)) or not all(same_grid(first.params, c.params) for c in parts):
+        return None
+    bounds = (min(c.bounds[0] for c in parts), max(c.bounds[1] for c in parts))
+    return _moved(node, dataclasses.replace(first, bounds=bounds))
+
+
+def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Between, Rejected, None]:
+    tensor, codes = node.inputs[0], read[node.inputs[0]]
+    if operators.mode(node) != "constant":
+        return _moved(node, codes)
+    value = operators.pad_value(node, constants.value)
+    code = None if value is None or not math.isfinite(value) else int(value)
+    values = set() if code is None else set(((code - codes.params.zero_point) * codes.params.scale).flat)
+    if code is None or len(values) > 1:
+        why = "with a value that is not constant" if code is None else "to a different value in each channel"
+        return Rejected(
+            f"Pad {node.label} pads the integer tensor '{tensor}' {why}.",
+            "Pad before the QuantizeLinear, with a constant.",
+        )
+    bounds = (min(codes.bounds[0], code), max(codes.bounds[1], code))
+    return _moved(node, dataclasses.replace(codes, bounds=bounds), float(values.pop()))
+
+
+def _moved(node: Node, codes: Codes, pad_value: Optional[float] = None) -> Between:
+    moved = tuple(operators.data_outputs(node))
+    return Between(Move(node, codes, codes.scale, moved, pad_value), dict.fromkeys(moved, codes))
+
+
+_MOVES = (
+    "Identity Reshape Transpose Squeeze Unsqueeze Flatten MaxPool Slice Gather Expand Tile DepthToSpace SpaceToDepth"
+    " Split Resize"
+)
+_OPERATORS: dict[str, _Operator] = {
+    **dict.fromkeys(_MOVES.split(), _move),
+    "Clip": _clip,
+    "Concat": _concat,
+    "Pad": _pad,
+}
+"""A Clip cuts codes (rules Q1, Q9); the others do on them what they do on float values (rule Q10)."""
+BETWEEN_OPS = tuple(_OPERATORS)
+"""Operators that may stand between Q and DQ."""

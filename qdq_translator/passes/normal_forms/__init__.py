@@ -13,7 +13,7 @@ from typing import Callable
 
 from qdq_translator.passes import cleanup
 from qdq_translator.passes.editor import Editor
-from qdq_translator.passes.normal_forms import gemm, one_dimensional, operands, parts, refused
+from qdq_translator.passes.normal_forms import one_dimensional, operands, parts, refused
 from qdq_translator.scales.network import Network, report_applied
 from qdq_translator.targets.settings import Settings
 
@@ -25,7 +25,7 @@ FORMS: tuple[tuple[str, Callable[[Editor], None]], ...] = (
     ("Activations of several layers in parts", parts.activations),
     ("LayerNormalization in parts", parts.layer_norm),
     ("Sum, Max and Min of several inputs as a chain of two-input layers", parts.chains),
-    ("Gemm without factors, and its bias as an Add", gemm.apply),
+    ("Gemm without factors, and its bias as an Add", parts.gemm),
     ("One-dimensional layers with a second dimension of 1", one_dimensional.apply),
     ("DepthToSpace and SpaceToDepth as Reshape, Transpose, Reshape", parts.depth_space),
     ("Constant operands of full rank", operands.operand_ranks),

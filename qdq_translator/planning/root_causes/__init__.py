@@ -27,8 +27,7 @@ from qdq_translator.planning.root_causes.cures import (
     try_rules,
     what_if,
 )
-from qdq_translator.planning.root_causes.roots import Roots
-from qdq_translator.planning.root_causes.words import evidence, what, who, why_not
+from qdq_translator.planning.root_causes.roots import Roots, evidence, what, who, why_not
 from qdq_translator.scales.inference import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.table import TensorScale
