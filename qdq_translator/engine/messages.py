@@ -1,21 +1,24 @@
 """Lines of build logs and their meaning: a table (`messages.json`), each row with cause, remedy and public source.
 
-A row is found by `key` (alternatives of plain text, one of which is in the line), then by `pattern`. The first row
-wins, so special cases precede general ones. Nothing here imports TensorRT.
+A row has one or more patterns, in which upper and lower case are the same. The first row that matches wins, so special cases
+precede general ones. Nothing here imports TensorRT.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterable, Iterator, Optional
+from typing import Any, Iterable, Iterator, Optional
 
 from qdq_translator.core.disk import OpenFile
 from qdq_translator.core.errors import UserError
 
+_parser: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")
+"""Python's parser of patterns: a module of its own before 3.11."""
 _TABLE = Path(__file__).with_name("messages.json")
 _LONGEST = 2000
 """Characters of a line that are looked at: a bound for the patterns."""
@@ -31,14 +34,14 @@ _WRITERS = ("TRT", "TensorRT", "trtexec", "nvinfer", "NvDsInfer", "DLA", "cudla"
 _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Message:
     """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, note (harmless) or consequence (of an
     earlier line). `status`: maintainer, documented, measured, user report or inferred."""
 
     id: str
     kind: str
-    keys: tuple[str, ...]
+    keys: frozenset[str]
     pattern: re.Pattern[str]
     happened: str
     cause: str
@@ -60,9 +63,29 @@ class Found:
 @functools.lru_cache(maxsize=None)
 def messages() -> tuple[Message, ...]:
     rows = json.loads(_TABLE.read_text(encoding="utf-8"))
-    return tuple(
-        Message(keys=tuple(row.pop("key").split("|")), pattern=re.compile(row.pop("pattern")), **row) for row in rows
-    )
+    for row in rows:
+        text = "|".join(row.pop("patterns"))
+        row.update(keys=_literals(_parser.parse(text)), pattern=re.compile(text, re.IGNORECASE))
+    return tuple(Message(**row) for row in rows)
+
+
+def _literals(parsed: Any) -> frozenset[str]:
+    """Texts, one of which is in every match (lower case): the ones whose shortest is longest. Empty if there are none."""
+    found, run = [], ""
+    for name, value in [*parsed, ("", None)]:
+        if str(name) == "LITERAL":
+            run += chr(value).lower()
+            continue
+        found.append(frozenset([run] if run else []))
+        run = ""
+        if str(name) == "SUBPATTERN":
+            found.append(_literals(value[-1]))
+        elif str(name) == "MAX_REPEAT" and value[0]:
+            found.append(_literals(value[2]))
+        elif str(name) == "BRANCH":
+            branches = [_literals(branch) for branch in value[1]]
+            found.append(frozenset().union(*branches) if all(branches) else frozenset())
+    return max(found, key=lambda texts: min(map(len, texts), default=0))
 
 
 @functools.lru_cache(maxsize=None)
@@ -80,7 +103,8 @@ def recognize(line: str) -> Optional[Found]:
     """The row that explains a line, or None. Verbose lines matter only if an assertion failed."""
     if "[V] " in line and "ssert" not in line:
         return None
-    candidates = [message for key, message in _keys() if key in line]
+    lower = line[:_LONGEST].lower()
+    candidates = dict.fromkeys(message for key, message in _keys() if key in lower)
     if not candidates:
         return None
     text = plain(line)
