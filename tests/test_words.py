@@ -8,12 +8,13 @@ import pytest
 
 from benchmarks.words import HABITS, ROOT, habits, pages, parts, prose, texts
 
-MOST_WORDS = 24_400
+MOST_WORDS = 24_000
 """Written by hand, README and CONTRIBUTING among them."""
 MOST_HABITS = {"docs": 50, "tables": 45, "help": 35, "messages": 45}
 """Of each text, 'what' and 'where' left out, which are often right."""
-REFERENCE = ("facts.md", "report_schema.md", "rules.md", "dla_rules.md")
-MOST_OF_A_HOW_TO = 1100
+REFERENCE = ("facts.md", "report_schema.md", "rules.md", "dla_rules.md", "symptoms.md", "CONTRIBUTING.md")
+"""Pages to look up, which may be longer."""
+MOST_OF_A_HOW_TO = 800
 
 
 def test_the_pages_are_short() -> None:
