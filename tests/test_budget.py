@@ -183,7 +183,6 @@ def test_shapes_that_no_array_can_have_are_refused() -> None:
 REWRITES = {
     "HardSwish": "m = HardSwish(a) y = Relu(m)",
     "DepthToSpace": "m = DepthToSpace <blocksize = 2> (a) y = Relu(m)",
-    "Pad": "m = Pad(a, n) y = Relu(m)",
     "AveragePool": "m = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a) y = Relu(m)",
 }
 
@@ -197,7 +196,6 @@ def test_rewrites_look_at_sizes_first(operator: str) -> None:
     explicit = model(
         f"net (float[{sizes}] x) => (float[a,b,c,d] y) <int8 z = {{0}}, float s = {{0.5}}> {{ {pair('x', 'a')} "
         f"{REWRITES[operator]} }}",
-        n=np.array([0, 1, 0, 0, 0, 1, 0, 0]),
     )
     translate(explicit)
     with pytest.raises(ModelError, match=r"A rewrite of '.*' would make [\d,]+ values"):

@@ -178,9 +178,10 @@ def test_named_sets_are_written_once() -> None:
 # ---------------------------------------------------------------- one reader a parameter
 
 _READ_ELSEWHERE = {
-    ("passes/dla/one_dimension.py", "axes"): "of a Resize, which only that rule and D12 read",
-    ("passes/dla/linear_axis.py", "cubic_coeff_a"): "of that rule alone",
-    ("passes/dla/linear_axis.py", "exclude_outside"): "of that rule alone",
+    ("passes/dla/one_dimension.py", "axes"): "of a Resize, which only that rule and D23 read",
+    ("passes/dla/axis_forms.py", "group"): "written by itself",
+    ("passes/dla/resize.py", "cubic_coeff_a"): "of that rule alone",
+    ("passes/dla/resize.py", "exclude_outside"): "of that rule alone",
     ("passes/dla/linear_axis.py", "exclusive"): "of that rule alone",
     ("passes/dla/linear_axis.py", "reverse"): "of that rule alone",
     ("passes/normal_forms/refused.py", "antialias"): "of forms that a parser refuses, checked there alone",

@@ -177,7 +177,7 @@ def test_not_with_unknown_sizes() -> None:
     assert "D17" not in found.rules and "not known" in found.reason(found.rewritten.graph.producer["c"].name)
 
 
-@covers("cases 4 to 7 where the DLA supports every one of them")
+@covers("cases 4 to 8 where the DLA supports every one of them")
 def test_not_where_the_dla_takes_it() -> None:
     body = "a = Transpose <perm = [0, 2, 3, 1]> (q)\nc = Reshape (a, big)\ny = Relu (c)"
     assert "D17" not in both(chain(body)).rules
@@ -281,10 +281,30 @@ def test_a_split_stays_where_others_read_a_part_of_it(reader: str, out: str, lef
     assert found.ops.count("Split") == left and found.ops.count("Slice") == 2 * (1 - left)
 
 
-def test_gather_of_rows_out_of_order_stays() -> None:
-    body = pair("x", "q") + "g1 = Gather <axis = 2> (q, i)\ny = Relu (g1)"
-    found = both(graph("float[2,8,6,4] x", "float[b,c,h,w] y", body, i=ints(3, 1)))
-    assert found.ops == ["Gather", "Relu"] and "no Conv" in found.reason(found.rewritten.graph.producer["g1"].name)
+@covers(8)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("axis", "indices"), [(2, (3, 1)), (3, (3, 2, 1, 0)), (-2, (5, 4, 3, 2, 1, 0, 0)), (1, (7, 0))]
+)
+def test_case_8(axis: int, indices: tuple[int, ...], batch: str) -> None:
+    body = pair("x", "q") + f"g1 = Gather <axis = {axis}> (q, i)\n" + pair("g1", "g2") + "y = Relu (g2)"
+    found = same(graph("float[{N},8,6,4] x", "float[b,c,h,w] y", body, batch, i=ints(*indices)), batch, bits=True)
+    assert found.rules == ["D17"] and found.gpu() == (["Gather"], [])
+
+
+@covers(8)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_8_a_flip_within_a_chain(batch: str) -> None:
+    """As x[..., ::-1] of other than four dimensions is written."""
+    body = (
+        pair("x", "q")
+        + "a = Reshape (q, five)\nf = Slice (a, last, first, axis, step)\nb = Reshape (f, four)\ny = Relu (b)"
+    )
+    more = {"five": ints(0, 8, 6, 2, 2), "last": ints(-1), "first": ints(-100), "axis": ints(2), "step": ints(-1)}
+    found = same(
+        graph("float[{N},8,6,4] x", "float[b,c,h,w] y", body, batch, four=ints(0, 8, 6, 4), **more), batch, bits=True
+    )
+    assert "Slice" not in found.ops and found.gpu()[1] == []
 
 
 @pytest.mark.parametrize("batch", BATCHES)

@@ -12,15 +12,16 @@
 6. Slice, Reshape and Transpose of four dimensions, of the last two in either order and at most one each, where a box of
    channels, rows and columns comes out so (the heads of an attention: `Reshape -> Transpose -> Gather` with five dimensions)
 7. a Reshape and a Transpose, where a longer chain leads from or to other than four dimensions
+8. what rule D23 makes of taking channels, rows and columns by their numbers (flips, Gather), if nothing else happens
 
 Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split is the
-Slices of its parts. A Gather alone becomes a Slice or, as in case 4, a Conv that copies the channels that it takes. Where
+Slices of its parts. A Gather alone becomes a Slice, or as in case 8. Where
 chains branch, every branch becomes one of these by itself, or none does. The effect of a chain is computed on the numbers 0,
 1, 2, ...; a weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3).
 In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then makes one Conv a part
 where a Split or Slices follow.
 
-Not: cases 4 to 7 where the DLA supports every one of them; what others read in between; graph outputs in between; between different
+Not: cases 4 to 8 where the DLA supports every one of them; what others read in between; graph outputs in between; between different
 scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output from a graph input or from what others read; blocks of more than 8
 (22 in case 5); channels above 8192; other orders.
 """
@@ -35,6 +36,7 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla import axis_forms
 from qdq_translator.passes.dla.reshapes import target_sizes
 from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter
 
@@ -156,7 +158,7 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union
         return "it moves integers"
     if len({scales.value(name) for name in names} - {None}) > 1:
         return "there are different scales along its chain"
-    before = _effect(rewriter, chain)
+    before = effect(rewriter, chain, source)
     if before is None:
         return "sizes along its chain are not known"
     start, moved = before
@@ -195,8 +197,14 @@ def _in_layers(
     if steps is not None:
         return steps
     new = None
+    if max(*start.shape[1:], *moved.shape[1:]) <= MOST_CHANNELS:
+        taken = axis_forms.selection(start, moved)
+        if taken is not None:
+            image = rewriter.image(source)
+            assert image is not None
+            return axis_forms.layers(rewriter, Node("Gather", [source], last.outputs, last.name), image, taken)
     if max(start.shape[1], moved.shape[1]) <= MOST_CHANNELS:
-        new = _selecting(rewriter, start, moved, last, dtype) or _copying(rewriter, start, moved, last, dtype)
+        new = _copying(rewriter, start, moved, last, dtype)
     if new is None:
         return "its chain moves values in a way that no Conv of the DLA can"
     op, weight, size = new
@@ -210,13 +218,13 @@ def _may_be_output(rewriter: Rewriter, tensor: str, chain: Sequence[Node]) -> bo
     return tensor in graph.producer and tensor not in graph.outputs and graph.only_consumer(tensor) is chain[0]
 
 
-def _effect(rewriter: Rewriter, chain: Sequence[Node]) -> Optional[tuple[np.ndarray, np.ndarray]]:
-    """The numbers 0, 1, 2, ... in the shape of the input, and after the chain."""
-    shape = rewriter.types.shape(chain[0].inputs[0])
+def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> Optional[tuple[np.ndarray, np.ndarray]]:
+    """The numbers 0, 1, 2, ... in the shape of `source`, which the chain reads, and after the chain; None if unknown."""
+    shape = rewriter.types.shape(source)
     if shape is None or not all(isinstance(size, int) for size in shape[1:]):
         return None
     sizes = [size if isinstance(size, int) else _BATCH for size in shape]
-    rewriter.afford(chain[0].name, *sizes)
+    rewriter.afford(source, *sizes)
     start: np.ndarray = np.arange(int(np.prod(sizes)), dtype=np.int64).reshape(sizes)
     values = start
     for node in chain:
@@ -260,7 +268,7 @@ def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.nd
     if not len(axes) == len(cut.starts) == len(cut.ends) == len(steps) or 0 in steps:
         return None
     for axis, begin, end, step in zip(axes, cut.starts, cut.ends, steps):
-        if axis >= values.ndim or step < 0:
+        if axis >= values.ndim:
             return None
         values = values[(slice(None),) * axis + (slice(begin, end, step),)]
     return values
@@ -336,19 +344,6 @@ def _steps(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node,
             nodes.append(Node("Transpose", [current], [target], name, perm=value))
         current = target
     return nodes
-
-
-def _selecting(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, dtype: Any) -> Optional[_Copy]:
-    """Case 4 with channels omitted or repeated."""
-    if start.shape[2:] != moved.shape[2:]:
-        return None
-    channels = moved[0, :, 0, 0] // (start.shape[2] * start.shape[3])
-    if not np.array_equal(start[:, channels], moved):
-        return None
-    rewriter.afford(last.name, moved.shape[1], start.shape[1])
-    weight: np.ndarray = np.zeros((moved.shape[1], start.shape[1], 1, 1), dtype)
-    weight[np.arange(moved.shape[1]), channels] = 1
-    return "Conv", weight, [1, 1]
 
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:

@@ -8,7 +8,7 @@ is: a kernel of K + a + b, padding `begin + a` and `end + b`. The smallest a and
 3. padding differs, but the larger side's extra rows are never reached (stride), so that the begin's padding on both sides
    gives the same output size: only the padding is changed. H and W must be known for it.
 4. no such kernel (dilation: padding 4 of a 3x3 kernel with dilation 4) -> the Conv keeps what it may, and a depthwise Conv
-   that copies (rule D10) in front of it adds the rest
+   that copies in front of it adds the rest
 
 With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (quantized 0); channels keep their largest
 weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors but in case
@@ -26,7 +26,7 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.pads import copying_convs
+from qdq_translator.passes.dla.axis_forms import build, shift, windowed
 from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, Rewriter
 
 RULE = "D13"
@@ -88,12 +88,14 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     before = Node(node.op_type, node.inputs, node.outputs, node.name)
     copies: list[Node] = []
     if any(rest):
-        channels, dtype = rewriter.channels(node.inputs[0]), rewriter.dtype(node.inputs[0])
-        if channels is None or dtype is None or max(rest[2] + rest[6], rest[3] + rest[7]) > 31:
+        channels = rewriter.channels(node.inputs[0])
+        if channels is None or max(rest[2] + rest[6], rest[3] + rest[7]) > 31:
             return "its padding does not fit into its kernel, nor into one that copies"
         padded = rewriter.tensor(f"{node.inputs[0]}_padded")
         pad = Node("Pad", node.inputs[:1], [padded], rewriter.node(f"{node.name}_pad"))
-        copies = copying_convs(rewriter, pad, rest, channels, dtype)
+        copies = build(
+            rewriter, pad, [windowed("copy", "weight", [shift(*rest[2::4]), shift(*rest[3::4])], [channels, 0, 0])]
+        )
         for copy in copies:
             graph.insert_after(copy, node.prev)
         rewriter.derive(RULE, padded, node.inputs[0], copies[0], note="scale of what is padded")

@@ -1,0 +1,239 @@
+"""Common part of rules D13, D17 and D23: layers of the DLA that multiply along rows, columns or channels with a constant matrix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla.resize import Matrices, linear, places, taken
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row
+from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
+from qdq_translator.passes.editor import Image
+from qdq_translator.targets.cost.model import Surface, Work
+
+_LARGEST = {"nearest": 32, "linear": 4}
+"""Factors of a Resize that the DLA has (limit R2)."""
+_MODES = {"nearest": ("asymmetric", "floor"), "linear": ("half_pixel", "round_prefer_floor")}
+
+
+class Step(NamedTuple):
+    """A layer of a row. constants: by the ends of their names; None for an input that is omitted. sizes: C, H, W of its output, or
+    these in another order."""
+
+    op: str
+    what: str
+    constants: Mapping[str, Optional[np.ndarray]]
+    attributes: Dict[str, Any]
+    sizes: Sequence[int]
+
+    def work(self, before: Sequence[int], batch: int) -> Work:
+        read, write = (Surface(sizes[0], batch * math.prod(sizes[1:])) for sizes in (before, self.sizes))
+        weight = next(iter(self.constants.values()), None)
+        if self.op != "Conv" or weight is None:
+            return Work((read,), (write,))
+        products, group = write.positions * math.prod(weight.shape[2:]), int(self.attributes.get("group", 1))
+        return Work((read,), (write,), products, (read.channels, write.channels), group, weight.size)
+
+
+class Window(NamedTuple):
+    """A kernel along one axis. padding: on either side."""
+
+    kernel: np.ndarray
+    padding: int = 0
+    stride: int = 1
+
+
+def layers(rewriter: Rewriter, node: Node, image: Image, matrices: Matrices) -> list[Node]:
+    """Layers from the input of `node`, an `image`, to its output; the last one has its name. [] if the matrices change nothing.
+
+    The form along H and W is a Resize that the DLA has or, of depthwise Convs and of 1x1 Convs between Transposes, that with the
+    shortest estimate.
+    """
+    steps: list[Step] = []
+    sizes: Sequence[int] = image[1:]
+    changing = {axis: own for axis, own in matrices.items() if own[1] is not None or not _is_identity(own[0])}
+    if 1 in changing:
+        steps.append(_product("channels", "weight", *changing.pop(1), sizes))
+        sizes = steps[0].sizes
+    if changing:
+        resizes = _resizes(rewriter, changing, sizes)
+        model, batch = rewriter.settings.cost[0], image[0] if isinstance(image[0], int) else 1
+
+        def milliseconds(plan: Sequence[Step]) -> float:
+            before = [sizes, *(step.sizes for step in plan)]
+            works = [step.work(read, batch) for step, read in zip(plan, before)]
+            return 0.0 if model is None else sum(model.estimate(work, fp16=False).milliseconds for work in works)
+
+        steps += resizes or min([*_windows(changing, sizes), _turned(changing, sizes)], key=milliseconds)
+    return build(rewriter, node, steps)
+
+
+def build(rewriter: Rewriter, node: Node, steps: Sequence[Step]) -> list[Node]:
+    row, dtype = Row(rewriter, node), rewriter.dtype(node.inputs[0])
+    for step in steps:
+        inputs = []
+        for key, values in step.constants.items():
+            if values is not None and step.op == "Conv":
+                rewriter.afford(node.name, *values.shape)
+                values = np.ascontiguousarray(values, dtype)
+            inputs.append("" if values is None else rewriter.constant(f"{node.name}.{key}", values))
+        row.add(step.op, step.what, *inputs, **step.attributes)
+    if row.nodes:
+        row.nodes[-1].outputs, row.nodes[-1].name = list(node.outputs), node.name
+    return row.nodes
+
+
+def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:
+    """Matrices of 0 and 1 that make `moved` of `start`, images of the numbers 0, 1, 2, ...; None if it does more than take channels,
+    rows and columns."""
+    where = np.unravel_index(moved[0], start.shape[1:])
+    c, h, w = where[0][:, 0, 0], where[1][0, :, 0], where[2][0, 0]
+    if not np.array_equal(start[:, c[:, None, None], h[:, None], w], moved):
+        return None
+    return {axis: (taken(index, start.shape[axis]), None) for axis, index in enumerate((c, h, w), 1)}
+
+
+def _is_identity(matrix: np.ndarray) -> bool:
+    return matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix)))
+
+
+# ---------------------------------------------------------------- forms
+
+
+def _resizes(rewriter: Rewriter, matrices: Matrices, sizes: Sequence[int]) -> list[Step]:
+    """[] if the DLA has no such Resize."""
+    shapes = [matrices[axis][0].shape if axis in matrices else (1, 1) for axis in (2, 3)]
+    by = [made // size for made, size in shapes]
+    if rewriter.graph.opset() < 11 or any(bias is not None for _, bias in matrices.values()):
+        return []
+    grown = [matrices[axis][0] if axis in matrices else np.ones((1, 1)) for axis in (2, 3)]
+
+    def equal(mode: str) -> bool:
+        """It is this Resize by whole numbers."""
+        return all(
+            size * factor == made and np.allclose(matrix, _resize_matrix(mode, size, factor), atol=1e-6)
+            for matrix, (made, size), factor in zip(grown, shapes, by)
+        )
+
+    mode = next((mode for mode in _MODES if equal(mode)), "")
+    if mode == "linear" and _LARGEST[mode] < max(by) <= WINDOW:
+        return _poolings(rewriter, by, sizes)
+    parts = [factors(factor, _LARGEST.get(mode, 1)) for factor in by]
+    if not mode or None in parts or (mode == "linear" and max(by) > _LARGEST[mode]):
+        return []
+    steps: list[Step] = []
+    for number, pair in enumerate(itertools.zip_longest(parts[0] or (1,), parts[1] or (1,), fillvalue=1)):
+        steps.append(_resize(rewriter, f"{mode}{number}", mode, pair, steps[-1].sizes if steps else sizes))
+    return steps
+
+
+def _resize_matrix(mode: str, size: int, factor: int) -> np.ndarray:
+    if mode == "nearest":
+        return taken(np.arange(size * factor) // factor, size)
+    at = places(size, size * factor, factor, "half_pixel")
+    assert at is not None
+    return linear(at, size)
+
+
+def _resize(rewriter: Rewriter, what: str, mode: str, by: Sequence[int], sizes: Sequence[int]) -> Step:
+    # below opset 13 the region of interest was not optional yet
+    region = None if rewriter.graph.opset() >= 13 else np.zeros(0, np.float32)
+    constants = {f"{what}.roi": region, f"{what}.scales": np.array([1, 1, *by], np.float32)}
+    where, rounding = _MODES[mode]
+    attributes = {"mode": mode, "coordinate_transformation_mode": where, "nearest_mode": rounding}
+    return Step("Resize", what, constants, attributes, [sizes[0], *(size * f for size, f in zip(sizes[1:], by))])
+
+
+def _poolings(rewriter: Rewriter, by: Sequence[int], sizes: Sequence[int]) -> list[Step]:
+    """A triangle is two boxes in a row: the pixel that is repeated, and a mean, which leaves its padding out. The samples of an even
+    factor are between two of the mean."""
+    steps = [_resize(rewriter, "nearest0", "nearest", by, sizes)]
+    even = [1 if factor % 2 else 2 for factor in by]
+    more = [size + (factor + 1) % 2 for size, factor in zip(steps[0].sizes[1:], by)]
+    pads = [factor // 2 for factor in by] * 2
+    steps.append(Step("AveragePool", "mean", {}, {"kernel_shape": list(by), "pads": pads}, [sizes[0], *more]))
+    if max(even) > 1:
+        steps.append(Step("AveragePool", "between", {}, {"kernel_shape": even, "pads": [0] * 4}, steps[0].sizes))
+    return steps
+
+
+def window(matrix: np.ndarray) -> Optional[Window]:
+    """The Conv that multiplies with the matrix, with padding as limits C2 to C6 allow it."""
+    (made, size), (rows, columns) = matrix.shape, np.nonzero(matrix)
+    for stride in range(1, LARGEST_BLOCK["Conv"] + 1) if len(rows) else ():
+        at = columns - rows * stride
+        low, taps = int(at.min()), int(at.max() - at.min()) + 1
+        if taps > LARGEST_KERNEL:
+            continue
+        kernel = np.zeros(taps)
+        kernel[at - low] = matrix[rows, columns]
+        output, tap = np.indices((made, taps))
+        place = output * stride + tap + low
+        inside = (place >= 0) & (place < size)
+        if not np.array_equal(matrix[output[inside], place[inside]], kernel[tap[inside]]):
+            continue
+        for length in range(taps, LARGEST_KERNEL + 1):
+            for pad in range(max(0, -low), min(length, length - taps - low + 1)):
+                if (size + 2 * pad - length) // stride + 1 == made:
+                    return Window(np.pad(kernel, (low + pad, length - taps - low - pad)), pad, stride)
+    return None
+
+
+def shift(before: int, behind: int) -> Window:
+    """Of so many zeros on either side."""
+    return Window(np.eye(1, before + behind + 1, behind)[0], before + behind)
+
+
+def windowed(what: str, key: str, windows: Sequence[Window], sizes: Sequence[int]) -> Step:
+    """A depthwise Conv; windows: along H and W."""
+    kernel, channels = np.outer(*(own.kernel for own in windows)), sizes[0]
+    attributes: Dict[str, Any] = {
+        "kernel_shape": list(kernel.shape),
+        "pads": [own.padding for own in windows] * 2,
+        "group": channels,
+    }
+    strides = [own.stride for own in windows]
+    attributes.update({"strides": strides} if max(strides) > 1 else {})
+    after = [(size + 2 * own.padding - len(own.kernel)) // own.stride + 1 for size, own in zip(sizes[1:], windows)]
+    weight = np.broadcast_to(kernel, (channels, 1, *kernel.shape))
+    return Step("Conv", what, {key: weight}, attributes, [channels, *after])
+
+
+def _windows(matrices: Matrices, sizes: Sequence[int]) -> list[list[Step]]:
+    """With one depthwise Conv and, for two axes, with one each."""
+    one = Window(np.ones(1))
+    found = {axis: None if bias is not None else window(matrix) for axis, (matrix, bias) in matrices.items()}
+    known = {axis: own for axis, own in found.items() if own is not None}
+    if len(known) < len(found):
+        return []
+    plans = [[windowed("spatial", "weight", [known.get(2, one), known.get(3, one)], sizes)]]
+    if len(known) == 2:
+        rows = windowed("rows", "rows", [known[2], one], sizes)
+        plans.append([rows, windowed("columns", "columns", [one, known[3]], rows.sizes)])
+    return plans
+
+
+def _turned(matrices: Matrices, sizes: Sequence[int]) -> list[Step]:
+    """Each axis as channels, between Transposes."""
+    steps: list[Step] = []
+    layout, image = [0, 1, 2, 3], [0, *sizes]  # the axis at each place, and its size
+    for axis, (matrix, bias) in matrices.items():
+        order, place = [0, 1, 2, 3], layout.index(axis)
+        order[1], order[place] = place, 1
+        layout, image = [layout[index] for index in order], [image[index] for index in order]
+        what = "rows" if axis == 2 else "columns"
+        steps.append(Step("Transpose", f"by_{what}", {}, {"perm": order}, image[1:]))
+        steps.append(_product(what, what, matrix, bias, image[1:]))
+        image[1] = len(matrix)
+    back = [layout.index(axis) for axis in range(4)]
+    return [*steps, Step("Transpose", "back", {}, {"perm": back}, [image[index] for index in back[1:]])]
+
+
+def _product(what: str, key: str, matrix: np.ndarray, bias: Optional[np.ndarray], sizes: Sequence[int]) -> Step:
+    """A 1x1 Conv."""
+    constants = {key: matrix[:, :, None, None], **({} if bias is None else {f"{key}_bias": bias})}
+    return Step("Conv", what, constants, {"kernel_shape": [1, 1]}, [len(matrix), *sizes[1:]])
