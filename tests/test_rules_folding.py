@@ -244,6 +244,32 @@ def test_f3_constants_and_dead_nodes() -> None:
     assert ops(t) == ["Add"] and [i.name for i in t.model.graph.initializer] == ["k"]
 
 
+def test_f3_weights_that_are_standardized_in_the_graph() -> None:
+    """As NFNets export them: a BatchNormalization in training mode over the quantized values of a weight (timm's ScaledStdConv2d)."""
+    rows = np.random.default_rng(3).integers(-127, 128, (1, 4, 27)).astype(np.int8)
+    gain = np.array([0.5, 1, 1.5, 2], np.float32)
+    explicit = model(
+        "g (float[1,3,8,8] x) => (float[1,4,6,6] y) {"
+        + pair("x", "d")
+        + """r = DequantizeLinear(rows, s, z)
+        w, mean, var = BatchNormalization<training_mode=1, momentum=1.0, epsilon=0.001>(r, gain, zeros, zeros, zeros)
+        v = Reshape(w, shape)
+        y = Conv(d, v)
+        }""",
+        s=np.float32(0.05),
+        z=np.int8(0),
+        rows=rows,
+        gain=gain,
+        zeros=np.zeros(4, np.float32),
+        shape=np.array([4, 3, 3, 3]),
+    )
+    done = translated(explicit)
+    assert ops(done) == ["Conv"]
+    real = rows[0].astype(np.float64) * 0.05
+    want = (real - real.mean(1, keepdims=True)) / np.sqrt(real.var(1, keepdims=True) + 0.001) * gain[:, None]
+    np.testing.assert_allclose(initializer(done, "v"), want.reshape(4, 3, 3, 3), rtol=1e-5, atol=1e-6)
+
+
 def test_f3_a_constant_for_many_readers() -> None:
     text = f"""g (float[2,3] x) => (float[2,3] y) {{ k = Constant<value = float[3] {{1.0, 2.0, 3.0}}>()  {pair("x", "d")}
         a = Add(d, k)  b = Mul(a, k)  y = Sub(b, k) }}"""

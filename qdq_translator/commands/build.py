@@ -38,15 +38,15 @@ class Options(EngineOptions):
         choices=("int8", "fp16", "fp32"),
     )
     explicit: bool = setting(
-        "build the model with Q/DQ in -t as it is (always set for a NAME_explicit.onnx, which is strongly typed)"
+        "-t is a model with Q/DQ, to be built as it is; set for a NAME_explicit.onnx, which is strongly typed"
     )
     engine: str = setting(
-        "builder: TensorRT, or TensorRT-RTX (explicit networks for a GPU; needs no GPU to build)",
+        "whose builder: TensorRT's, or TensorRT-RTX's (explicit networks for a GPU; it builds without one)",
         "tensorrt",
         choices=("tensorrt", "rtx"),
     )
     log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
-    verbose: bool = setting("print TensorRT's whole log, and all names that did not match")
+    verbose: bool = setting("TensorRT's whole log, and all names that did not match")
 
 
 def run(options: Options) -> int:

@@ -23,23 +23,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Options:
-    """Compare the layer information of an engine (trtexec --profilingVerbosity=detailed --exportLayerInfo=FILE, or
-    build --layer_info FILE) with the plan of a translation."""
+    """Hold the layer information that TensorRT wrote about an engine (trtexec --profilingVerbosity=detailed
+    --exportLayerInfo=FILE, or build --layer_info FILE) against the plan of a translation."""
 
-    layer_info: str = setting("the layer information in JSON", REQUIRED, metavar="FILE")
+    layer_info: str = setting("the layer information, JSON", REQUIRED, metavar="FILE")
     translation: str = translation_option()
     model: str = model_option()
     log: Optional[str] = setting(
-        "also read the build log: DLA and GPU layers, causes of fallbacks, missing scales, explanations of known "
-        "messages",
+        "the build log: DLA and GPU layers, causes of fallbacks, missing scales, and each known message explained",
         None,
         metavar="FILE",
     )
     all: bool = setting("list every layer, not only those that differ from the plan")
-    json: bool = setting("print the result as one JSON object on stdout, and nothing else")
+    json: bool = setting("the result as one JSON object on stdout, nothing else there")
     strict: bool = setting("exit status 1 if the engine disobeys the plan")
     fail_on_gpu_fallback: bool = setting("exit status 1 if a layer of a DLA engine runs on the GPU")
-    verbose: bool = setting("print tracebacks of errors")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

@@ -21,8 +21,8 @@ _SHOWN = 6
 
 @dataclass
 class Options:
-    """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of a log, a rule (S8,
-    W-C1), a limit of the DLA (P3) or a platform (jetpack-6.2). Without a name, list everything that can be explained."""
+    """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of one, or what a report names by a
+    number: a rule (S8, W-C1), a limit of the DLA (P3), a platform (jetpack-6.2). Without a name, list what can be explained."""
 
     names: List[str] = setting(
         "log files, messages in quotes, rules, limits, platforms", [], nargs="*", metavar="NAME", positional=True
@@ -32,8 +32,8 @@ class Options:
     )
     model: str = model_option()
     all: bool = setting("list every layer of a message, and harmless messages")
-    json: bool = setting("print the findings in a log as one JSON object on stdout")
-    verbose: bool = setting("print tracebacks of errors")
+    json: bool = setting("the findings in a log as one JSON object on stdout")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

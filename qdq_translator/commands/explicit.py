@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options(ExplicitOptions, TranslateOptions):
-    """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin) from a model with Q/DQ, from a float model
-    and data (--calibrate), or from a float model and its calibration cache (-c): NAME_explicit.onnx and its report."""
+    """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin): of a model with Q/DQ, of a float model and data
+    (--calibrate), or of a float model and its calibration cache (-c). NAME_explicit.onnx and its report come out."""
 
     input_model: str = setting("ONNX model, with Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
-    example: bool = setting("use the model that ships with the package", group="Essential")
+    example: bool = setting("take the model that ships with the package", group="Essential")
     cache: Optional[str] = setting(
         "calibration cache of the float model", None, group="Essential", metavar="FILE", short="-c"
     )
-    output_dir: str = setting("output folder", "./translated", group="Essential", metavar="DIR", short="-o")
-    json: bool = setting("print the report as JSON on stdout, and nothing else", group="Output")
-    verbose: bool = setting("print tracebacks of errors, and every layer above INT8", group="Output")
+    output_dir: str = setting("folder for the two files", "./translated", group="Essential", metavar="DIR", short="-o")
+    json: bool = setting("the report on stdout, nothing else there", group="Output")
+    verbose: bool = setting("tracebacks of errors, and every layer that is above INT8", group="Output")
 
 
 def run(options: Options) -> int:

@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Options:
-    """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: the layers that the DLA supports, the
-    rewrites that would keep more of them there, and the estimated time in INT8 and in FP16. Writes only the requested
-    files."""
+    """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: which layers the DLA takes, which rewrites
+    would keep more of them there, and the estimated time in INT8 and in FP16. Writes only the requested files."""
 
     input_onnx_model: Optional[str] = setting(
-        "an ONNX model, with or without Q/DQ nodes", None, group="Essential", metavar="MODEL", short="-i"
+        "an ONNX model, with Q/DQ nodes or without", None, group="Essential", metavar="MODEL", short="-i"
     )
     target: str = same_option(
-        "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="DLA to plan for (default: orin-dla)"
+        "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="whose limits (default: orin-dla)"
     )
     platform: Optional[str] = same_option("platform")
     shapes: List[str] = same_option("shapes")
@@ -34,9 +33,9 @@ class Options:
     cost_model: Optional[str] = same_option("cost_model")
     keep_fp16: List[str] = same_option("keep_fp16")
     no_rewrites: bool = setting("plan the model as it is, without --dla_rewrites", group="Target")
-    all: bool = setting("show every layer and every note, not only the first few", group="Output")
-    json: bool = setting("print the report as JSON on stdout, and nothing else", group="Output")
-    html: Optional[str] = setting("write the report as an HTML page", None, group="Output", metavar="FILE")
+    all: bool = setting("every layer and every note, not only the first few", group="Output")
+    json: bool = setting("the report as JSON on stdout, nothing else there", group="Output")
+    html: Optional[str] = setting("write a page to look at in a browser", None, group="Output", metavar="FILE")
     fit: Optional[str] = setting(
         "fit the cost model to a board: trtexec's --exportProfile of the translation given with -t, or "
         "cuDLA's layerwise CSV",
@@ -48,10 +47,10 @@ class Options:
         "the profiled translation, for --fit", "./translated", group="Automation", metavar="PATH", short="-t"
     )
     save: Optional[str] = setting(
-        "file for the cost model of --fit (--cost_model reads it)", None, group="Automation", metavar="FILE"
+        "the cost model that --fit writes, for --cost_model", None, group="Automation", metavar="FILE"
     )
     fail_over_ms: Optional[float] = same_option("fail_over_ms")
-    verbose: bool = setting("print tracebacks of errors")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

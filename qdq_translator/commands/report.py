@@ -20,28 +20,28 @@ TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
 @dataclass
 class Options:
-    """Show the report of a translation: the share of INT8, the few tensors that keep other layers out of INT8 with a
-    fix for each, the limits of the DLA that layers exceed, and the scales of graph inputs and outputs."""
+    """Show the report of a translation: how much runs in INT8, which few tensors keep the rest from it and what cures
+    them, where the DLA's limits are met, and the scales of graph inputs and outputs."""
 
     translation: str = translation_option()
     model: str = model_option()
-    all: bool = setting("show every layer and every note, not only the first few")
-    json: bool = setting("print the report as JSON on stdout, and nothing else")
-    html: Optional[str] = setting("write the report as an HTML page", None, metavar="FILE")
+    all: bool = setting("every layer and every note, not only the first few")
+    json: bool = setting("the report as JSON on stdout, nothing else there")
+    html: Optional[str] = setting("write a page to look at in a browser", None, metavar="FILE")
     against: Optional[str] = setting(
-        "compare with an earlier translation (terminal, --json or --html); exit status 1 if this one is worse",
+        "an earlier translation to compare with: terminal, --json or --html; status 1 if this one is worse",
         None,
         metavar="PATH",
     )
     verify: Optional[str] = setting(
-        "show the results of 'qdq-translator verify --save' on the page of --html", None, metavar="FILE"
+        "results of 'qdq-translator verify --save', to show on the page of --html", None, metavar="FILE"
     )
     tuning: Optional[str] = setting(
-        "show NAME_tune.json of 'qdq-translator tune' on the page of --html", None, metavar="FILE"
+        "NAME_tune.json of 'qdq-translator tune', to show on the page of --html", None, metavar="FILE"
     )
     layer_info: List[str] = setting(
-        "layer information of the engine (trtexec --exportLayerInfo, or NAME_board.json of ingest), compared with "
-        "the plan; two files, A and B, are compared with each other (with --against, A is its engine)",
+        "what TensorRT built of it (trtexec --exportLayerInfo, or NAME_board.json of ingest): disagreements, first; of two, "
+        "A and B, what differs (with --against, A is its engine)",
         [],
         nargs="+",
         metavar="FILE",
@@ -49,17 +49,19 @@ class Options:
     profile: List[str] = setting(
         "measured times, one file for each --layer_info (trtexec --exportProfile)", [], nargs="+", metavar="FILE"
     )
-    log: List[str] = setting("build logs, one file for each --layer_info", [], nargs="+", metavar="FILE")
-    strict: bool = setting("exit status 1 if the engine of --layer_info disagrees with the plan, or has unfused Q/DQ")
+    log: List[str] = setting("the build log, likewise", [], nargs="+", metavar="FILE")
+    strict: bool = setting(
+        "exit status 1 where the engine of --layer_info disagrees with the plan, or has unfused Q/DQ"
+    )
     overlay: Optional[str] = setting(
-        "write node data for Model Explorer; FILE_ms.json contains the times", None, metavar="FILE.json"
+        "node data for Model Explorer, of NAME_noqdq.onnx; FILE_ms.json has the times", None, metavar="FILE.json"
     )
     fix_list: Optional[str] = setting(
-        "print operators to quantize and to exclude, as arguments for the quantizer of the model",
+        "operators to quantize and to exclude, as arguments of the quantizer that made the model",
         None,
         choices=TOOLS,
     )
-    verbose: bool = setting("print tracebacks of errors")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

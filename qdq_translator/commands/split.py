@@ -11,18 +11,18 @@ from qdq_translator.core.options import AS_PLANNED, TranslateOptions, same_optio
 
 @dataclass
 class Options:
-    """Cut a network into at most three parts: one for the DLA, with the most estimated time and the fewest borders,
-    one before it and one after it. A translation (-t) becomes translations with all their files; an ONNX model (-i),
-    float or with Q/DQ, becomes ONNX models. NAME_split.json lists the parts and their tensors. Nothing is written
-    unless the parts in sequence give the same bits as the whole network in ONNX Runtime."""
+    """Cut a network into at most three parts: the DLA's own, with the most estimated time and the fewest borders, and what
+    comes before and after it. A translation (-t) becomes translations with all their files; an ONNX model (-i), float or
+    with Q/DQ, becomes ONNX models. NAME_split.json lists the parts, and their tensors. The parts, one after the other, are proven to
+    give the bits of the whole in ONNX Runtime before anything is written."""
 
     translation: str = translation_option()
     input_onnx_model: Optional[str] = setting(
-        "cut this ONNX model as it is, instead of a translation", None, metavar="MODEL", short="-i"
+        "an ONNX model to cut as it is, instead of a translation", None, metavar="MODEL", short="-i"
     )
-    output_dir: str = setting("output folder", "./parts", metavar="DIR", short="-o")
+    output_dir: str = setting("folder for the files that are written", "./parts", metavar="DIR", short="-o")
     begin: List[str] = setting(
-        "the DLA part begins after these tensors (default, with --end: at the graph inputs)",
+        "the DLA's part begins behind these tensors (default, with --end: at the graph inputs)",
         [],
         nargs="+",
         metavar="TENSOR",
@@ -34,13 +34,13 @@ class Options:
         "target",
         default="orin-dla",
         choices=("orin-dla", "xavier-dla"),
-        help="DLA whose limits apply, for -i (default: orin-dla)",
+        help="whose limits, for -i (default: orin-dla)",
     )
     platform: Optional[str] = same_option("platform", help="for -i: e.g. jetpack-6.2 or drive-os-6.0.9")
     shapes: List[str] = same_option("shapes", help="for -i: sizes for dynamic input dimensions")
-    samples: int = setting("number of random inputs for that comparison", 2, metavar="N", type=int)
-    json: bool = setting("print NAME_split.json on stdout, and nothing else")
-    verbose: bool = setting("print tracebacks of errors")
+    samples: int = setting("random inputs of the proof", 2, metavar="N", type=int)
+    json: bool = setting("the manifest on stdout, nothing else there")
+    verbose: bool = setting("tracebacks of errors")
 
 
 def run(options: Options) -> int:

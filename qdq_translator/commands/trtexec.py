@@ -23,8 +23,8 @@ class Options(EngineOptions):
     the files, corrects the header of the calibration cache for another TensorRT version, and runs it."""
 
     mode: str = setting(
-        "the network to build: the translation; for comparison the Q/DQ model (explicit; specify it with -i), the "
-        "stripped model in FP16 (fp16), or in the precisions that TensorRT finds fastest (best)",
+        "the network to build: the translation; for comparison the Q/DQ model (explicit; give it with -i), the "
+        "stripped model in FP16 alone (fp16), or in the precisions that TensorRT finds fastest (best)",
         "implicit",
         choices=MODES,
     )
@@ -33,7 +33,7 @@ class Options(EngineOptions):
         None,
         choices=("enable", "force"),
     )
-    profile: Optional[str] = setting("write the time of every layer to FILE, for 'plan --fit'", None, metavar="FILE")
+    profile: Optional[str] = setting("write the time of every layer there, for 'plan --fit'", None, metavar="FILE")
     skip_inference: bool = setting("build only, do not time the engine")
     trt_version: Optional[str] = setting(
         "the TensorRT version to write for, e.g. 8.6 or 10.3 (default: from --platform, else the cache's header)",
@@ -41,8 +41,8 @@ class Options(EngineOptions):
         metavar="VERSION",
     )
     script: Optional[str] = setting("write a shell script instead of printing", None, metavar="FILE")
-    tool: str = setting("program whose command is printed", "trtexec", choices=("trtexec", "polygraphy"))
-    verbose: bool = setting("print trtexec's verbose log, and tracebacks of errors")
+    tool: str = setting("whose command", "trtexec", choices=("trtexec", "polygraphy"))
+    verbose: bool = setting("trtexec's verbose log (and tracebacks of our errors)")
 
 
 def run(options: Options) -> int:

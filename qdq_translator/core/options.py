@@ -141,14 +141,13 @@ class TranslateOptions:
         group="Target",
         metavar="N",
     )
-    infer_average_pool_scales: bool = setting("infer missing scales of average pooling (rule S6)", group="Inference")
+    infer_average_pool_scales: bool = setting("scales pass through average pooling (rule S6)", group="Inference")
     infer_concat_scales: bool = setting(
         "infer missing scales of Concat inputs and outputs (rule S7)", group="Inference"
     )
     infer_mul_scales: bool = setting("infer missing scales around Mul and Sigmoid (rules S5, S8)", group="Inference")
     infer_bounds: bool = setting(
-        "infer missing scales of outputs that are bounded by definition: Sigmoid, Tanh, Softmax, Erf, HardSigmoid, "
-        "Clip (rule B1)",
+        "scales of outputs that are bounded by definition: Sigmoid, Tanh, Softmax, Erf, HardSigmoid, Clip (rule B1)",
         group="Inference",
     )
     infer_add_scales: bool = setting("infer missing scales around Add, Sub and Sum (rule S11)", group="Inference")
@@ -158,7 +157,7 @@ class TranslateOptions:
         group="Inference",
     )
     keep_fp16: List[str] = setting(
-        "layers to keep in FP16: names, patterns with *, or @FILE with one per line (or a --layerPrecisions argument)",
+        "layers to keep in FP16: names, patterns with *, or @FILE with one a line (or a --layerPrecisions argument)",
         [],
         group="Target",
         nargs="+",
@@ -176,9 +175,9 @@ class TranslateOptions:
         nargs="+",
         metavar="OP",
     )
-    rename_node_outputs: bool = setting("name every tensor after the node that produces it (rule F5)", group="Output")
+    rename_node_outputs: bool = setting("name every tensor after the node that makes it (rule F5)", group="Output")
     add_unary_ew_scales_for_dla: bool = setting(
-        "a scale of 1.0 between a Conv and the Add that it is fused with on a DLA (rule S9)", group="Inference"
+        "scale 1.0 between a Conv and the Add it is fused with on DLA (rule S9)", group="Inference"
     )
     target: Literal["gpu", "orin-dla", "xavier-dla"] = setting(
         "hardware whose rules the plan follows", "gpu", group="Essential"
@@ -192,31 +191,32 @@ class TranslateOptions:
         group="Quantizers",
     )
     on_conflict: Literal["max", "min", "first", "error"] = setting(
-        "scale of a tensor that is quantized with different scales (rule C1)",
+        "which scale a tensor gets that was quantized with several (rule C1)",
         "max",
         group="Quantizers",
     )
     asymmetric: Literal["error", "widen", "data", "keep"] = setting(
-        "zero points other than 0 (int8) or 128 (uint8): refuse the model, use the smallest symmetric scale that "
-        "covers the range (widen, the choice of presets) or the best one for --calibrate (data, that of presets with "
-        "--calibrate); keep: as uint8, for 'explicit --target orin-dla' only",
+        "zero points other than 0 (int8) or 128 (uint8): refuse, take the smallest symmetric scale that "
+        "covers the range, or the best one for the inputs of --calibrate; presets choose widen, with "
+        "--calibrate data; keep: 'explicit --target orin-dla' alone, as uint8",
         "error",
         group="Quantizers",
     )
     per_channel_activations: Literal["error", "max"] = setting(
-        "activations with one scale per channel: refuse the model, or use the largest scale",
+        "activations with one scale per channel: refuse, or take the largest scale",
         "error",
         group="Quantizers",
     )
     scales: Optional[str] = setting(
-        "for a float model: a file with one scale per tensor name (AIMET .encodings, ONNX Runtime's calibration "
-        "table, PPQ's JSON, a TensorRT calibration cache; rule Q14)",
+        "for a float model: a file with the scales of a quantizer (AIMET .encodings, ONNX Runtime's calibration table, "
+        "PPQ's JSON, a TensorRT calibration cache), by tensor name (rule Q14)",
         None,
         group="Quantizers",
         metavar="FILE",
     )
     missing_zero_point: Literal["uint8", "int8"] = setting(
-        "type of a QuantizeLinear without zero point: uint8 as in the ONNX standard, or int8 as some exporters intend",
+        "the type of a QuantizeLinear without zero point: uint8 as in the ONNX standard, or int8 as in some "
+        "exporters mean",
         "uint8",
         group="Quantizers",
     )
@@ -224,11 +224,11 @@ class TranslateOptions:
         "the implementation that folds BatchNormalization and Pad (rule F4)", "native", group="Output"
     )
     no_auto_names: bool = setting(
-        "omit tensors that exist only in TensorRT's network from the cache (rule S10)", group="Target"
+        "leave the tensors that only TensorRT's network has out of the cache (rule S10)", group="Target"
     )
     unify_scales: Literal["off", "warn", "max", "data"] = setting(
-        "on a DLA, tensors that must share one range (Concat, element-wise): ignore them, report them, raise all to "
-        "the largest range, or use the range with the least error on the inputs of --calibrate",
+        "on a DLA: ranges that Concat and element-wise layers must share: ignore, report, raise to the largest, or replace by the "
+        "one of least error on the inputs of --calibrate",
         "warn",
         group="Target",
     )
@@ -239,8 +239,8 @@ class TranslateOptions:
         metavar="BITS",
     )
     dla_rewrites: Union[bool, str] = setting(
-        "on a DLA target, replace operators that the DLA does not support with ones that it supports (force: on the "
-        "target gpu too; approximate: also Erf and Gelu, with an error below 0.0005, rule D22; list: print the "
+        "on a DLA target, rewrite operators that the DLA cannot run into ones that it can (force: on the "
+        "target gpu too; approximate: Erf and Gelu as well, less than 0.0005 off, rule D22; list: print the "
         "rules)",
         group="Target",
         nargs="?",
@@ -254,87 +254,89 @@ class TranslateOptions:
         group="Target",
     )
     assume: Optional[str] = setting(
-        "assume an unconfirmed fact: pow (from TensorRT 10.3 on the DLA supports Pow with one constant operand; its "
-        "operator page lists Pow, NvInfer.h does not; limit O3). Check it on a board",
+        "an open fact to plan with: pow (the DLA of TensorRT 10.3 to 10.x has Pow with one constant operand, as its operator page "
+        "has it and NvInfer.h has not; limit O3). Check it on a board",
         None,
         group="Target",
         choices=("pow",),
     )
     prove: bool = setting(
-        "run the network before and after every rewrite for the DLA in ONNX Runtime, on random and extreme inputs, "
-        "and revert rewrites that change the function (needs --dla_rewrites)",
+        "run every rewrite for the DLA in ONNX Runtime, before and after, on random and extreme inputs, and "
+        "revert those that change the function (needs --dla_rewrites)",
         group="Target",
     )
     preset: Optional[str] = setting(
-        "all options that cost no accuracy by the rules: scale inference; dla also sets the rewrites and --target "
-        "orin-dla. Single flags and --without override it",
+        "everything that costs no accuracy by the rules: scale inference, and for dla the rewrites with "
+        "orin-dla as target; single flags and --without override it",
         None,
         group="Essential",
         choices=tuple(PRESETS),
     )
     without: List[str] = setting(
-        "flags that --preset must not set, e.g. --preset dla --without dla_rewrites infer_add_scales",
+        "flags that --preset is not to set, e.g. --preset dla --without dla_rewrites infer_add_scales",
         [],
         group="Essential",
         nargs="+",
         metavar="FLAG",
     )
     power_mode: Optional[str] = setting(
-        "power mode for the estimated time on a DLA: MAXN, 50W, 30W (AGX Orin) or DRIVE (default: DRIVE with a "
-        "drive-os platform, else MAXN)",
+        "whose clock the estimated time on a DLA is for: MAXN, 50W, 30W (AGX Orin) or DRIVE (default: DRIVE "
+        "with a drive-os platform, else MAXN)",
         None,
         group="Target",
         metavar="MODE",
     )
     dla_clock: Optional[float] = setting(
-        "DLA clock instead of a power mode, 1.331 to 1.6", None, group="Target", metavar="GHZ"
+        "the DLA's clock instead of a power mode, 1.331 to 1.6", None, group="Target", metavar="GHZ"
     )
     cost_model: Optional[str] = setting(
-        "cost model of a board, written by 'plan --fit'", None, group="Target", metavar="FILE"
+        "estimate with the parameters that 'plan --fit' found for a board", None, group="Target", metavar="FILE"
     )
     calibrate: Optional[str] = setting(
-        "compute missing scales from these inputs (an .npz, .npy, image, or a folder of them; rule K1), also for a "
-        "float model; needs ONNX Runtime",
+        "observe tensors that have no scale on these inputs (an .npz, .npy, image, or a folder of them) and "
+        "give them one (rule K1); the model may be a float one; needs ONNX Runtime",
         None,
         group="Calibration",
         metavar="DATA",
     )
     calibrate_method: str = setting(
-        "range of a tensor: max (the largest magnitude), percentile (99.99), entropy (least divergence of 2048 to "
-        "4096 bins), mse (least squared error; use percentile if the data contain a few meaningless extreme values) "
-        "or output (mse, then least error of the network's outputs); another method for the outputs of one operator: "
-        "mse,Add:max,Concat:percentile",
+        "range of an observed tensor: max (the largest magnitude), percentile (99.99), entropy (least "
+        "divergence of 2048 to 4096 bins), mse (least squared error; percentile if the data contain a few extreme values "
+        "without meaning) or output (mse, then least error of the network's outputs); another method for the outputs of "
+        "one operator: mse,Add:max,Concat:percentile",
         "mse",
         group="Calibration",
         metavar="METHOD",
     )
     calibrate_samples: Optional[int] = setting(
-        "number of samples to use (default: all of --calibrate)", None, group="Calibration", metavar="N"
+        "samples to observe (default: all of --calibrate)", None, group="Calibration", metavar="N"
     )
     recalibrate: List[str] = setting(
-        "replace the model's scales of these tensors, or of the N tensors whose scales fit the data worst (worst:N), "
-        "with scales from --calibrate (rule K2)",
+        "replace the model's own scale of these tensors, or of the N that fit --calibrate worst (worst:N), by "
+        "ranges from the data (rule K2)",
         [],
         group="Calibration",
         nargs="+",
         metavar="TENSOR",
     )
     equalize: bool = setting(
-        "with --calibrate on a float model: rescale channels along Convs so that one INT8 scale fits all of them, if "
-        "this improves the outputs on held-out samples",
+        "with --calibrate on a float model: rescale channels along Convs so that one INT8 scale fits them, if data that the "
+        "factors were not taken from show a gain",
         group="Calibration",
     )
-    calibrate_outputs: bool = setting("compute scales of graph outputs too (overrides rule S2)", group="Calibration")
+    calibrate_outputs: bool = setting(
+        "graph outputs get scales from the data too (overrides rule S2)", group="Calibration"
+    )
     ignore_nonfinite: bool = setting(
-        "skip samples with NaN or infinities instead of refusing the data", group="Calibration"
+        "leave samples with NaN or infinities out instead of refusing the data", group="Calibration"
     )
     image_mean: List[float] = setting(
-        "images: mean per channel, for pixels in [0, 1]", [0.0], group="Calibration", nargs="+", metavar="M", type=float
+        "images: mean per channel, of [0, 1]", [0.0], group="Calibration", nargs="+", metavar="M", type=float
     )
     image_std: List[float] = setting(
         "images: divisor after the mean", [1.0], group="Calibration", nargs="+", metavar="S", type=float
     )
-    layout: Literal["auto", "nchw", "nhwc"] = setting("images: layout of the input", "auto", group="Calibration")
+    layout: Literal["auto", "nchw", "nhwc"] = setting("images: of the input", "auto", group="Calibration")
     shapes: List[str] = setting(
         "sizes for dynamic input dimensions, e.g. images:1x3x640x640",
         [],
@@ -343,13 +345,13 @@ class TranslateOptions:
         metavar="NAME:DIMS",
     )
     keep_model: bool = setting(
-        "do not change a float model, and write a cache for that file: for programs that build from your ONNX "
-        "(DeepStream, ultralytics, ONNX Runtime); needs --calibrate",
+        "a float model stays as it is, without rewrites and renaming, and the cache is for that very file: "
+        "for programs that build from your ONNX (DeepStream, ultralytics, ONNX Runtime); needs --calibrate",
         group="Output",
     )
     cache_algorithm: Literal["entropy2", "minmax", "entropy", "legacy"] = setting(
-        "calibration algorithm in the header of the cache, as the program that reads it expects (trtexec and every "
-        "DLA: entropy2; ultralytics on a GPU: minmax)",
+        "calibration algorithm in the header of the cache; it has to be that of the program that reads it "
+        "(trtexec and every DLA: entropy2; ultralytics on a GPU: minmax)",
         "entropy2",
         group="Target",
     )
@@ -396,7 +398,7 @@ class ExplicitOptions:
         "same",
         group="Target",
     )
-    allow_fp16: bool = setting("on a DLA: allow layers without a scale in FP16", group="Target")
+    allow_fp16: bool = setting("on a DLA: layers without a scale may be FP16", group="Target")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -405,13 +407,13 @@ class TranslateCommand(TranslateOptions):
     INT8: a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
 
     metric: Optional[str] = setting(
-        "your own metric (see verify), measured for the model and its simulated engine on the data of --calibrate",
+        "a metric of your own (as verify has it), of the model and of its simulated engine on --calibrate",
         None,
         group="Calibration",
         metavar="WHERE:NAME",
     )
     max_metric_drop: Optional[float] = setting(
-        "exit status 1 if --metric falls by more than X from the model to the simulated engine",
+        "exit status 1 if --metric falls by more than this from the model to the simulated engine",
         None,
         group="Calibration",
         metavar="X",
@@ -425,24 +427,26 @@ class TranslateCommand(TranslateOptions):
         positional=True,
     )
     input_onnx_models: List[str] = setting(
-        "the same as MODEL (the flag of NVIDIA's script)", [], group="Essential", nargs="+", metavar="MODEL", short="-i"
+        "the same, as NVIDIA's script has it", [], group="Essential", nargs="+", metavar="MODEL", short="-i"
     )
     example: bool = setting("translate the model that ships with the package", group="Essential")
-    output_dir: str = setting("output folder", "./translated", group="Essential", metavar="DIR", short="-o")
-    verbose: bool = setting("more output, and tracebacks of errors", group="Output")
+    output_dir: str = setting(
+        "folder for the files that are written", "./translated", group="Essential", metavar="DIR", short="-o"
+    )
+    verbose: bool = setting("more words, and tracebacks of errors", group="Output")
     quiet: bool = setting("print errors only", group="Output")
-    json: bool = setting("print the summary as one JSON object on stdout, and nothing else", group="Output")
+    json: bool = setting("the summary as one JSON object on stdout, nothing else there", group="Output")
     jobs: str = setting(
-        "number of models translated in parallel; auto: one per processor core", "1", group="Automation", metavar="N"
+        "models translated at the same time; auto: one a processor core", "1", group="Automation", metavar="N"
     )
     workers: int = setting(
-        "processes that share the samples; the results do not depend on their number",
+        "processes that share the work on data; the results do not depend on their number",
         1,
         group="Automation",
         metavar="N",
     )
     scheduler: Optional[str] = setting(
-        "Dask scheduler (tcp://host:8786) whose workers process the samples instead; they read the data themselves",
+        "a Dask scheduler (tcp://host:8786) whose workers do the work on data instead; they read the data themselves",
         None,
         group="Automation",
         metavar="ADDRESS",
@@ -466,12 +470,13 @@ class TranslateCommand(TranslateOptions):
         metavar="MS",
     )
     fail_on_gpu_fallback: bool = setting(
-        "exit status 1 if a layer cannot run on the DLA target (layers that --cut_tail cuts off may)",
+        "exit status 1 if a layer cannot run on the DLA target (one of a tail that --cut_tail cuts off may)",
         group="Automation",
     )
     cut_tail: bool = setting(
-        "on a DLA target, if most GPU layers follow the last large layers (the decode tail of a detector): also "
-        "write the DLA part and the tail into NAME_parts/, as 'split' does; needs ONNX Runtime",
+        "on a DLA target, if most GPU layers are behind the last large layers (the decode tail "
+        "of a detector): also write the DLA part and the tail into NAME_parts/, as 'split' "
+        "does; needs ONNX Runtime",
         group="Target",
     )
 
@@ -536,13 +541,13 @@ Real = float
 
 @dataclasses.dataclass
 class VerifyOptions:
-    """Run the Q/DQ model and a simulation of the planned INT8 engine in ONNX Runtime, and compare their outputs.
-    TensorRT is not needed."""
+    """Run the Q/DQ model and a simulation of the INT8 engine that TensorRT is told to build, side by side in ONNX Runtime,
+    and compare. Nothing of TensorRT is needed."""
 
     model: str = setting("the explicit Q/DQ model", "", metavar="MODEL", short="-i")
-    example: bool = setting("use the model and the inputs that ship with the package")
+    example: bool = setting("the model that ships with the package, on the real inputs that ship with it")
     translation: str = translation_option()
-    float: Optional[str] = setting("also compare the model before quantization", None, metavar="MODEL")
+    float: Optional[str] = setting("the model before quantization, as a third stage", None, metavar="MODEL")
     inputs: Optional[str] = setting(
         "an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or a file that "
         "'polygraphy run --save-inputs' wrote (default: random)",
@@ -550,29 +555,29 @@ class VerifyOptions:
         metavar="PATH",
     )
     labels: Optional[str] = setting(
-        "an .npy with one label per sample: the class, or the labels for --metric (default: the array 'labels' of "
-        "the .npz)",
+        "an .npy, one label a sample along the first axis: right classes, or the labels that --metric reads (default: "
+        "the array 'labels' of the .npz)",
         None,
         metavar="FILE",
     )
     samples: Optional[int] = setting("samples to run (default: all of --inputs; 8 random ones)", None, metavar="N")
     ignore_nonfinite: bool = same_option("ignore_nonfinite", group="")
-    seed: int = setting("seed of the random inputs", 0, metavar="N")
+    seed: int = setting("of random inputs", 0, metavar="N")
     shapes: List[str] = same_option("shapes", group="")
     image_mean: List[Real] = same_option("image_mean", group="")
     image_std: List[Real] = same_option("image_std", group="")
     layout: str = same_option("layout", group="")
-    per_layer: bool = setting("compare every tensor, and list where the error increases")
+    per_layer: bool = setting("compare every tensor and name the first jump")
     audit: bool = setting(
-        "compare every scale with the values of its tensor: clipped values, unused bits, a better range"
+        "compare every scale with the inputs: clipped values, unused bits, the range that would lose less"
     )
     strict: bool = setting("exit status 1 for the verdict 'suspicious' too")
     sensitivity: bool = setting("rank layers by the gain at the outputs if they are kept in FP16")
     save_layers: Optional[str] = setting(
-        "write the layers that --sensitivity finds, one per line, for translate --keep_fp16 @FILE", None, metavar="FILE"
+        "write the layers that --sensitivity names, one a line, for translate --keep_fp16 @FILE", None, metavar="FILE"
     )
-    time_limit: Real = setting("time limit of --sensitivity", 300.0, metavar="SECONDS", type=Real)
-    fp16: bool = setting("compute layers above INT8 in float16 instead of float32")
+    time_limit: Real = setting("of --sensitivity", 300.0, metavar="SECONDS", type=Real)
+    fp16: bool = setting("layers above INT8 compute through float16, not in float32")
     rounding: str = setting(
         "ties go to even, or away from zero; auto: away if the translation's target is xavier-dla",
         "auto",
@@ -590,49 +595,49 @@ class VerifyOptions:
         choices=("both", "on", "off"),
     )
     hypotheses: str = setting(
-        "open questions about a DLA (a Sigmoid's scale, a layer between FP16 layers, INT8 on the GPU in the same "
-        "engine): simulate both alternatives, in a further row if they differ, or only that of the plan",
+        "open questions about a DLA (a Sigmoid's scale, a layer between FP16 layers, INT8 on the GPU in the same engine): "
+        "both ends, as a further row if they differ, or the plan's end alone",
         "both",
         choices=("both", "plan"),
     )
     layer_arg: Optional[str] = setting(
-        "use another --layerPrecisions argument: a file, or the value itself", None, metavar="FILE"
+        "another --layerPrecisions argument than the translation's: a file, or the value itself", None, metavar="FILE"
     )
     min_cosine: Optional[Real] = setting(
-        "exit status 1 if the cosine of an output, or of its worst slice along an axis, is below X",
+        "exit status 1 if the cosine of an output, or of its worst slice along an axis, is below",
         None,
         metavar="X",
         type=Real,
     )
     min_top1_agreement: Optional[Real] = setting(
-        "exit status 1 if the top-1 classes agree for fewer samples", None, metavar="PERCENT", type=Real
+        "exit status 1 below this agreement", None, metavar="PERCENT", type=Real
     )
     metric: Optional[str] = setting(
-        "your own metric, file.py:name or package.module:name: a function (outputs, labels) -> number, or a class "
-        "with add(outputs, labels) and result(); higher is better",
+        "a metric of your own, file.py:name or package.module:name: a function (outputs, labels) -> number, "
+        "or a class with add(outputs, labels) and result(); higher is better",
         None,
         metavar="WHERE:NAME",
     )
     max_metric_drop: Optional[Real] = setting(
-        "exit status 1 if --metric falls by more than X from the explicit model to the simulated engine",
+        "exit status 1 if --metric falls by more from the explicit model to the simulated engine",
         None,
         metavar="X",
         type=Real,
     )
     device_results: Optional[str] = setting(
-        "also compare device_results.json of e2e_workflow/on_device, or a file of 'polygraphy run --save-outputs'",
+        "device_results.json of e2e_workflow/on_device, or a file of 'polygraphy run --save-outputs', to compare",
         None,
         metavar="FILE",
     )
     explicit_network: Optional[str] = setting(
-        "also compare the NAME_explicit.onnx that 'explicit' wrote for the same model", None, metavar="FILE"
+        "NAME_explicit.onnx, as 'explicit' writes it from the same model, to compare it too", None, metavar="FILE"
     )
     workers: int = same_option("workers", group="")
     scheduler: Optional[str] = same_option("scheduler", group="")
     provider: str = same_option("provider", group="")
-    save: Optional[str] = setting("write the results as JSON, for 'report --verify'", None, metavar="FILE")
-    json: bool = setting("print the results as one JSON object on stdout")
-    verbose: bool = setting("print every layer of --per_layer, and tracebacks of errors")
+    save: Optional[str] = setting("write the results as JSON, for report --html", None, metavar="FILE")
+    json: bool = setting("the results as one JSON object on stdout")
+    verbose: bool = setting("every layer of --per_layer; tracebacks of errors")
 
     @property
     def sizes(self) -> Dict[str, List[int]]:
@@ -642,9 +647,9 @@ class VerifyOptions:
 
 @dataclasses.dataclass
 class DeployOptions:
-    """Make one folder with everything that a board needs for a model: scales (from the model's Q/DQ and from data),
-    the network, the calibration cache, scripts and configurations for the programs that run it, a comparison in ONNX
-    Runtime, and a page. Run again, it repeats only the steps whose inputs changed."""
+    """Make one folder with everything that a board needs for a model: scales (from the model's Q/DQ and from data), the network, the
+    calibration cache, scripts and configurations for the programs that run it, a comparison in ONNX Runtime, and a page. Done again,
+    only what changed is made again."""
 
     model: str = setting("an ONNX model, float or with Q/DQ", REQUIRED, positional=True, metavar="MODEL")
     board: str = setting(
@@ -660,34 +665,32 @@ class DeployOptions:
     data: Optional[str] = setting(
         "inputs to calibrate and to verify on: an .npz, .npy, image, or a folder of them", None, metavar="PATH"
     )
-    output_dir: str = setting("output folder (default: the model's name and _deploy)", "", short="-o", metavar="FOLDER")
+    output_dir: str = setting("the folder (default: MODEL's name and _deploy)", "", short="-o", metavar="FOLDER")
     target: Optional[str] = setting(
-        "gpu: do not use the DLA of the board", None, choices=("gpu", "orin-dla", "xavier-dla")
+        "gpu: not the DLA that the board has", None, choices=("gpu", "orin-dla", "xavier-dla")
     )
-    dla_core: int = setting("DLA core", 0, metavar="N", type=int)
-    keep_model: bool = setting("programs that can build from the given float ONNX use it, with a cache for it")
+    dla_core: int = setting("which DLA", 0, metavar="N", type=int)
+    keep_model: bool = setting("programs that can build from the float ONNX as it is given do so, with a cache for it")
     shapes: List[str] = same_option("shapes", group="")
-    samples: Optional[int] = setting(
-        "number of samples of --data to calibrate on (default: all)", None, metavar="N", type=int
-    )
+    samples: Optional[int] = setting("samples of --data to calibrate on (default: all)", None, metavar="N", type=int)
     image_mean: List[float] = same_option("image_mean", group="")
     image_std: List[float] = same_option("image_std", group="")
     layout: str = same_option("layout", group="")
     skip: List[str] = setting("steps to leave out: cut, verify", [], nargs="+", metavar="STEP")
-    json: bool = setting("print the summary as one JSON object on stdout, and nothing else")
-    verbose: bool = setting("print tracebacks of errors")
+    json: bool = setting("the summary as one JSON object on stdout, nothing else there")
+    verbose: bool = setting("tracebacks of errors")
 
 
 @dataclasses.dataclass(frozen=True)
 class TuneOptions(TranslateOptions):
-    """Search for the translation with the least estimated time whose metric stays within a budget, or with the best
-    metric within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;
-    an interrupted search continues from its journal. Options of translate apply to every point, unless the search
-    sets them."""
+    """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
+    metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;
+    an interrupted search continues from its journal. The given options of translate apply to every point, as far
+    as they are no part of the search."""
 
     model: str = setting("the model, Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
     data: str = setting(
-        "samples to measure on: an .npz, .npy, a folder of them or of images, or an fsspec address",
+        "samples to measure on: an .npz, .npy, or a folder of them or of images; an fsspec address works too",
         "",
         group="Essential",
         metavar="PATH",
@@ -699,13 +702,13 @@ class TuneOptions(TranslateOptions):
         metavar="FILE",
     )
     metric: str = setting(
-        "top1, map, or your own: file.py:name or package.module:name (docs/accuracy.md)",
+        "top1, map, or one of your own: file.py:name or package.module:name (docs/accuracy.md)",
         "top1",
         group="Essential",
         metavar="METRIC",
     )
     max_drop: Optional[float] = setting(
-        "largest allowed drop of the metric from that of the given model, in the metric's unit",
+        "how much the metric may fall from that of the model as given, in its own unit",
         None,
         group="Essential",
         metavar="X",
@@ -716,15 +719,15 @@ class TuneOptions(TranslateOptions):
         group="Essential",
         metavar="MS",
     )
-    output_dir: str = same_option("output_dir", default="./tuned", help="output folder (default: ./tuned)")
+    output_dir: str = same_option("output_dir", default="./tuned", help="folder for the files (default: ./tuned)")
     samples: Optional[int] = setting("samples to measure on (default: all)", None, group="Essential", metavar="N")
-    evaluations: int = setting("largest number of points to measure", 60, group="Automation", metavar="N")
-    seed: int = setting("seed of the local search", 0, group="Automation", metavar="N")
+    evaluations: int = setting("points to measure, at most", 60, group="Automation", metavar="N")
+    seed: int = setting("of the local search", 0, group="Automation", metavar="N")
     workers: int = same_option("workers")
     scheduler: Optional[str] = same_option("scheduler")
     provider: str = same_option("provider")
-    json: bool = setting("print the results as one JSON object on stdout", group="Output")
-    verbose: bool = setting("print a line for each evaluation, and tracebacks of errors", group="Output")
+    json: bool = setting("the results as one JSON object on stdout", group="Output")
+    verbose: bool = setting("a line for each evaluation; tracebacks of errors", group="Output")
 
 
 AS_PLANNED: Dict[str, Any] = {"asymmetric": "widen", "per_channel_activations": "max", "no_auto_names": True}
