@@ -223,11 +223,11 @@ def codes_of(path: Path, before: Translation, after: Translation) -> Codes:
 def full_table(folder: Path) -> str:
     """Networks of full size, as far as the folder holds them."""
     rows, done = HEAD, []
-    for stem, (name, _, _) in NETWORKS.items():
+    for stem, network in NETWORKS.items():
         path = folder / f"{stem}__ort.onnx"
         if path.exists():
             before, after = both(path)
-            rows += row(name, path, before, after)
+            rows += row(network.title, path, before, after)
             done.append(after)
             print(rows.splitlines()[-1], flush=True)
     return f"{rows}\n{limits_in(done)}"
@@ -255,7 +255,7 @@ def zoo_table(folder: Path) -> str:
 def prove_table(folder: Path) -> str:
     """What --prove costs for networks of full size, in processor time."""
     rows = "| network | rewrites | seconds without --prove | with it |\n| --- | ---: | ---: | ---: |\n"
-    for stem, (name, _, _) in NETWORKS.items():
+    for stem, network in NETWORKS.items():
         path = folder / f"{stem}__ort.onnx"
         if not path.exists():
             continue
@@ -264,7 +264,7 @@ def prove_table(folder: Path) -> str:
             begin = time.process_time()
             done = translate(path, dataclasses.replace(OPTIONS, dla_rewrites=True, dla_output="4d", prove=prove))
             seconds.append(time.process_time() - begin)
-        rows += f"| {name} | {len(done.rewrites.applied)} | {seconds[0]:.1f} | {seconds[1]:.1f} |\n"
+        rows += f"| {network.title} | {len(done.rewrites.applied)} | {seconds[0]:.1f} | {seconds[1]:.1f} |\n"
         print(rows.splitlines()[-1], flush=True)
     return rows
 

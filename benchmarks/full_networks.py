@@ -1,4 +1,4 @@
-"""Convolution networks of full size with random weights, quantized by ONNX Runtime: what `benchmarks.dla_rewrites` plans.
+"""Networks of full size with random weights, quantized by ONNX Runtime: what `benchmarks.dla_rewrites` plans.
 
     python -m benchmarks.full_networks FOLDER [NAME ...]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
@@ -18,19 +19,19 @@ import numpy as np
 from benchmarks.symmetric import quantize_symmetric
 
 
-def _warm(network: Any, side: int) -> Any:
+def _warm(network: Any, *shape: int) -> Any:
     """With normalizations that know what they normalize: without, activations shrink to 1e-9 on the way through a deep network
     with random weights, where one code more or less decides about all codes behind it."""
     import torch
 
-    normalizations = [m for m in network.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    normalizations = [m for m in network.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
     if not normalizations:
         return network
     for module in normalizations:
         module.momentum = None  # the average of all batches
     with torch.no_grad():
         for _ in range(4):
-            network.train()(torch.randn(2, 3, side, side))
+            network.train()(torch.randn(2, *shape))
     return network
 
 
@@ -38,22 +39,28 @@ def _torchvision(name: str) -> Callable[[], Any]:
     def make() -> Any:
         from torchvision import models
 
-        kind = models.segmentation if name.startswith("fcn") else models
-        more = {"weights_backbone": None} if name.startswith("fcn") else {}
+        kind = models.segmentation if name.startswith(("fcn", "deeplab", "lraspp")) else models
+        more = {"weights_backbone": None} if name.startswith(("fcn", "deeplab", "lraspp")) else {}
         more = {"init_weights": False} if name in ("inception_v3", "googlenet") else more
         network = getattr(kind, name)(weights=None, **more)
         if name.startswith("vit"):  # whose head starts as zeros
             network.heads.head.reset_parameters()
-        return _warm(network, 299)
+        return _warm(network, 3, 299, 299)
 
     return make
+
+
+def _video() -> Any:
+    from torchvision.models import video
+
+    return _warm(video.r3d_18(weights=None), 3, 8, 112, 112)
 
 
 def _timm(name: str) -> Callable[[], Any]:
     def make() -> Any:
         import timm
 
-        return _warm(timm.create_model(name, pretrained=False, exportable=True), 224)
+        return _warm(timm.create_model(name, pretrained=False, exportable=True), 3, 224, 224)
 
     return make
 
@@ -62,7 +69,7 @@ def _ultralytics(name: str) -> Callable[[], Any]:
     def make() -> Any:
         from ultralytics import YOLO
 
-        network = _warm(YOLO(f"{name}.yaml").model, 160).fuse().eval()
+        network = _warm(YOLO(f"{name}.yaml").model, 3, 160, 160).fuse().eval()
         for module in network.modules():
             if hasattr(module, "export"):
                 module.export, module.format, module.dynamic = True, "onnx", False
@@ -71,75 +78,107 @@ def _ultralytics(name: str) -> Callable[[], Any]:
     return make
 
 
-def _unet() -> Any:
-    """Ronneberger's U-Net with padded convolutions and normalizations: 64 to 1024 channels, two classes."""
-    import torch
-    from torch import nn
+def _own(name: str, *warm: int) -> Callable[[], Any]:
+    """Of `benchmarks.architectures`; warm: the shape of the images that its normalizations see."""
 
-    def twice(inputs: int, outputs: int) -> Any:
-        layers = []
-        for channels in (inputs, outputs):
-            layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
-        return nn.Sequential(*layers)
+    def make() -> Any:
+        from benchmarks import architectures
 
-    class UNet(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            widths = [64, 128, 256, 512, 1024]
-            self.down = nn.ModuleList(twice(a, b) for a, b in zip([3, *widths], widths))
-            self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(widths, widths[1:]))
-            self.up = nn.ModuleList(twice(b, a) for a, b in zip(widths, widths[1:]))
-            self.out = nn.Conv2d(widths[0], 2, 1)
+        network = getattr(architectures, name)()
+        return _warm(network, *warm) if warm else network
 
-        def forward(self, x: Any) -> Any:
-            kept = []
-            for stage in self.down[:-1]:
-                kept.append(stage(x))
-                x = nn.functional.max_pool2d(kept[-1], 2)
-            x = self.down[-1](x)
-            for grow, stage, skip in zip(reversed(self.grow), reversed(self.up), reversed(kept)):
-                x = stage(torch.cat([skip, grow(x)], 1))
-            return self.out(x)
-
-    return _warm(UNet(), 64)
+    return make
 
 
-NETWORKS: dict[str, tuple[str, Callable[[], Any], int]] = {
-    "yolov5s": ("YOLOv5s (ultralytics)", _ultralytics("yolov5s"), 640),
-    "yolov8n": ("YOLOv8n (ultralytics)", _ultralytics("yolov8n"), 640),
-    "yolo11n": ("YOLO11n (ultralytics)", _ultralytics("yolo11n"), 640),
-    "resnet50": ("ResNet-50 (torchvision)", _torchvision("resnet50"), 224),
-    "mobilenet_v2": ("MobileNetV2 (torchvision)", _torchvision("mobilenet_v2"), 224),
-    "mobilenet_v3_large": ("MobileNetV3-L (torchvision)", _torchvision("mobilenet_v3_large"), 224),
-    "efficientnet_b0": ("EfficientNet-B0 (torchvision)", _torchvision("efficientnet_b0"), 224),
-    "efficientnet_lite0": ("EfficientNet-Lite0 (timm)", _timm("efficientnet_lite0"), 224),
-    "inception_v3": ("Inception-v3 (torchvision)", _torchvision("inception_v3"), 299),
-    "shufflenet_v2": ("ShuffleNetV2 1.0 (torchvision)", _torchvision("shufflenet_v2_x1_0"), 224),
-    "densenet121": ("DenseNet-121 (torchvision)", _torchvision("densenet121"), 224),
-    "regnet": ("RegNetY-400MF (torchvision)", _torchvision("regnet_y_400mf"), 224),
-    "alexnet": ("AlexNet (torchvision)", _torchvision("alexnet"), 224),
-    "tf_efficientnetv2_b0": ("EfficientNetV2-B0 of TensorFlow (timm)", _timm("tf_efficientnetv2_b0"), 224),
-    "repvit_m0_9": ("RepViT-M0.9 (timm)", _timm("repvit_m0_9"), 224),
-    "convnext": ("ConvNeXt-T (torchvision)", _torchvision("convnext_tiny"), 224),
-    "fcn_resnet50": ("FCN-ResNet50 (torchvision)", _torchvision("fcn_resnet50"), 224),
-    "unet": ("U-Net, 64 to 1024 channels", _unet, 256),
-    "vit_b_16": ("ViT-B/16 (torchvision)", _torchvision("vit_b_16"), 224),
-    "swin_t": ("Swin-T (torchvision)", _torchvision("swin_t"), 224),
+@dataclass(frozen=True)
+class Network:
+    """title: as in the tables. make: the module. shape: of the input, without the batch."""
+
+    title: str
+    make: Callable[[], Any]
+    shape: tuple[int, ...]
+
+
+def _rows(package: str, make: Callable[[str], Callable[[], Any]], side: int, titles: str) -> dict[str, Network]:
+    """titles: 'name=Title; ...'."""
+    pairs = (row.strip().split("=") for row in titles.split(";"))
+    return {name: Network(f"{title} ({package})", make(name), (3, side, side)) for name, title in pairs}
+
+
+NETWORKS: dict[str, Network] = {
+    **_rows("ultralytics", _ultralytics, 640, "yolov5s=YOLOv5s; yolov8n=YOLOv8n; yolo11n=YOLO11n"),
+    **_rows(
+        "torchvision",
+        _torchvision,
+        224,
+        "resnet50=ResNet-50; mobilenet_v2=MobileNetV2; mobilenet_v3_large=MobileNetV3-L; efficientnet_b0=EfficientNet-B0",
+    ),
+    **_rows("timm", _timm, 224, "efficientnet_lite0=EfficientNet-Lite0"),
+    **_rows("torchvision", _torchvision, 299, "inception_v3=Inception-v3"),
+    **_rows(
+        "torchvision",
+        _torchvision,
+        224,
+        "shufflenet_v2_x1_0=ShuffleNetV2 1.0; densenet121=DenseNet-121; regnet_y_400mf=RegNetY-400MF; alexnet=AlexNet; "
+        "convnext_tiny=ConvNeXt-T; vit_b_16=ViT-B/16; swin_t=Swin-T; squeezenet1_1=SqueezeNet 1.1; googlenet=GoogLeNet; "
+        "vgg11=VGG-11; fcn_resnet50=FCN-ResNet50; deeplabv3_resnet50=DeepLabV3-ResNet50; "
+        "lraspp_mobilenet_v3_large=LR-ASPP-MobileNetV3",
+    ),
+    **_rows(
+        "timm",
+        _timm,
+        224,
+        "tf_efficientnetv2_b0=EfficientNetV2-B0 of TensorFlow; repvit_m0_9=RepViT-M0.9; dla34=DLA-34; "
+        "hgnetv2_b0=HGNetV2-B0; levit_128s=LeViT-128S; poolformer_s12=PoolFormer-S12; resnest14d=ResNeSt-14d; "
+        "tresnet_m=TResNet-M; eca_nfnet_l0=ECA-NFNet-L0; rexnet_100=ReXNet 1.0; hrnet_w18_small=HRNet-W18-S; "
+        "selecsls42b=SelecSLS-42b; skresnet18=SKNet-18; ghostnet_100=GhostNet 1.0; mixnet_s=MixNet-S; "
+        "mnasnet_small=MnasNet-S; cspresnet50=CSPResNet-50; darknet53=Darknet-53; ese_vovnet19b_dw=VoVNet-19b; "
+        "xception41=Xception-41; dpn48b=DPN-48b; res2net50_14w_8s=Res2Net-50; gernet_s=GENet-S; mobileone_s0=MobileOne-S0; "
+        "repvgg_a0=RepVGG-A0; efficientformer_l1=EfficientFormer-L1; edgenext_xx_small=EdgeNeXt-XXS; "
+        "mobilenetv4_conv_small=MobileNetV4-S; convmixer_768_32=ConvMixer-768/32; starnet_s1=StarNet-S1; "
+        "inception_next_tiny=InceptionNeXt-T",
+    ),
+    **_rows("timm", _timm, 256, "mobilevit_s=MobileViT-S"),
+    **_rows("timm", _timm, 224, "coatnet_0_rw_224=CoAtNet-0"),
+    **_rows(
+        "ultralytics", _ultralytics, 640, "yolov3-tiny=YOLOv3-tiny; yolov10n=YOLOv10n; yolo12n=YOLO12n; yolo26n=YOLO26n"
+    ),
+    "r3d_18": Network("R3D-18 (torchvision)", _video, (3, 8, 112, 112)),
+    "unet": Network("U-Net, 64 to 1024 channels", _own("unet", 3, 64, 64), (3, 256, 256)),
+    "espcn": Network("ESPCN", _own("espcn"), (3, 128, 128)),
+    "fsrcnn": Network("FSRCNN", _own("fsrcnn"), (3, 128, 128)),
+    "edsr": Network("EDSR baseline", _own("edsr"), (3, 128, 128)),
+    "rcan": Network("RCAN, 2 x 6 blocks", _own("rcan"), (3, 128, 128)),
+    "dcgan": Network("DCGAN generator", _own("dcgan", 100, 1, 1), (100, 1, 1)),
+    "cyclegan": Network("CycleGAN generator", _own("cyclegan"), (3, 128, 128)),
+    "superpoint": Network("SuperPoint", _own("superpoint", 1, 120, 160), (1, 240, 320)),
+    "crnn": Network("CRNN", _own("crnn", 1, 32, 100), (1, 32, 100)),
+    "wav2letter": Network("Wav2Letter", _own("wav2letter"), (1, 16000)),
+    "quartznet": Network("QuartzNet 5x1", _own("quartznet", 64, 256), (64, 256)),
+    "pspnet": Network("PSPNet-ResNet50", _own("pspnet", 3, 192, 192), (3, 480, 480)),
+    "bisenet": Network("BiSeNet-ResNet18", _own("bisenet", 3, 256, 256), (3, 512, 512)),
+    "centernet": Network("CenterNet-ResNet18", _own("centernet", 3, 128, 128), (3, 512, 512)),
+    "monodepth": Network("Monodepth2", _own("monodepth", 3, 96, 160), (3, 192, 640)),
 }
-"""File stem -> what it is called, how it is made, and the side of its square input."""
+"""File stem -> network."""
 
 
-def export(make: Callable[[], Any], size: int, path: Path) -> None:
+def export(network: Network, path: Path) -> None:
     import torch
 
     torch.manual_seed(0)
     torch.backends.mha.set_fastpath_enabled(False)  # which the exporter cannot write
-    network = make().eval()
-    shape = torch.zeros(1, 3, size, size)
+    module = network.make().eval()
     names = ["out"]
     with torch.no_grad():
         torch.onnx.export(
-            network, (shape,), str(path), opset_version=17, dynamo=False, input_names=["images"], output_names=names
+            module,
+            (torch.zeros(1, *network.shape),),
+            str(path),
+            opset_version=17,
+            dynamo=False,
+            input_names=["images"],
+            output_names=names,
         )
 
 
@@ -160,9 +199,8 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or NETWORKS:
-        _, make, size = NETWORKS[name]
         paths = [arguments.folder / f"{name}__{kind}.onnx" for kind in ("float", "ort")]
-        export(make, size, paths[0])
+        export(NETWORKS[name], paths[0])
         quantize(*paths)
         print(name, flush=True)
     return 0
