@@ -53,7 +53,7 @@ def api_page() -> str:
     import inspect
 
     import qdq_translator
-    from qdq_translator.api import given
+    from qdq_translator.api import functions
 
     sys.path.append(
         str(ROOT)
@@ -73,7 +73,7 @@ def api_page() -> str:
             rows.append(f"- `{_unquoted(text)}`: {said}")
         parts.append("\n".join(rows))
     parts.append("## Types of parameters")
-    source = inspect.getsource(given)
+    source = inspect.getsource(functions)
     for alias, value, said in re.findall(r'^(\w+) = (Union\[.*)\n"""([^"]*)"""', source, re.M):
         parts.append(f"- `{alias}` = `{value}`: {' '.join(said.split())}")
     for function, fields in public_api.options():

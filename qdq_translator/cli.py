@@ -13,7 +13,7 @@ import gc
 import importlib
 import os
 import sys
-from typing import Iterator, NoReturn, Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.commands import COMMANDS
@@ -131,7 +131,7 @@ def _print_traceback() -> None:
 
 
 def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> int:
-    """`qdq-translator COMMAND ...`"""
+    """`qdq-translator COMMAND ...`, the script that pip makes."""
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -158,11 +158,6 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 1
     return 0 if wanted_help and argv else 2
-
-
-def main_program() -> NoReturn:
-    """The script `qdq-translator`, as pip makes it."""
-    sys.exit(main())
 
 
 def main_translate(argv: Optional[Sequence[str]] = None) -> int:

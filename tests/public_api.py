@@ -22,7 +22,11 @@ from qdq_translator.core.options import choices_of
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "data" / "public_api.txt"
 KEYWORDS = ROOT / "qdq_translator" / "api" / "keywords.pyi"
-SCHEMAS = ("REPORT", "CONFIG", "RESULTS", "TUNING", "EXPLICIT_REPORT")
+SCHEMAS = {
+    "REPORT": schemas.report_schema(),
+    "CONFIG": schemas.config_schema(),
+    **{name: getattr(schemas, name) for name in ("RESULTS", "TUNING", "EXPLICIT_REPORT")},
+}
 
 
 def keywords() -> str:
@@ -82,10 +86,8 @@ def record() -> str:
     for function, fields in options():
         lines.append(f"options of {function}")
         lines += [f"    {field.name}: {type_of(field)} = {default_of(field)}" for field in fields]
-    for name in SCHEMAS:
-        lines.append(
-            f"schema {name} {hashlib.sha256(json.dumps(getattr(schemas, name), sort_keys=True).encode()).hexdigest()}"
-        )
+    for name, schema in SCHEMAS.items():
+        lines.append(f"schema {name} {hashlib.sha256(json.dumps(schema, sort_keys=True).encode()).hexdigest()}")
     return "\n".join(lines) + "\n"
 
 

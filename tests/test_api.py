@@ -26,7 +26,7 @@ from jsonschema import Draft7Validator
 import qdq_translator as qt
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
-from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, REPORT, RESULTS, TUNING
+from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, RESULTS, TUNING, report_schema
 from tests import public_api
 from tests.test_schemas import hold
 
@@ -236,7 +236,7 @@ def test_report_and_explain(tmp_path: Path) -> None:
     found = qt.report(tmp_path / "t", html=tmp_path / "page.html")
     assert found.to_dict() == json.loads((tmp_path / "t" / "digits_resnet_qat_report.json").read_text())
     assert {key: value for key, value in found.to_dict().items() if key != "integrity"} == made.to_dict()
-    hold(found.to_dict(), REPORT)
+    hold(found.to_dict(), report_schema())
     assert (tmp_path / "page.html").stat().st_size > 10_000 and qt.report(made).layers == found.layers
     assert qt.explain("W-U1").title.startswith("Rule U1") and "four dimensions" in str(qt.explain("H1"))
     assert "no DLA" in str(qt.explain("Cannot create DLA engine, 0 not available"))

@@ -15,7 +15,7 @@ from qdq_translator import cli
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.schemas import REPORT
+from qdq_translator.core.formats.schemas import report_schema
 from qdq_translator.engine import inspector
 from qdq_translator.engine.inspector import check_engine
 from qdq_translator.engine.layer_info import LayerInfo, fused_names, parse_layer_info, precision_of, read_layer_info
@@ -409,8 +409,8 @@ def test_the_command_with_a_plan_from_the_report(tmp_path: Path, capsys: pytest.
         {"name": "relu", "op": "Relu", "precision": "fp16", "inputs": ["t"], "outputs": ["u"], "macs": None, "new": 1},
         {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "by_design": True},
     ]
-    row = minimal(REPORT["properties"]["plan"]["items"])
-    write_translation(tmp_path, {**minimal(REPORT), "plan": [{**row, **given} for given in plan]})
+    row = minimal(report_schema()["properties"]["plan"]["items"])
+    write_translation(tmp_path, {**minimal(report_schema()), "plan": [{**row, **given} for given in plan]})
     log = tmp_path / "log.txt"
     log.write_text("[I] [TRT] [DlaLayer] w + conv [bold] + relu\n[I] [TRT] [GpuLayer] POINTWISE: PWN(exp)\n")
     arguments = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Int8"), "--log", str(log)]

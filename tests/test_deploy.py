@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 
+from e2e_workflow.orin_dla.buffers import pack_values
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.errors import UserError
@@ -156,7 +157,7 @@ def test_the_registry_is_complete() -> None:
     assert {p.stem for p in folder.glob("*.py")} - {"__init__"} == set(consumers.NAMES)
     for name in consumers.NAMES:
         row = consumers.find(name)
-        assert row.TITLE and row.SOURCES and isinstance(row.OWN_MODEL, bool)
+        assert row.title and row.sources and isinstance(row.own_model, bool)
 
 
 def test_deepstream_reads_its_file(made: Path) -> None:
@@ -352,10 +353,10 @@ FORMATS = [
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 @pytest.mark.parametrize("kind, channels", FORMATS)
 def test_the_header_says_where_each_element_is(tmp_path: Path, kind: str, channels: int) -> None:
-    """Against `Buffer.pack`, which is tested against loops over coordinates (test_orin_dla_workflow)."""
+    """Against `pack_values`, which is tested against loops over coordinates (test_orin_dla_workflow)."""
     end = End("x/1", (2, channels, 3, 5), 0.0157)
-    (described,) = buffers.describe([end], kind, "input")
-    (tmp_path / "io.h").write_text(buffers.cpp_header("my net", [described], (0.1,), (0.5,)))
+    (buffer,) = buffers.describe([end], kind, "input")
+    (tmp_path / "io.h").write_text(buffers.cpp_header("my net", [buffer], (0.1,), (0.5,)))
     (tmp_path / "main.cpp").write_text(
         '#include "io.h"\n#include <cstdio>\nusing namespace my_net_io::x_1;\nint main() {\n'
         "  for (std::size_t i = 0; i < n; ++i) for (std::size_t j = 0; j < c; ++j) for (std::size_t k = 0; k < h; ++k)\n"
@@ -366,12 +367,11 @@ def test_the_header_says_where_each_element_is(tmp_path: Path, kind: str, channe
     *offsets, size = map(
         int, subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.split()
     )
-    buffer = described.buffer
     assert size == buffer.size
     marks = np.arange(1, 1 + np.prod(end.shape)).reshape(end.shape)
     for low in range(0, marks.size, 100):  # within what int8 holds
         part = np.where((marks > low) & (marks <= low + 100), marks - low, 0)
-        flat = buffer.pack(part * np.float32(buffer.scale or 1)).reshape(-1)
+        flat = pack_values(buffer, part * np.float32(buffer.scale or 1)).reshape(-1)
         expected = part.reshape(-1)
         assert [int(flat[o]) for o in offsets] == expected.tolist()
 

@@ -131,7 +131,8 @@ def test_options_end_at_the_settings() -> None:
     rank = {name: number for number, floor in enumerate(floors()) for name in floor}
     graph = imports()
     below = {name for name in graph if rank[room(name)] > rank["workflows/"]}
-    reading = {name.partition(".")[2] for name in below if "qdq_translator.core.options" in graph[name]}
+    options = {f"qdq_translator.core.{name}" for name in ("options", "workflow_options")}
+    reading = {name.partition(".")[2] for name in below - options if graph[name] & options}
     assert {name for name in reading if not name.startswith(READERS_OF_OPTIONS)} == set()
     text = {name: path.read_text(encoding="utf-8") for name, path in modules().items() if name in below}
     asked = {name for name in text if re.search(r"(settings|context)\.options\b", text[name])}

@@ -12,7 +12,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.output.report.messages import one_a_rule
+from qdq_translator.output.report.data import one_a_rule
 from tests.small_models import model, pair
 
 NUMBER = 40

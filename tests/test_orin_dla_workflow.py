@@ -130,7 +130,7 @@ def test_layout(buffer: Buffer) -> None:
     """Every element lies where NvInfer.h's formula for its format says; everything else is zero."""
     codes = np.random.default_rng(0).integers(1, 100, buffer.shape)
     values = codes * np.float32(buffer.scale or 1)
-    packed = buffer.pack(values)
+    packed = buffers.pack_values(buffer, values)
     assert packed.nbytes == buffer.size and packed.dtype == buffer.dtype
     flat, size = packed.reshape(-1), buffer.dtype.itemsize
     _, c, h, w = buffer.shape
@@ -146,12 +146,12 @@ def test_layout(buffer: Buffer) -> None:
         }[buffer.format]
         assert flat[position] == codes[i, j, y, x]
     assert np.count_nonzero(flat) == codes.size
-    np.testing.assert_array_equal(buffer.unpack(np.frombuffer(packed.tobytes(), np.uint8)), values)
+    np.testing.assert_array_equal(buffers.unpack_values(buffer, np.frombuffer(packed.tobytes(), np.uint8)), values)
 
 
 def test_codes_round_to_even_and_saturate() -> None:
     buffer = Buffer("x", (1, 1, 1, 6), np.dtype(np.int8), "dla_linear", 0.5)
-    packed = buffer.pack(np.array([0.25, 0.75, -0.25, 1.0, 100.0, -100.0]))
+    packed = buffers.pack_values(buffer, np.array([0.25, 0.75, -0.25, 1.0, 100.0, -100.0]))
     assert packed.reshape(-1)[:6].tolist() == [0, 2, 0, 2, 127, -128]
 
 

@@ -18,7 +18,6 @@ from qdq_translator.cli import main, main_translate
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import read
 from qdq_translator.core.words import amount, percent
-from qdq_translator.output.emit.write import indented
 from qdq_translator.output.report.data import format_report
 from qdq_translator.output.report.terminal import print_report
 from tests import renew
@@ -244,24 +243,3 @@ def test_summary_as_json_names_the_missed_threshold(tmp_path: Path, capsys: pyte
 def test_numbers() -> None:
     assert [amount(n) for n in (None, 7, 1234, 1234567, 2.5e9)] == ["unknown", "7", "1.23 k", "1.23 M", "2.5 G"]
     assert (percent(1, 3), percent(1, 0)) == ("33.3%", "")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {},
-        [],
-        {"a": {}},
-        {"a": [], "b": {"c": None, "d": [1, 2.5, "é\ud800"]}, "e": [[], {"f": [{"g": True}]}]},
-        [1, [2, [3]], (4, 5)],
-        {'quote " , : {': {"n\n": "x, y: z"}},
-        {"a": {"b": 1}, 'like": {"this': {"c": '},\n  "'}},
-        {"a": {"b": 'x": {"'}, "c": {"d": "}"}, "e": {"f": {}}},
-        {"a": {"b": 1}, "c": {}},
-        {"a": {"b": 1}, "c": {"d": [1, {}]}},
-        "text",
-        float("nan"),
-    ],
-)
-def test_the_config_is_laid_out_as_json_does_it(value: Any) -> None:
-    assert indented(value) == json.dumps(value, indent=4)

@@ -14,7 +14,14 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.schemas import CONFIG, DEVICE_RESULTS, LAYER_INFO, REPORT, RESULTS, parse_json
+from qdq_translator.core.formats.schemas import (
+    DEVICE_RESULTS,
+    LAYER_INFO,
+    RESULTS,
+    config_schema,
+    parse_json,
+    report_schema,
+)
 from tests.conftest import ZOO, need_shared
 from tests.json_examples import minimal, strict
 
@@ -39,7 +46,7 @@ def hold(written: Any, schema: dict[str, Any]) -> None:
 
 
 def test_schemas_are_schemas() -> None:
-    for schema in (REPORT, CONFIG, RESULTS, DEVICE_RESULTS, LAYER_INFO):
+    for schema in (report_schema(), config_schema(), RESULTS, DEVICE_RESULTS, LAYER_INFO):
         Draft7Validator.check_schema(schema)
         hold(minimal(schema), schema)
 
@@ -47,8 +54,8 @@ def test_schemas_are_schemas() -> None:
 @pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_the_example_is_what_the_schemas_say(options: dict[str, Any], tmp_path: Path) -> None:
     files = translate(EXAMPLE_MODEL, TranslateOptions(**options)).save(tmp_path)
-    hold(json.loads(files.report.read_text(encoding="utf-8")), REPORT)
-    hold(json.loads(files.config.read_text(encoding="utf-8")), CONFIG)
+    hold(json.loads(files.report.read_text(encoding="utf-8")), report_schema())
+    hold(json.loads(files.config.read_text(encoding="utf-8")), config_schema())
     results = tmp_path / "results.json"
     arguments = [
         "verify",
@@ -76,8 +83,8 @@ def test_the_whole_zoo_is_what_the_schemas_say(options: dict[str, Any], tmp_path
         except UserError:
             continue
         translated += 1
-        hold(json.loads(files.report.read_text(encoding="utf-8")), REPORT)
-        hold(json.loads(files.config.read_text(encoding="utf-8")), CONFIG)
+        hold(json.loads(files.report.read_text(encoding="utf-8")), report_schema())
+        hold(json.loads(files.config.read_text(encoding="utf-8")), config_schema())
     assert translated > len(models) / 2
 
 
@@ -92,7 +99,7 @@ def keys(schema: Any) -> Iterator[str]:
 
 def test_the_docs_name_every_key_of_the_report() -> None:
     named = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`]*)`", DOCS.read_text(encoding="utf-8")))))
-    assert not set(keys(REPORT)) - named
+    assert not set(keys(report_schema())) - named
 
 
 FAULTS = {
@@ -152,4 +159,4 @@ def test_remembered_options_that_are_none(options: dict[str, Any], tmp_path: Pat
 )
 def test_what_is_no_json_of_ours(text: str) -> None:
     with pytest.raises(UserError, match=r"^f\.json"):
-        parse_json(text, LAYER_INFO if "Layers" in text else REPORT, "f.json", "Translate again.")
+        parse_json(text, LAYER_INFO if "Layers" in text else report_schema(), "f.json", "Translate again.")

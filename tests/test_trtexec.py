@@ -22,6 +22,8 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache, scal
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.output.emit import trtexec
+from qdq_translator.output.emit.trtexec import checks, polygraphy
+from qdq_translator.output.emit.trtexec import request as requests
 from tests import trtexec_grammar as grammar
 from tests.conftest import SHARED, need_shared
 
@@ -293,14 +295,14 @@ def test_a_long_list_is_shortened_to_the_same_layers(
 
 
 def test_wildcards_keep_away_from_constants_and_automatic_names() -> None:
-    network = trtexec.Network(
+    network = requests.Network(
         {}, (), ("/a/x", "/a/y", "/b/x", "/b/y", "m.0", "m.0.c1", "m.0.c2", "n.1", "n.2", "/p", "/q"), ("/b/weight",)
     )
     chosen = ["/a/x", "/a/y", "/b/x", "/b/y", "m.0.c1", "m.0.c2", "n.1", "n.2", "/p", "/q", "gone", "z.gone"]
     short = trtexec.shorten(fp16_layers(chosen), network)
     # '/b/*' would hit the Constant layer, 'm.*' the layer m.0
     assert short == "/a/*:fp16,/b/x:fp16,/b/y:fp16,m.0.*:fp16,n.*:fp16,/p:fp16,/q:fp16,gone:fp16,z.gone:fp16"
-    assert trtexec.shorten(fp16_layers(["/a/x", "/b/x"]), trtexec.Network({}, (), ("/a/x", "/b/x"))) == "/*:fp16"
+    assert trtexec.shorten(fp16_layers(["/a/x", "/b/x"]), requests.Network({}, (), ("/a/x", "/b/x"))) == "/*:fp16"
     precisions = {"/a/x": "fp16", "/a/y": "fp32"}
     assert trtexec.shorten(precisions, network) == "/a/x:fp16,/a/y:fp32"
 
@@ -316,7 +318,7 @@ def test_wildcards_select_the_same_layers_of_real_networks() -> None:
         layers = json.loads(path.read_text(encoding="utf-8"))["layers"]
         constants = [layer["name"] for layer in layers if layer["type"] == "CONSTANT"]
         nodes = dict.fromkeys(layer.get("node") or layer["name"] for layer in layers if layer.get("op"))
-        network = trtexec.Network({}, (), tuple(n for n in nodes if n not in constants), tuple(constants))
+        network = requests.Network({}, (), tuple(n for n in nodes if n not in constants), tuple(constants))
         scopes = sorted({"/".join(n.split("/")[:depth]) + "/" for n in network.nodes for depth in (2, 3, 4)})
         for seed in range(3):
             rng = random.Random(f"{path.name} {seed}")
@@ -371,7 +373,7 @@ def test_a_long_list_goes_through_the_file_on_8_6(tmp_path: Path, capsys: pytest
 def test_a_list_no_argument_can_hold_is_refused_on_8_6(tmp_path: Path) -> None:
     selected, nodes = long_layers(400)
     files = translation(tmp_path, selected, nodes=nodes, version="8602")
-    settings = trtexec.prepare(files, trtexec.BuildRequest())
+    settings = checks.prepare(files, requests.BuildRequest())
     with pytest.raises(UserError, match=r"argument of \d{6} bytes.*131071.*8.x has no wildcards"):
         trtexec.trtexec_arguments(settings)
 
@@ -381,7 +383,7 @@ def test_the_limit_counts_the_option_name(tmp_path: Path) -> None:
     room = 131071 - len("--layerPrecisions=") - len(":fp16")
     for spare, fits in ((0, True), (1, False)):
         files = translation(tmp_path / str(spare), ["x" * (room + spare)], version="8602")
-        settings = trtexec.prepare(files, trtexec.BuildRequest())
+        settings = checks.prepare(files, requests.BuildRequest())
         if not fits:
             with pytest.raises(UserError):
                 trtexec.layer_argument(settings)
@@ -444,24 +446,24 @@ def test_refusals(
 
 def test_different_output_formats_with_int8_io_are_refused_on_8_6_only(tmp_path: Path) -> None:
     files = translation(tmp_path, [], outputs=("a", "b"))
-    request = trtexec.BuildRequest(input_io_formats="int8:chw32", output_io_formats="fp16:chw16,fp16:chw")
+    request = requests.BuildRequest(input_io_formats="int8:chw32", output_io_formats="fp16:chw16,fp16:chw")
     with pytest.raises(UserError, match=r"number of INPUTS \(2 against 1\)"):
-        trtexec.prepare(files, request, (8, 6, 1))
-    assert trtexec.prepare(files, request, (10, 3, 0)).output_formats == ["fp16:chw16", "fp16:chw"]
+        checks.prepare(files, request, (8, 6, 1))
+    assert checks.prepare(files, request, (10, 3, 0)).output_formats == ["fp16:chw16", "fp16:chw"]
 
 
 def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
-    network = trtexec.Network({"x": (-1, 3, -1), "y": (1, 2)}, ("o",), ())
-    complete = trtexec.complete_shapes
+    network = requests.Network({"x": (-1, 3, -1), "y": (1, 2)}, ("o",), ())
+    complete = checks.complete_shapes
     with pytest.raises(UserError, match=r"Input 'x' has dynamic dimensions -1x3x-1.*--opt_shapes x:1x3x1"):
-        complete(trtexec.BuildRequest(), network)
+        complete(requests.BuildRequest(), network)
     with pytest.raises(UserError, match="does not fit input 'x'"):
-        complete(trtexec.BuildRequest(opt_shapes={"x": [1, 4, 5]}), network)
+        complete(requests.BuildRequest(opt_shapes={"x": [1, 4, 5]}), network)
     with pytest.raises(UsageError, match="order min, opt, max"):
-        complete(trtexec.BuildRequest(min_shapes={"x": [2, 3, 5]}, opt_shapes={"x": [1, 3, 5]}), network)
+        complete(requests.BuildRequest(min_shapes={"x": [2, 3, 5]}, opt_shapes={"x": [1, 3, 5]}), network)
     with pytest.raises(UsageError, match="DLA needs static shapes"):
-        complete(trtexec.BuildRequest("orin-dla", max_shapes={"x": [2, 3, 5]}, min_shapes={"x": [1, 3, 5]}), network)
-    assert complete(trtexec.BuildRequest("orin-dla", opt_shapes={"x": [1, 3, 5]}), network) == {
+        complete(requests.BuildRequest("orin-dla", max_shapes={"x": [2, 3, 5]}, min_shapes={"x": [1, 3, 5]}), network)
+    assert complete(requests.BuildRequest("orin-dla", opt_shapes={"x": [1, 3, 5]}), network) == {
         "x": ((1, 3, 5),) * 3,
         "y": ((1, 2),) * 3,
     }
@@ -631,10 +633,10 @@ def test_polygraphy_itself_understands_the_command(tmp_path: Path) -> None:
     pytest.importorskip("polygraphy", reason="SKIPPED: polygraphy is not installed")
     names = [n for n in HOSTILE if not n.startswith("-")]
     files = translation(tmp_path, names)
-    request = trtexec.BuildRequest(
+    request = requests.BuildRequest(
         "orin-dla", dla_standalone=True, input_io_formats="int8:hwc4", output_io_formats="fp16:chw16"
     )
-    words = trtexec.polygraphy_arguments(trtexec.prepare(files, request))
+    words = polygraphy.polygraphy_arguments(checks.prepare(files, request))
     code = (
         "import json, sys\n"
         "from polygraphy.tools.convert import Convert\n"
@@ -674,8 +676,8 @@ OPTIONS = {
 @pytest.mark.parametrize("version", OPTIONS)
 def test_every_version_gets_the_options_that_it_knows(version: str, tmp_path: Path) -> None:
     files = translation(tmp_path, ["a", "b"])
-    request = trtexec.BuildRequest(pools={"workspace": 512.5}, layer_info="l.json", skip_inference=True)
-    settings = trtexec.prepare(files, request, trtexec.parse_version(version))
+    request = requests.BuildRequest(pools={"workspace": 512.5}, layer_info="l.json", skip_inference=True)
+    settings = checks.prepare(files, request, requests.parse_version(version))
     arguments = {a.flag: a.value for a in trtexec.trtexec_arguments(settings)}
     always = {"--onnx", "--int8", "--fp16", "--calib"}
     known = OPTIONS[version] - {"--layers"}
@@ -698,22 +700,22 @@ def test_every_version_gets_the_options_that_it_knows(version: str, tmp_path: Pa
 def test_what_an_old_version_cannot_do_is_refused(more: dict[str, Any], word: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=word):
         trtexec.trtexec_arguments(
-            trtexec.prepare(translation(tmp_path, ["a"]), trtexec.BuildRequest(**more), (8, 2, 1))
+            checks.prepare(translation(tmp_path, ["a"]), requests.BuildRequest(**more), (8, 2, 1))
         )
 
 
 @pytest.mark.parametrize("version", [(8, 5, 2), (8, 6, 0), (10, 3, 0)])
 def test_the_optimization_level_came_with_8_6(version: tuple[int, int, int], tmp_path: Path) -> None:
     """For trtexec and Polygraphy alike."""
-    request = trtexec.BuildRequest(builder_optimization_level=3)
+    request = requests.BuildRequest(builder_optimization_level=3)
     files = translation(tmp_path, ["a"])
     if version < (8, 6, 0):
         with pytest.raises(UserError, match=r"8\.6"):
-            trtexec.prepare(files, request, version)
+            checks.prepare(files, request, version)
         return
-    settings = trtexec.prepare(files, request, version)
+    settings = checks.prepare(files, request, version)
     assert trtexec.Argument("--builderOptimizationLevel", "3") in trtexec.trtexec_arguments(settings)
-    words = trtexec.polygraphy_arguments(settings)
+    words = polygraphy.polygraphy_arguments(settings)
     assert words[words.index("--builder-optimization-level") + 1] == "3"
 
 
@@ -721,23 +723,23 @@ def test_the_optimization_level_came_with_8_6(version: tuple[int, int, int], tmp
 def test_an_explicit_model_is_not_for_the_dla_of_10(version: tuple[int, int, int], tmp_path: Path) -> None:
     from qdq_translator.commands.located import EXAMPLE_MODEL
 
-    request = trtexec.BuildRequest("orin-dla", mode="explicit", explicit_model=str(EXAMPLE_MODEL))
+    request = requests.BuildRequest("orin-dla", mode="explicit", explicit_model=str(EXAMPLE_MODEL))
     with pytest.raises(UserError, match=r"11\.4\.1"):
-        trtexec.prepare(translation(tmp_path, ["a"]), request, version)
+        checks.prepare(translation(tmp_path, ["a"]), request, version)
 
 
 @pytest.mark.parametrize("fallback", [True, False])
 def test_polygraphy_without_fallback_asks_for_direct_io(fallback: bool, tmp_path: Path) -> None:
-    request = trtexec.BuildRequest("orin-dla", allow_gpu_fallback=fallback)
-    words = trtexec.polygraphy_arguments(trtexec.prepare(translation(tmp_path, ["a"]), request, (10, 3, 0)))
+    request = requests.BuildRequest("orin-dla", allow_gpu_fallback=fallback)
+    words = polygraphy.polygraphy_arguments(checks.prepare(translation(tmp_path, ["a"]), request, (10, 3, 0)))
     assert ("--direct-io" in words, "--allow-gpu-fallback" in words) == (not fallback, fallback)
     assert ("--tensor-formats" in words) == (not fallback)
 
 
 def test_the_example_in_a_message_is_quoted_for_the_shell() -> None:
-    network = trtexec.Network({"$(id)": (-1, 3)}, ("o",), ())
+    network = requests.Network({"$(id)": (-1, 3)}, ("o",), ())
     with pytest.raises(UserError) as refusal:
-        trtexec.complete_shapes(trtexec.BuildRequest(), network)
+        checks.complete_shapes(requests.BuildRequest(), network)
     words = shlex.split(refusal.value.hint.partition("for example ")[2].rstrip("."))
     assert words == ["--opt_shapes", "$(id):1x3"] and "'$(id):1x3'" in refusal.value.hint
 

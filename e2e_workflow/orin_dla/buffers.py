@@ -19,7 +19,7 @@ import numpy as np
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.output.buffers import TYPES, Buffer, buffers
+from qdq_translator.output.buffers import VECTORS, Buffer, buffers
 
 
 def file_name(name: str) -> str:
@@ -32,9 +32,39 @@ def describe(what: str, buffer: Buffer) -> str:
     rule = (
         f"code = clip(round(x / {buffer.scale!r}), -128, 127)" if buffer.scale is not None else "x itself, as float16"
     )
-    kind = next(name for name, dtype in TYPES.items() if dtype == buffer.dtype)
     memory = "x".join(map(str, buffer.padded))
-    return f"{what} '{buffer.name}': {kind}:{buffer.format}, {memory} in memory, {buffer.size} bytes; {rule}"
+    return f"{what} '{buffer.name}': {buffer.kind}:{buffer.format}, {memory} in memory, {buffer.size} bytes; {rule}"
+
+
+def pack_values(buffer: Buffer, values: np.ndarray) -> np.ndarray:
+    """Real numbers (N, C, H, W), or anything of that size in that order, to the buffer; fill is zero."""
+    values = values.reshape(buffer.shape).astype(np.float32)
+    if buffer.scale is not None:
+        values = np.clip(np.rint(values / np.float32(buffer.scale)), -128, 127)
+    _, c, _, w = buffer.shape
+    memory = np.zeros(buffer.padded, buffer.dtype)
+    if buffer.format == "dla_linear":
+        memory[..., :w] = values
+    elif buffer.format == "dla_hwc4":
+        memory[:, :, :w, :c] = values.transpose(0, 2, 3, 1)
+    else:
+        for channel in range(c):
+            vector = VECTORS[buffer.format]
+            memory[:, channel // vector, :, :, channel % vector] = values[:, channel]
+    return memory
+
+
+def unpack_values(buffer: Buffer, memory: np.ndarray) -> np.ndarray:
+    """The way back: (N, C, H, W) float32."""
+    n, c, h, w = buffer.shape
+    memory = memory.view(buffer.dtype).reshape(buffer.padded)
+    if buffer.format == "dla_linear":
+        values = memory[..., :w]
+    elif buffer.format == "dla_hwc4":
+        values = memory[:, :, :w, :c].transpose(0, 3, 1, 2)
+    else:
+        values = memory.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
+    return values.astype(np.float32) * np.float32(1 if buffer.scale is None else buffer.scale)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -71,9 +101,11 @@ def main(argv: list[str] | None = None) -> int:
             with np.load(options.samples) as stored:
                 for buffer in inputs:
                     part = stored[buffer.name][options.sample : options.sample + buffer.shape[0]]
-                    buffer.pack(part).tofile(options.folder / file_name(buffer.name))
+                    pack_values(buffer, part).tofile(options.folder / file_name(buffer.name))
         else:
-            values = {b.name: b.unpack(np.fromfile(options.folder / file_name(b.name), np.uint8)) for b in outputs}
+            values = {
+                b.name: unpack_values(b, np.fromfile(options.folder / file_name(b.name), np.uint8)) for b in outputs
+            }
             np.savez(options.outputs, **values)
     except (UserError, OSError, KeyError, ValueError) as error:
         print(f"e2e_workflow.orin_dla.buffers: {error}", file=sys.stderr)

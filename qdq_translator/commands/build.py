@@ -12,13 +12,9 @@ from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
 from qdq_translator.core.options import setting
 from qdq_translator.output.emit.remembered import Remembered
-from qdq_translator.output.emit.trtexec import (
-    engine_paths,
-    explicit_arguments,
-    prepare,
-    trtexec_arguments,
-    trtexec_command,
-)
+from qdq_translator.output.emit.trtexec import explicit_arguments, trtexec_arguments, trtexec_command
+from qdq_translator.output.emit.trtexec.checks import prepare
+from qdq_translator.output.emit.trtexec.request import engine_paths
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult
@@ -38,15 +34,15 @@ class Options(EngineOptions):
         choices=("int8", "fp16", "fp32"),
     )
     explicit: bool = setting(
-        "-t is a model with Q/DQ, to be built as it is; set for a NAME_explicit.onnx, which is strongly typed"
+        "build the model with Q/DQ in -t as it is (always set for a NAME_explicit.onnx, which is strongly typed)"
     )
     engine: str = setting(
-        "whose builder: TensorRT's, or TensorRT-RTX's (explicit networks for a GPU; it builds without one)",
+        "builder: TensorRT, or TensorRT-RTX (explicit networks for a GPU; needs no GPU to build)",
         "tensorrt",
         choices=("tensorrt", "rtx"),
     )
     log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
-    verbose: bool = setting("TensorRT's whole log, and all names that did not match")
+    verbose: bool = setting("print TensorRT's whole log, and all names that did not match")
 
 
 def run(options: Options) -> int:

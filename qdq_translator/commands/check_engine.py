@@ -10,11 +10,12 @@ from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import is_explicit, locate
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
+from qdq_translator.core.options import REQUIRED, setting
+from qdq_translator.core.workflow_options import model_option, translation_option
 from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
 from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.remembered import Remembered
-from qdq_translator.output.report.tables import pairs, table_of, title
+from qdq_translator.output.report.tables import pairs, print_table, title
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
@@ -23,22 +24,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class Options:
-    """Hold the layer information that TensorRT wrote about an engine (trtexec --profilingVerbosity=detailed
-    --exportLayerInfo=FILE, or build --layer_info FILE) against the plan of a translation."""
+    """Compare the layer information of an engine (trtexec --profilingVerbosity=detailed --exportLayerInfo=FILE, or
+    build --layer_info FILE) with the plan of a translation."""
 
-    layer_info: str = setting("the layer information, JSON", REQUIRED, metavar="FILE")
+    layer_info: str = setting("the layer information in JSON", REQUIRED, metavar="FILE")
     translation: str = translation_option()
     model: str = model_option()
     log: Optional[str] = setting(
-        "the build log: DLA and GPU layers, causes of fallbacks, missing scales, and each known message explained",
+        "also read the build log: DLA and GPU layers, causes of fallbacks, missing scales, explanations of known "
+        "messages",
         None,
         metavar="FILE",
     )
     all: bool = setting("list every layer, not only those that differ from the plan")
-    json: bool = setting("the result as one JSON object on stdout, nothing else there")
+    json: bool = setting("print the result as one JSON object on stdout, and nothing else")
     strict: bool = setting("exit status 1 if the engine disobeys the plan")
     fail_on_gpu_fallback: bool = setting("exit status 1 if a layer of a DLA engine runs on the GPU")
-    verbose: bool = setting("tracebacks of errors")
+    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:
@@ -161,12 +163,10 @@ def draw(check: "EngineCheck", everything: bool) -> None:
     shown = [v for v in check.verdicts if everything or v.is_disobedience or v.verdict == "missing"]
     if shown:
         title(console, "Layers" if everything else "Different from the plan, or not found")
-        table = table_of("layer", "op", "plan", "engine", "why", ratios=(3, 1, 0, 0, 2))
-        for verdict in shown:
-            where = verdict.actual or verdict.verdict
-            why = verdict.why or (verdict.verdict if everything else "")
-            table.add_row(escape(verdict.name), escape(verdict.op), verdict.planned, where, escape(why))
-        console.print(table)
+        cells = (
+            (v.name, v.op, v.planned, v.actual or v.verdict, v.why or (v.verdict if everything else "")) for v in shown
+        )
+        print_table(console, ("layer", "op", "plan", "engine", "why"), cells, ratios=(3, 1, 0, 0, 2))
     lists = (
         ("Q/DQ left unfused", [f"{e.name} ({e.change})" for e in check.unfused_qdq]),
         ("Conversions to or from INT8", [f"{e.name} ({e.change})" for e in check.quantizers]),

@@ -15,8 +15,8 @@ PROGRAMS = ("qdq-translator", "qdq_translator.py")
 
 @dataclass
 class Options:
-    """Print what switches on completion of commands, options and their values. For bash and zsh:
-    eval "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""
+    """Print shell code that enables completion of commands, options and their values. For bash and zsh: eval
+    "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""
 
     shell: str = setting("the shell to write for", REQUIRED, choices=("bash", "zsh", "fish"), positional=True)
 

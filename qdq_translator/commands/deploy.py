@@ -5,7 +5,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Dict
 
-from qdq_translator.core.options import DeployOptions
+from qdq_translator.core.workflow_options import DeployOptions
 
 if TYPE_CHECKING:
     from qdq_translator.workflows.deployment import Deployed

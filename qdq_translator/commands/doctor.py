@@ -12,10 +12,10 @@ from qdq_translator.engine.machine import PROBLEM, examine
 
 @dataclass
 class Options:
-    """Report what this machine has: board and JetPack, TensorRT, trtexec, DLA cores and DLA software, container, Python packages;
-    with a remedy for each problem. Nothing is changed."""
+    """Report board and JetPack, TensorRT, trtexec, DLA cores and DLA software, container and Python packages of this
+    machine, with a remedy for each problem. Nothing is changed."""
 
-    json: bool = setting("the findings as a JSON list on stdout, nothing else there")
+    json: bool = setting("print the findings as a JSON list on stdout, and nothing else")
 
 
 def run(options: Options) -> int:

@@ -3,18 +3,16 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.options import TARGETS, model_option, parse_shapes, setting, translation_option
+from qdq_translator.core.options import TARGETS, parse_shapes, setting
 from qdq_translator.core.words import others
+from qdq_translator.core.workflow_options import model_option, translation_option
 from qdq_translator.output.emit.remembered import Remembered
-from qdq_translator.output.emit.trtexec import BuildRequest, parse_pools
+from qdq_translator.output.emit.trtexec.request import BuildRequest, Version, parse_pools
 from qdq_translator.targets.platforms import find_platform
-
-if TYPE_CHECKING:
-    from qdq_translator.output.emit.trtexec.request import Version
 
 
 @dataclass
@@ -27,41 +25,39 @@ class EngineOptions:
     platform: Optional[str] = setting(
         "e.g. jetpack-6.2: the platform that builds the engine (default: that of the translation)", None, metavar="NAME"
     )
-    dla_core: int = setting("which DLA core: 0 or 1 (default: 0)", 0, metavar="N")
-    allow_gpu_fallback: bool = setting("layers that the DLA cannot run may go to the GPU")
-    dla_standalone: bool = setting("a DLA loadable for cuDLA instead of an engine")
+    dla_core: int = setting("DLA core: 0 or 1 (default: 0)", 0, metavar="N")
+    allow_gpu_fallback: bool = setting("run layers that the DLA does not support on the GPU")
+    dla_standalone: bool = setting("build a DLA loadable for cuDLA instead of an engine")
     precision_constraints: Optional[str] = setting(
-        "if TensorRT has no kernel of a layer's precision: fail, or use another "
-        "(default: obey on a GPU, prefer on a DLA)",
+        "if TensorRT has no kernel for a layer's precision: fail, or use another precision (default: obey on a GPU, "
+        "prefer on a DLA)",
         None,
         choices=("obey", "prefer"),
     )
     input_io_formats: str = setting(
-        "types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all or one each",
+        "types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all inputs or one for each",
         "",
         metavar="TYPE:FORMAT[,...]",
     )
     output_io_formats: str = setting("the same for the outputs, e.g. fp16:chw16", "", metavar="TYPE:FORMAT[,...]")
-    min_shapes: List[str] = setting("smallest sizes of dynamic inputs", [], nargs="+", metavar="NAME:DIMS")
+    min_shapes: List[str] = setting("smallest sizes of dynamic inputs", [], metavar="NAME:DIMS")
     opt_shapes: List[str] = setting(
-        "sizes to optimize for, e.g. images:1x3x640x640 (alone: the only size, as a DLA needs it)",
+        "sizes to optimize for, e.g. images:1x3x640x640 (without the other two: static sizes, as a DLA requires)",
         [],
-        nargs="+",
         metavar="NAME:DIMS",
     )
-    max_shapes: List[str] = setting("largest sizes of dynamic inputs", [], nargs="+", metavar="NAME:DIMS")
+    max_shapes: List[str] = setting("largest sizes of dynamic inputs", [], metavar="NAME:DIMS")
     mem_pools: List[str] = setting(
         "memory limits in MiB: workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM; e.g. workspace:2048",
         [],
-        nargs="+",
         metavar="POOL:MIB",
     )
-    timing_cache: str = setting("read if it exists, written after the build", "", metavar="FILE")
-    builder_optimization_level: Optional[int] = setting("how long TensorRT searches", None, metavar="0-5")
+    timing_cache: str = setting("timing cache: read if it exists, written after the build", "", metavar="FILE")
+    builder_optimization_level: Optional[int] = setting("TensorRT's optimization level", None, metavar="0-5")
     parser_flags: List[str] = setting(
-        "flags of TensorRT's ONNX parser, e.g. report_capability_dla (10.16 and later)", [], nargs="+", metavar="FLAG"
+        "flags of TensorRT's ONNX parser, e.g. report_capability_dla (10.16 and later)", [], metavar="FLAG"
     )
-    save_engine: str = setting("the engine or loadable (default: next to the model)", "", metavar="FILE")
+    save_engine: str = setting("file for the engine or loadable (default: next to the model)", "", metavar="FILE")
     layer_info: str = setting("layer information for check-engine (default: next to the model)", "", metavar="FILE")
 
     def request(

@@ -9,9 +9,10 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from qdq_translator.commands.located import locate
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.options import model_option, setting
+from qdq_translator.core.options import setting
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES, described, docs_page
+from qdq_translator.core.workflow_options import model_option
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.engine.messages import BuildLog, Message, messages, read_log, recognize
 from qdq_translator.targets.platforms import PLATFORMS
@@ -21,19 +22,19 @@ _SHOWN = 6
 
 @dataclass
 class Options:
-    """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of one, or what a report names by a
-    number: a rule (S8, W-C1), a limit of the DLA (P3), a platform (jetpack-6.2). Without a name, list what can be explained."""
+    """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of a log, a rule (S8,
+    W-C1), a limit of the DLA (P3) or a platform (jetpack-6.2). Without a name, list everything that can be explained."""
 
     names: List[str] = setting(
-        "log files, messages in quotes, rules, limits, platforms", [], nargs="*", metavar="NAME", positional=True
+        "log files, messages in quotes, rules, limits, platforms", [], metavar="NAME", positional=True
     )
     translation: Optional[str] = setting(
         "compare the layers of a log with the plan of this translation", None, metavar="PATH", short="-t"
     )
     model: str = model_option()
     all: bool = setting("list every layer of a message, and harmless messages")
-    json: bool = setting("the findings in a log as one JSON object on stdout")
-    verbose: bool = setting("tracebacks of errors")
+    json: bool = setting("print the findings in a log as one JSON object on stdout")
+    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:

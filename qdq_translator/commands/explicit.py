@@ -12,9 +12,10 @@ from qdq_translator.core.disk import read_text, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
-from qdq_translator.core.options import ExplicitOptions, TranslateOptions, setting
+from qdq_translator.core.options import TranslateOptions, in_essential, in_output
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted
+from qdq_translator.core.workflow_options import ExplicitOptions
 
 if TYPE_CHECKING:
     from qdq_translator.workflows.explicit import Explicit
@@ -22,17 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options(ExplicitOptions, TranslateOptions):
-    """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin): of a model with Q/DQ, of a float model and data
-    (--calibrate), or of a float model and its calibration cache (-c). NAME_explicit.onnx and its report come out."""
+    """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin) from a model with Q/DQ, from a float model
+    and data (--calibrate), or from a float model and its calibration cache (-c): NAME_explicit.onnx and its report."""
 
-    input_model: str = setting("ONNX model, with Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
-    example: bool = setting("take the model that ships with the package", group="Essential")
-    cache: Optional[str] = setting(
-        "calibration cache of the float model", None, group="Essential", metavar="FILE", short="-c"
-    )
-    output_dir: str = setting("folder for the two files", "./translated", group="Essential", metavar="DIR", short="-o")
-    json: bool = setting("the report on stdout, nothing else there", group="Output")
-    verbose: bool = setting("tracebacks of errors, and every layer that is above INT8", group="Output")
+    input_model: str = in_essential("ONNX model, with Q/DQ or float", "", metavar="MODEL", short="-i")
+    example: bool = in_essential("use the model that ships with the package")
+    cache: Optional[str] = in_essential("calibration cache of the float model", None, metavar="FILE", short="-c")
+    output_dir: str = in_essential("output folder", "./translated", metavar="DIR", short="-o")
+    json: bool = in_output("print the report as JSON on stdout, and nothing else")
+    verbose: bool = in_output("print tracebacks of errors, and every layer above INT8")
 
 
 def run(options: Options) -> int:

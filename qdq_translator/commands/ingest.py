@@ -13,7 +13,8 @@ from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.hypotheses import HYPOTHESES
-from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
+from qdq_translator.core.options import REQUIRED, setting
+from qdq_translator.core.workflow_options import model_option, translation_option
 from qdq_translator.engine.layer_info import read_layer_info
 
 if TYPE_CHECKING:
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Options:
-    """Read what collect.sh of a bundle packed on the board (NAME_board.tar.gz): check that it is of this model, explain the log,
-    compare precisions and times with the plan, fit the cost model, and tell which alternative of each open hypothesis agrees with the outputs."""
+    """Read the archive that collect.sh of a bundle wrote on the board (NAME_board.tar.gz): check that it belongs to
+    this model, explain the log, compare precisions and times with the plan, fit the cost model, and report the
+    alternative of each open hypothesis that agrees with the outputs."""
 
     file: str = setting("NAME_board.tar.gz", REQUIRED, positional=True, metavar="FILE")
     translation: str = translation_option()
     model: str = model_option()
-    json: bool = setting("the findings as one JSON object on stdout, nothing else there")
-    verbose: bool = setting("tracebacks of errors")
+    json: bool = setting("print the findings as one JSON object on stdout, and nothing else")
+    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:

@@ -10,7 +10,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import MODEL_SUFFIX, SPLIT_SUFFIX, TranslationFiles
 from qdq_translator.core.formats.report_rows import CutParts
 from qdq_translator.core.formats.rows import read
-from qdq_translator.core.formats.schemas import SPLIT, read_json
+from qdq_translator.core.formats.schemas import read_json, split_schema
 from qdq_translator.core.formats.sets import refuse_mixture
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
@@ -79,7 +79,7 @@ def manifest_of(files: TranslationFiles) -> Optional[CutParts]:
     for folder, name in ((files.parts, files.name), (files.folder, whole)):
         path = folder / f"{name}{SPLIT_SUFFIX}"
         if path.is_file():
-            found = read_json(path, SPLIT, "Translate the model again.")
+            found = read_json(path, split_schema(), "Translate the model again.")
             return read(CutParts, {"tail": (), "proof": None, **found, "folder": str(folder)})
     return None
 

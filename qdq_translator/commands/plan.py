@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, List, Optional
 from qdq_translator.core.disk import refuse_overwriting, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.options import AS_PLANNED, TranslateOptions, same_option, setting
+from qdq_translator.core.options import (
+    AS_PLANNED,
+    TranslateOptions,
+    in_automation,
+    in_essential,
+    in_output,
+    in_target,
+    setting,
+)
+from qdq_translator.core.workflow_options import same_option
 
 if TYPE_CHECKING:
     from qdq_translator.workflows.translator import Translation
@@ -17,14 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Options:
-    """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: which layers the DLA takes, which rewrites
-    would keep more of them there, and the estimated time in INT8 and in FP16. Writes only the requested files."""
+    """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: the layers that the DLA supports, the
+    rewrites that would keep more of them there, and the estimated time in INT8 and in FP16. Writes only the requested
+    files."""
 
-    input_onnx_model: Optional[str] = setting(
-        "an ONNX model, with Q/DQ nodes or without", None, group="Essential", metavar="MODEL", short="-i"
+    input_onnx_model: Optional[str] = in_essential(
+        "an ONNX model, with or without Q/DQ nodes", None, metavar="MODEL", short="-i"
     )
     target: str = same_option(
-        "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="whose limits (default: orin-dla)"
+        "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="DLA to plan for (default: orin-dla)"
     )
     platform: Optional[str] = same_option("platform")
     shapes: List[str] = same_option("shapes")
@@ -32,25 +42,22 @@ class Options:
     dla_clock: Optional[float] = same_option("dla_clock")
     cost_model: Optional[str] = same_option("cost_model")
     keep_fp16: List[str] = same_option("keep_fp16")
-    no_rewrites: bool = setting("plan the model as it is, without --dla_rewrites", group="Target")
-    all: bool = setting("every layer and every note, not only the first few", group="Output")
-    json: bool = setting("the report as JSON on stdout, nothing else there", group="Output")
-    html: Optional[str] = setting("write a page to look at in a browser", None, group="Output", metavar="FILE")
-    fit: Optional[str] = setting(
+    no_rewrites: bool = in_target("plan the model as it is, without --dla_rewrites")
+    all: bool = in_output("show every layer and every note, not only the first few")
+    json: bool = in_output("print the report as JSON on stdout, and nothing else")
+    html: Optional[str] = in_output("write the report as an HTML page", None, metavar="FILE")
+    fit: Optional[str] = in_automation(
         "fit the cost model to a board: trtexec's --exportProfile of the translation given with -t, or "
         "cuDLA's layerwise CSV",
         None,
-        group="Automation",
         metavar="PROFILE",
     )
-    translation: str = setting(
-        "the profiled translation, for --fit", "./translated", group="Automation", metavar="PATH", short="-t"
-    )
-    save: Optional[str] = setting(
-        "the cost model that --fit writes, for --cost_model", None, group="Automation", metavar="FILE"
+    translation: str = in_automation("the profiled translation, for --fit", "./translated", metavar="PATH", short="-t")
+    save: Optional[str] = in_automation(
+        "file for the cost model of --fit (--cost_model reads it)", None, metavar="FILE"
     )
     fail_over_ms: Optional[float] = same_option("fail_over_ms")
-    verbose: bool = setting("tracebacks of errors")
+    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:

@@ -12,7 +12,7 @@ from qdq_translator.targets.platforms import PLATFORMS
 class Options:
     """List the platforms that --platform knows: TensorRT, the number in the cache header, the DLA, and the source."""
 
-    json: bool = setting("the table as JSON on stdout, nothing else there")
+    json: bool = setting("print the table as JSON on stdout, and nothing else")
 
 
 def run(options: Options) -> int:

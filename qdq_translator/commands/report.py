@@ -13,55 +13,53 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.schemas import BOARD, RESULTS, TUNING, read_json
-from qdq_translator.core.options import model_option, setting, translation_option
+from qdq_translator.core.options import setting
+from qdq_translator.core.workflow_options import model_option, translation_option
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
 
 @dataclass
 class Options:
-    """Show the report of a translation: how much runs in INT8, which few tensors keep the rest from it and what cures
-    them, where the DLA's limits are met, and the scales of graph inputs and outputs."""
+    """Show the report of a translation: the share of INT8, the few tensors that keep other layers out of INT8 with a
+    fix for each, the limits of the DLA that layers exceed, and the scales of graph inputs and outputs."""
 
     translation: str = translation_option()
     model: str = model_option()
-    all: bool = setting("every layer and every note, not only the first few")
-    json: bool = setting("the report as JSON on stdout, nothing else there")
-    html: Optional[str] = setting("write a page to look at in a browser", None, metavar="FILE")
+    all: bool = setting("show every layer and every note, not only the first few")
+    json: bool = setting("print the report as JSON on stdout, and nothing else")
+    html: Optional[str] = setting("write the report as an HTML page", None, metavar="FILE")
     against: Optional[str] = setting(
-        "an earlier translation to compare with: terminal, --json or --html; status 1 if this one is worse",
+        "compare with an earlier translation (terminal, --json or --html); exit status 1 if this one is worse",
         None,
         metavar="PATH",
     )
     verify: Optional[str] = setting(
-        "results of 'qdq-translator verify --save', to show on the page of --html", None, metavar="FILE"
+        "show the results of 'qdq-translator verify --save' on the page of --html", None, metavar="FILE"
     )
     tuning: Optional[str] = setting(
-        "NAME_tune.json of 'qdq-translator tune', to show on the page of --html", None, metavar="FILE"
+        "show NAME_tune.json of 'qdq-translator tune' on the page of --html", None, metavar="FILE"
     )
     layer_info: List[str] = setting(
-        "what TensorRT built of it (trtexec --exportLayerInfo, or NAME_board.json of ingest): disagreements, first; of two, "
-        "A and B, what differs (with --against, A is its engine)",
+        "layer information of the engine (trtexec --exportLayerInfo, or NAME_board.json of ingest), compared with "
+        "the plan; two files, A and B, are compared with each other (with --against, A is its engine)",
         [],
-        nargs="+",
         metavar="FILE",
     )
     profile: List[str] = setting(
-        "measured times, one file for each --layer_info (trtexec --exportProfile)", [], nargs="+", metavar="FILE"
+        "measured times, one file for each --layer_info (trtexec --exportProfile)", [], metavar="FILE"
     )
-    log: List[str] = setting("the build log, likewise", [], nargs="+", metavar="FILE")
-    strict: bool = setting(
-        "exit status 1 where the engine of --layer_info disagrees with the plan, or has unfused Q/DQ"
-    )
+    log: List[str] = setting("build logs, one file for each --layer_info", [], metavar="FILE")
+    strict: bool = setting("exit status 1 if the engine of --layer_info disagrees with the plan, or has unfused Q/DQ")
     overlay: Optional[str] = setting(
-        "node data for Model Explorer, of NAME_noqdq.onnx; FILE_ms.json has the times", None, metavar="FILE.json"
+        "write node data for Model Explorer; FILE_ms.json contains the times", None, metavar="FILE.json"
     )
     fix_list: Optional[str] = setting(
-        "operators to quantize and to exclude, as arguments of the quantizer that made the model",
+        "print operators to quantize and to exclude, as arguments for the quantizer of the model",
         None,
         choices=TOOLS,
     )
-    verbose: bool = setting("tracebacks of errors")
+    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:
@@ -102,15 +100,13 @@ def run(options: Options) -> int:
     elif options.html or options.overlay:
         print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
     else:
-        from qdq_translator.output.report.terminal_changes import print_comparison, print_engines
+        from qdq_translator.output.report.terminal import print_comparison, print_engines, print_report
 
         if compared:
             print_engines(compared["engines"], options.all)
         if comparison:
             print_comparison(comparison, options.all)
         else:
-            from qdq_translator.output.report.terminal import print_report
-
             print_report(report, options.all)
             if files is not None:
                 print_next(files, "", "report", parts=manifest_of(files))

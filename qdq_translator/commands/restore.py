@@ -17,20 +17,21 @@ from qdq_translator.core.words import counted
 
 @dataclass
 class Options:
-    """Put QuantizeLinear/DequantizeLinear back: from a float ONNX and a TensorRT calibration cache to an explicit model,
-    for TensorRT versions that read no cache (11 and later), for DLA under strong typing, and for ONNX Runtime."""
+    """Write an explicit model with QuantizeLinear/DequantizeLinear from a float ONNX and a TensorRT calibration
+    cache: for TensorRT versions that read no cache (11 and later), for a DLA with strong typing, and for ONNX
+    Runtime."""
 
     input_model: str = setting("float ONNX, such as NAME_noqdq.onnx", REQUIRED, metavar="MODEL", short="-i")
     cache: str = setting("TensorRT calibration cache", REQUIRED, metavar="FILE", short="-c")
-    output: str = setting("the ONNX to write", REQUIRED, metavar="FILE", short="-o")
+    output: str = setting("the ONNX file to write", REQUIRED, metavar="FILE", short="-o")
     layer_arg: Optional[str] = setting(
         "--layerPrecisions argument (a file, or the value itself); layers that it keeps above INT8 stay float",
         None,
         metavar="FILE",
     )
     complete: bool = setting("infer missing scales, as 'qdq-translator explicit -c' does with more options")
-    json: bool = setting("the summary as one JSON object on stdout")
-    verbose: bool = setting("name every entry that was left out; tracebacks of errors")
+    json: bool = setting("print the summary as one JSON object on stdout")
+    verbose: bool = setting("print every entry that was left out, and tracebacks of errors")
 
 
 def run(options: Options) -> int:

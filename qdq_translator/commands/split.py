@@ -6,41 +6,37 @@ from pathlib import Path
 from typing import List, Optional
 
 from qdq_translator.commands.located import locate
-from qdq_translator.core.options import AS_PLANNED, TranslateOptions, same_option, setting, translation_option
+from qdq_translator.core.options import AS_PLANNED, TranslateOptions, setting
+from qdq_translator.core.workflow_options import same_option, translation_option
 
 
 @dataclass
 class Options:
-    """Cut a network into at most three parts: the DLA's own, with the most estimated time and the fewest borders, and what
-    comes before and after it. A translation (-t) becomes translations with all their files; an ONNX model (-i), float or
-    with Q/DQ, becomes ONNX models. NAME_split.json lists the parts, and their tensors. The parts, one after the other, are proven to
-    give the bits of the whole in ONNX Runtime before anything is written."""
+    """Cut a network into at most three parts: one for the DLA, with the most estimated time and the fewest borders,
+    one before it and one after it. A translation (-t) becomes translations with all their files; an ONNX model (-i),
+    float or with Q/DQ, becomes ONNX models. NAME_split.json lists the parts and their tensors. Nothing is written
+    unless the parts in sequence give the same bits as the whole network in ONNX Runtime."""
 
     translation: str = translation_option()
     input_onnx_model: Optional[str] = setting(
-        "an ONNX model to cut as it is, instead of a translation", None, metavar="MODEL", short="-i"
+        "cut this ONNX model as it is, instead of a translation", None, metavar="MODEL", short="-i"
     )
-    output_dir: str = setting("folder for the files that are written", "./parts", metavar="DIR", short="-o")
+    output_dir: str = setting("output folder", "./parts", metavar="DIR", short="-o")
     begin: List[str] = setting(
-        "the DLA's part begins behind these tensors (default, with --end: at the graph inputs)",
-        [],
-        nargs="+",
-        metavar="TENSOR",
+        "the DLA part begins after these tensors (default, with --end: at the graph inputs)", [], metavar="TENSOR"
     )
-    end: List[str] = setting(
-        "and ends with these (default, with --begin: at the graph outputs)", [], nargs="+", metavar="TENSOR"
-    )
+    end: List[str] = setting("and ends with these (default, with --begin: at the graph outputs)", [], metavar="TENSOR")
     target: str = same_option(
         "target",
         default="orin-dla",
         choices=("orin-dla", "xavier-dla"),
-        help="whose limits, for -i (default: orin-dla)",
+        help="DLA whose limits apply, for -i (default: orin-dla)",
     )
     platform: Optional[str] = same_option("platform", help="for -i: e.g. jetpack-6.2 or drive-os-6.0.9")
     shapes: List[str] = same_option("shapes", help="for -i: sizes for dynamic input dimensions")
-    samples: int = setting("random inputs of the proof", 2, metavar="N", type=int)
-    json: bool = setting("the manifest on stdout, nothing else there")
-    verbose: bool = setting("tracebacks of errors")
+    samples: int = setting("number of random inputs for that comparison", 2, metavar="N")
+    json: bool = setting("print NAME_split.json on stdout, and nothing else")
+    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:

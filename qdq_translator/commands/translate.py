@@ -16,7 +16,7 @@ from qdq_translator.core.errors import UsageError, UserError, unexpected
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.core.options import TranslateCommand, VerifyOptions, check_needs_dla
+from qdq_translator.core.options import TranslateCommand, check_needs_dla
 from qdq_translator.core.progress import progress_bar, silent
 
 Options = TranslateCommand
@@ -208,6 +208,7 @@ def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Opt
 
 def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Metric, List[str]]:
     """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
+    from qdq_translator.core.workflow_options import VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
     from qdq_translator.workflows.verification import verify
 

@@ -13,7 +13,9 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.options import setting
 from qdq_translator.output.emit import trtexec
-from qdq_translator.output.emit.trtexec.request import MODES
+from qdq_translator.output.emit.trtexec import polygraphy
+from qdq_translator.output.emit.trtexec.checks import prepare
+from qdq_translator.output.emit.trtexec.request import MODES, engine_paths, parse_version
 from qdq_translator.targets.platforms import find_platform
 
 
@@ -23,8 +25,8 @@ class Options(EngineOptions):
     the files, corrects the header of the calibration cache for another TensorRT version, and runs it."""
 
     mode: str = setting(
-        "the network to build: the translation; for comparison the Q/DQ model (explicit; give it with -i), the "
-        "stripped model in FP16 alone (fp16), or in the precisions that TensorRT finds fastest (best)",
+        "the network to build: the translation; for comparison the Q/DQ model (explicit; specify it with -i), the "
+        "stripped model in FP16 (fp16), or in the precisions that TensorRT finds fastest (best)",
         "implicit",
         choices=MODES,
     )
@@ -33,7 +35,7 @@ class Options(EngineOptions):
         None,
         choices=("enable", "force"),
     )
-    profile: Optional[str] = setting("write the time of every layer there, for 'plan --fit'", None, metavar="FILE")
+    profile: Optional[str] = setting("write the time of every layer to FILE, for 'plan --fit'", None, metavar="FILE")
     skip_inference: bool = setting("build only, do not time the engine")
     trt_version: Optional[str] = setting(
         "the TensorRT version to write for, e.g. 8.6 or 10.3 (default: from --platform, else the cache's header)",
@@ -41,8 +43,8 @@ class Options(EngineOptions):
         metavar="VERSION",
     )
     script: Optional[str] = setting("write a shell script instead of printing", None, metavar="FILE")
-    tool: str = setting("whose command", "trtexec", choices=("trtexec", "polygraphy"))
-    verbose: bool = setting("trtexec's verbose log (and tracebacks of our errors)")
+    tool: str = setting("program whose command is printed", "trtexec", choices=("trtexec", "polygraphy"))
+    verbose: bool = setting("print trtexec's verbose log, and tracebacks of errors")
 
 
 def run(options: Options) -> int:
@@ -52,7 +54,7 @@ def run(options: Options) -> int:
     files = locate(options.translation, options.model)
     version = None
     if options.trt_version:
-        version = trtexec.parse_version(options.trt_version)
+        version = parse_version(options.trt_version)
     elif options.platform:
         version = find_platform(options.platform).tensorrt
     if options.mode != "implicit" and (options.script or options.tool != "trtexec"):
@@ -65,16 +67,16 @@ def run(options: Options) -> int:
     )
     kind = "int8" if options.mode == "implicit" else options.mode
     beside = files.folder / f"{files.name}.onnx" if kind == "explicit" else files.model
-    engine, info = trtexec.engine_paths(beside, kind, request)
+    engine, info = engine_paths(beside, kind, request)
     request = dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or ""))
-    settings = trtexec.prepare(files, request, version)
+    settings = prepare(files, request, version)
     compared = ""
     if options.tool == "polygraphy":
-        commands = [trtexec.polygraphy_arguments(settings)]
+        commands = [polygraphy.polygraphy_arguments(settings)]
         if not options.dla_standalone and not options.skip_inference:
             compared = find_explicit(files, options.model)
-            commands += trtexec.comparison_commands(settings, compared) if compared else []
-        text = "\n".join(map(trtexec.polygraphy_command, commands))
+            commands += polygraphy.comparison_commands(settings, compared) if compared else []
+        text = "\n".join(map(polygraphy.polygraphy_command, commands))
     else:
         arguments = trtexec.trtexec_arguments(settings)
         text = trtexec.trtexec_command(arguments)
@@ -88,7 +90,7 @@ def run(options: Options) -> int:
         print(f"note: {note}", file=sys.stderr)
     sys.stdout.write(text)
     if compared:
-        made = trtexec.comparison_files(settings)
+        made = polygraphy.comparison_files(settings)
         words = ["verify", "-i", compared, "-t", str(files.model)]
         words += ["--inputs", made["inputs"], "--device_results", made["engine_outputs"]]
         print(f"next:\n  qdq-translator {shlex.join(words)}", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union,
 
 from qdq_translator.core.disk import shown_place
 from qdq_translator.core.errors import UsageError
+from qdq_translator.core.parsing import GROUPS, not_a_choice, sentence
 
 REQUIRED = object()
 """As the default of an option: it must be given."""
@@ -19,9 +20,9 @@ def setting(help: str, default: Any = False, short: str = "", positional: bool =
     """A dataclass field that is the command-line option `--NAME` (the field's name); `parsing.make_parser` reads it.
 
     short: a second flag, such as `-n`. `group`: the heading in the help (one of `parsing.GROUPS`). Further metadata is
-    for argparse-dataclass: `choices`, `nargs`, `metavar`, `type`. `show_default=False` omits the default from the help.
+    for argparse-dataclass: `choices`, `nargs` (of a list: one or more, a positional one any number), `metavar`, `type`.
     """
-    if default not in (REQUIRED, None, False, "", [], ()) and metadata.pop("show_default", True):
+    if default not in (REQUIRED, None, False, "", [], ()):
         shown = " ".join(str(v) for v in default) if isinstance(default, (list, tuple)) else default
         help = f"{help} (default: {shown})"
     metadata.update(short=short, positional=positional, help=help.replace("%", "%%"))
@@ -32,16 +33,9 @@ def setting(help: str, default: Any = False, short: str = "", positional: bool =
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def translation_option() -> Any:
-    """`-t` of every command that reads a translation."""
-    return setting("the output folder of translate, or a NAME_noqdq.onnx", "./translated", short="-t", metavar="PATH")
-
-
-def model_option() -> Any:
-    """`-i` of the commands that read a translation but not the model itself."""
-    return setting(
-        "the model whose translation to use, if the folder contains several", "", short="-i", metavar="MODEL"
-    )
+in_essential, in_target, in_quantizers, in_inference, in_calibration, in_output, in_automation = (
+    functools.partial(setting, group=title) for title in GROUPS
+)
 
 
 def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
@@ -51,8 +45,6 @@ def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
 
 def check_values(options: Any) -> None:
     """Raises UsageError for a field of `options` (a dataclass of settings) whose value has another type or is no choice."""
-    from qdq_translator.core.parsing import not_a_choice, sentence
-
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if isinstance(value, os.PathLike):
@@ -134,231 +126,169 @@ lower bound, the markers of S9, and `--unify_scales max`, which costs resolution
 class TranslateOptions:
     """How a model is translated. Field names are the names of the flags. Raises UsageError (a ValueError) for a wrong value."""
 
-    trt_calib_version: Optional[str] = setting(
+    trt_calib_version: Optional[str] = in_target(
         "TensorRT version number in the header of the calibration cache, e.g. 8602 or 100300 (default: from "
         "--platform, else the installed TensorRT, else 8600)",
         None,
-        group="Target",
         metavar="N",
     )
-    infer_average_pool_scales: bool = setting("scales pass through average pooling (rule S6)", group="Inference")
-    infer_concat_scales: bool = setting(
-        "infer missing scales of Concat inputs and outputs (rule S7)", group="Inference"
+    infer_average_pool_scales: bool = in_inference("infer missing scales of average pooling (rule S6)")
+    infer_concat_scales: bool = in_inference("infer missing scales of Concat inputs and outputs (rule S7)")
+    infer_mul_scales: bool = in_inference("infer missing scales around Mul and Sigmoid (rules S5, S8)")
+    infer_bounds: bool = in_inference(
+        "infer missing scales of outputs that are bounded by definition: Sigmoid, Tanh, Softmax, Erf, HardSigmoid, "
+        "Clip (rule B1)"
     )
-    infer_mul_scales: bool = setting("infer missing scales around Mul and Sigmoid (rules S5, S8)", group="Inference")
-    infer_bounds: bool = setting(
-        "scales of outputs that are bounded by definition: Sigmoid, Tanh, Softmax, Erf, HardSigmoid, Clip (rule B1)",
-        group="Inference",
+    infer_add_scales: bool = in_inference("infer missing scales around Add, Sub and Sum (rule S11)")
+    inference: Literal["sound", "reference"] = in_inference(
+        "reference: NVIDIA's formulas, including those that can only clip (rules S5, S6, S8)", "sound"
     )
-    infer_add_scales: bool = setting("infer missing scales around Add, Sub and Sum (rule S11)", group="Inference")
-    inference: Literal["sound", "reference"] = setting(
-        "reference: NVIDIA's formulas, including those that can only clip (rules S5, S6, S8)",
-        "sound",
-        group="Inference",
-    )
-    keep_fp16: List[str] = setting(
-        "layers to keep in FP16: names, patterns with *, or @FILE with one a line (or a --layerPrecisions argument)",
+    keep_fp16: List[str] = in_target(
+        "layers to keep in FP16: names, patterns with *, or @FILE with one per line (or a --layerPrecisions argument)",
         [],
-        group="Target",
-        nargs="+",
         metavar="LAYER",
     )
-    calibration_type: Literal["max", "histogram"] = setting(
-        "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)",
-        "max",
-        group="Quantizers",
+    calibration_type: Literal["max", "histogram"] = in_quantizers(
+        "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)", "max"
     )
-    addtl_ops_to_infer_adjacent_scales: List[str] = setting(
-        "further ONNX operators whose input and output share one scale (rule S3)",
-        [],
-        group="Inference",
-        nargs="+",
-        metavar="OP",
+    addtl_ops_to_infer_adjacent_scales: List[str] = in_inference(
+        "further ONNX operators whose input and output share one scale (rule S3)", [], metavar="OP"
     )
-    rename_node_outputs: bool = setting("name every tensor after the node that makes it (rule F5)", group="Output")
-    add_unary_ew_scales_for_dla: bool = setting(
-        "scale 1.0 between a Conv and the Add it is fused with on DLA (rule S9)", group="Inference"
+    rename_node_outputs: bool = in_output("name every tensor after the node that produces it (rule F5)")
+    add_unary_ew_scales_for_dla: bool = in_inference(
+        "a scale of 1.0 between a Conv and the Add that it is fused with on a DLA (rule S9)"
     )
-    target: Literal["gpu", "orin-dla", "xavier-dla"] = setting(
-        "hardware whose rules the plan follows", "gpu", group="Essential"
+    target: Literal["gpu", "orin-dla", "xavier-dla"] = in_essential("hardware whose rules the plan follows", "gpu")
+    platform: Optional[str] = in_essential(
+        "e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules", None, metavar="NAME"
     )
-    platform: Optional[str] = setting(
-        "e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules", None, group="Essential", metavar="NAME"
+    weights: Literal["baked", "float"] = in_quantizers(
+        "baked: weights on the trained int8 grid; float: the exporter's original float weights (rules W1, W2)", "baked"
     )
-    weights: Literal["baked", "float"] = setting(
-        "baked: weights on the trained int8 grid; float: the exporter's original float weights (rules W1, W2)",
-        "baked",
-        group="Quantizers",
+    on_conflict: Literal["max", "min", "first", "error"] = in_quantizers(
+        "scale of a tensor that is quantized with different scales (rule C1)", "max"
     )
-    on_conflict: Literal["max", "min", "first", "error"] = setting(
-        "which scale a tensor gets that was quantized with several (rule C1)",
-        "max",
-        group="Quantizers",
-    )
-    asymmetric: Literal["error", "widen", "data", "keep"] = setting(
-        "zero points other than 0 (int8) or 128 (uint8): refuse, take the smallest symmetric scale that "
-        "covers the range, or the best one for the inputs of --calibrate; presets choose widen, with "
-        "--calibrate data; keep: 'explicit --target orin-dla' alone, as uint8",
+    asymmetric: Literal["error", "widen", "data", "keep"] = in_quantizers(
+        "zero points other than 0 (int8) or 128 (uint8): refuse the model, use the smallest symmetric scale that "
+        "covers the range (widen, the choice of presets) or the best one for --calibrate (data, that of presets with "
+        "--calibrate); keep: as uint8, for 'explicit --target orin-dla' only",
         "error",
-        group="Quantizers",
     )
-    per_channel_activations: Literal["error", "max"] = setting(
-        "activations with one scale per channel: refuse, or take the largest scale",
-        "error",
-        group="Quantizers",
+    per_channel_activations: Literal["error", "max"] = in_quantizers(
+        "activations with one scale per channel: refuse the model, or use the largest scale", "error"
     )
-    scales: Optional[str] = setting(
-        "for a float model: a file with the scales of a quantizer (AIMET .encodings, ONNX Runtime's calibration table, "
-        "PPQ's JSON, a TensorRT calibration cache), by tensor name (rule Q14)",
+    scales: Optional[str] = in_quantizers(
+        "for a float model: a file with one scale per tensor name (AIMET .encodings, ONNX Runtime's calibration "
+        "table, PPQ's JSON, a TensorRT calibration cache; rule Q14)",
         None,
-        group="Quantizers",
         metavar="FILE",
     )
-    missing_zero_point: Literal["uint8", "int8"] = setting(
-        "the type of a QuantizeLinear without zero point: uint8 as in the ONNX standard, or int8 as in some "
-        "exporters mean",
+    missing_zero_point: Literal["uint8", "int8"] = in_quantizers(
+        "type of a QuantizeLinear without zero point: uint8 as in the ONNX standard, or int8 as some exporters intend",
         "uint8",
-        group="Quantizers",
     )
-    graph_optimizer: Literal["native", "onnxoptimizer"] = setting(
-        "the implementation that folds BatchNormalization and Pad (rule F4)", "native", group="Output"
+    graph_optimizer: Literal["native", "onnxoptimizer"] = in_output(
+        "the implementation that folds BatchNormalization and Pad (rule F4)", "native"
     )
-    no_auto_names: bool = setting(
-        "leave the tensors that only TensorRT's network has out of the cache (rule S10)", group="Target"
-    )
-    unify_scales: Literal["off", "warn", "max", "data"] = setting(
-        "on a DLA: ranges that Concat and element-wise layers must share: ignore, report, raise to the largest, or replace by the "
-        "one of least error on the inputs of --calibrate",
+    no_auto_names: bool = in_target("omit tensors that exist only in TensorRT's network from the cache (rule S10)")
+    unify_scales: Literal["off", "warn", "max", "data"] = in_target(
+        "on a DLA, tensors that must share one range (Concat, element-wise): ignore them, report them, raise all to "
+        "the largest range, or use the range with the least error on the inputs of --calibrate",
         "warn",
-        group="Target",
     )
-    max_bits_lost: float = setting(
+    max_bits_lost: float = in_target(
         "resolution that --unify_scales max may cost a tensor; layers that would cost more stay FP16",
         3.0,
-        group="Target",
         metavar="BITS",
     )
-    dla_rewrites: Union[bool, str] = setting(
-        "on a DLA target, rewrite operators that the DLA cannot run into ones that it can (force: on the "
-        "target gpu too; approximate: Erf and Gelu as well, less than 0.0005 off, rule D22; list: print the "
+    dla_rewrites: Union[bool, str] = in_target(
+        "on a DLA target, replace operators that the DLA does not support with ones that it supports (force: on the "
+        "target gpu too; approximate: also Erf and Gelu, with an error below 0.0005, rule D22; list: print the "
         "rules)",
-        group="Target",
         nargs="?",
         type=str,
         choices=("on", "list", "force", "approximate"),
     )
-    dla_output: Literal["same", "4d"] = setting(
-        "4d: a graph output ends at its four-dimensional tensor, without the Reshape behind it (rule D16; "
-        "needs --dla_rewrites)",
+    dla_output: Literal["same", "4d"] = in_target(
+        "4d: a graph output ends at its four-dimensional tensor, without the Reshape behind it (rule D16; needs "
+        "--dla_rewrites)",
         "same",
-        group="Target",
     )
-    assume: Optional[str] = setting(
-        "an open fact to plan with: pow (the DLA of TensorRT 10.3 to 10.x has Pow with one constant operand, as its operator page "
-        "has it and NvInfer.h has not; limit O3). Check it on a board",
+    assume: Optional[str] = in_target(
+        "assume an unconfirmed fact: pow (from TensorRT 10.3 on the DLA supports Pow with one constant operand; its "
+        "operator page lists Pow, NvInfer.h does not; limit O3). Check it on a board",
         None,
-        group="Target",
         choices=("pow",),
     )
-    prove: bool = setting(
-        "run every rewrite for the DLA in ONNX Runtime, before and after, on random and extreme inputs, and "
-        "revert those that change the function (needs --dla_rewrites)",
-        group="Target",
+    prove: bool = in_target(
+        "run the network before and after every rewrite for the DLA in ONNX Runtime, on random and extreme inputs, "
+        "and revert rewrites that change the function (needs --dla_rewrites)"
     )
-    preset: Optional[str] = setting(
-        "everything that costs no accuracy by the rules: scale inference, and for dla the rewrites with "
-        "orin-dla as target; single flags and --without override it",
+    preset: Optional[str] = in_essential(
+        "all options that cost no accuracy by the rules: scale inference; dla also sets the rewrites and --target "
+        "orin-dla. Single flags and --without override it",
         None,
-        group="Essential",
         choices=tuple(PRESETS),
     )
-    without: List[str] = setting(
-        "flags that --preset is not to set, e.g. --preset dla --without dla_rewrites infer_add_scales",
+    without: List[str] = in_essential(
+        "flags that --preset must not set, e.g. --preset dla --without dla_rewrites infer_add_scales",
         [],
-        group="Essential",
-        nargs="+",
         metavar="FLAG",
     )
-    power_mode: Optional[str] = setting(
-        "whose clock the estimated time on a DLA is for: MAXN, 50W, 30W (AGX Orin) or DRIVE (default: DRIVE "
-        "with a drive-os platform, else MAXN)",
+    power_mode: Optional[str] = in_target(
+        "power mode for the estimated time on a DLA: MAXN, 50W, 30W (AGX Orin) or DRIVE (default: DRIVE with a "
+        "drive-os platform, else MAXN)",
         None,
-        group="Target",
         metavar="MODE",
     )
-    dla_clock: Optional[float] = setting(
-        "the DLA's clock instead of a power mode, 1.331 to 1.6", None, group="Target", metavar="GHZ"
-    )
-    cost_model: Optional[str] = setting(
-        "estimate with the parameters that 'plan --fit' found for a board", None, group="Target", metavar="FILE"
-    )
-    calibrate: Optional[str] = setting(
-        "observe tensors that have no scale on these inputs (an .npz, .npy, image, or a folder of them) and "
-        "give them one (rule K1); the model may be a float one; needs ONNX Runtime",
+    dla_clock: Optional[float] = in_target("DLA clock instead of a power mode, 1.331 to 1.6", None, metavar="GHZ")
+    cost_model: Optional[str] = in_target("cost model of a board, written by 'plan --fit'", None, metavar="FILE")
+    calibrate: Optional[str] = in_calibration(
+        "compute missing scales from these inputs (an .npz, .npy, image, or a folder of them; rule K1), also for a "
+        "float model; needs ONNX Runtime",
         None,
-        group="Calibration",
         metavar="DATA",
     )
-    calibrate_method: str = setting(
-        "range of an observed tensor: max (the largest magnitude), percentile (99.99), entropy (least "
-        "divergence of 2048 to 4096 bins), mse (least squared error; percentile if the data contain a few extreme values "
-        "without meaning) or output (mse, then least error of the network's outputs); another method for the outputs of "
-        "one operator: mse,Add:max,Concat:percentile",
+    calibrate_method: str = in_calibration(
+        "range of a tensor: max (the largest magnitude), percentile (99.99), entropy (least divergence of 2048 to "
+        "4096 bins), mse (least squared error; use percentile if the data contain a few meaningless extreme values) "
+        "or output (mse, then least error of the network's outputs); another method for the outputs of one operator: "
+        "mse,Add:max,Concat:percentile",
         "mse",
-        group="Calibration",
         metavar="METHOD",
     )
-    calibrate_samples: Optional[int] = setting(
-        "samples to observe (default: all of --calibrate)", None, group="Calibration", metavar="N"
+    calibrate_samples: Optional[int] = in_calibration(
+        "number of samples to use (default: all of --calibrate)", None, metavar="N"
     )
-    recalibrate: List[str] = setting(
-        "replace the model's own scale of these tensors, or of the N that fit --calibrate worst (worst:N), by "
-        "ranges from the data (rule K2)",
+    recalibrate: List[str] = in_calibration(
+        "replace the model's scales of these tensors, or of the N tensors whose scales fit the data worst (worst:N), "
+        "with scales from --calibrate (rule K2)",
         [],
-        group="Calibration",
-        nargs="+",
         metavar="TENSOR",
     )
-    equalize: bool = setting(
-        "with --calibrate on a float model: rescale channels along Convs so that one INT8 scale fits them, if data that the "
-        "factors were not taken from show a gain",
-        group="Calibration",
+    equalize: bool = in_calibration(
+        "with --calibrate on a float model: rescale channels along Convs so that one INT8 scale fits all of them, if "
+        "this improves the outputs on held-out samples"
     )
-    calibrate_outputs: bool = setting(
-        "graph outputs get scales from the data too (overrides rule S2)", group="Calibration"
+    calibrate_outputs: bool = in_calibration("compute scales of graph outputs too (overrides rule S2)")
+    ignore_nonfinite: bool = in_calibration("skip samples with NaN or infinities instead of refusing the data")
+    image_mean: List[float] = in_calibration("images: mean per channel, for pixels in [0, 1]", [0.0], metavar="M")
+    image_std: List[float] = in_calibration("images: divisor after the mean", [1.0], metavar="S")
+    layout: Literal["auto", "nchw", "nhwc"] = in_calibration("images: layout of the input", "auto")
+    shapes: List[str] = in_target(
+        "sizes for dynamic input dimensions, e.g. images:1x3x640x640", [], metavar="NAME:DIMS"
     )
-    ignore_nonfinite: bool = setting(
-        "leave samples with NaN or infinities out instead of refusing the data", group="Calibration"
+    keep_model: bool = in_output(
+        "do not change a float model, and write a cache for that file: for programs that build from your ONNX "
+        "(DeepStream, ultralytics, ONNX Runtime); needs --calibrate"
     )
-    image_mean: List[float] = setting(
-        "images: mean per channel, of [0, 1]", [0.0], group="Calibration", nargs="+", metavar="M", type=float
-    )
-    image_std: List[float] = setting(
-        "images: divisor after the mean", [1.0], group="Calibration", nargs="+", metavar="S", type=float
-    )
-    layout: Literal["auto", "nchw", "nhwc"] = setting("images: of the input", "auto", group="Calibration")
-    shapes: List[str] = setting(
-        "sizes for dynamic input dimensions, e.g. images:1x3x640x640",
-        [],
-        group="Target",
-        nargs="+",
-        metavar="NAME:DIMS",
-    )
-    keep_model: bool = setting(
-        "a float model stays as it is, without rewrites and renaming, and the cache is for that very file: "
-        "for programs that build from your ONNX (DeepStream, ultralytics, ONNX Runtime); needs --calibrate",
-        group="Output",
-    )
-    cache_algorithm: Literal["entropy2", "minmax", "entropy", "legacy"] = setting(
-        "calibration algorithm in the header of the cache; it has to be that of the program that reads it "
-        "(trtexec and every DLA: entropy2; ultralytics on a GPU: minmax)",
+    cache_algorithm: Literal["entropy2", "minmax", "entropy", "legacy"] = in_target(
+        "calibration algorithm in the header of the cache, as the program that reads it expects (trtexec and every "
+        "DLA: entropy2; ultralytics on a GPU: minmax)",
         "entropy2",
-        group="Target",
     )
-    annotate: bool = setting(
-        "write precision, device, scales and reasons into the ONNX metadata, for Netron", group="Output"
-    )
-    strict: bool = setting("treat warnings as errors", group="Automation")
+    annotate: bool = in_output("write precision, device, scales and reasons into the ONNX metadata, for Netron")
+    strict: bool = in_automation("treat warnings as errors")
 
     def __post_init__(self) -> None:
         """The flag alone (argparse: None) and 'on' mean True."""
@@ -383,101 +313,55 @@ class TranslateOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExplicitOptions:
-    """How the network of `explicit` is written."""
-
-    float_type: Literal["fp16", "fp32"] = setting("type of everything that is not INT8", "fp16", group="Target")
-    scale_type: Literal["auto", "fp16", "fp32"] = setting(
-        "type of the scales of an fp16 network: fp16 is opset 20, fp32 is opset 23; auto: fp16 if all scales are normal "
-        "float16 numbers",
-        "auto",
-        group="Target",
-    )
-    io_types: Literal["same", "fp32", "fp16", "int8"] = setting(
-        "types of graph inputs and outputs: TensorRT 11 has no typed I/O formats",
-        "same",
-        group="Target",
-    )
-    allow_fp16: bool = setting("on a DLA: layers without a scale may be FP16", group="Target")
-
-
-@dataclasses.dataclass(frozen=True)
 class TranslateCommand(TranslateOptions):
     """Remove QuantizeLinear and DequantizeLinear from ONNX models and write the inputs of TensorRT's implicit
     INT8: a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
 
-    metric: Optional[str] = setting(
-        "a metric of your own (as verify has it), of the model and of its simulated engine on --calibrate",
+    metric: Optional[str] = in_calibration(
+        "your own metric (see verify), measured for the model and its simulated engine on the data of --calibrate",
         None,
-        group="Calibration",
         metavar="WHERE:NAME",
     )
-    max_metric_drop: Optional[float] = setting(
-        "exit status 1 if --metric falls by more than this from the model to the simulated engine",
+    max_metric_drop: Optional[float] = in_calibration(
+        "exit status 1 if --metric falls by more than X from the model to the simulated engine", None, metavar="X"
+    )
+    models: List[str] = in_essential(
+        "ONNX models with Q/DQ nodes, or folders of them", [], metavar="MODEL", positional=True
+    )
+    input_onnx_models: List[str] = in_essential(
+        "the same as MODEL (the flag of NVIDIA's script)", [], metavar="MODEL", short="-i"
+    )
+    example: bool = in_essential("translate the model that ships with the package")
+    output_dir: str = in_essential("output folder", "./translated", metavar="DIR", short="-o")
+    verbose: bool = in_output("more output, and tracebacks of errors")
+    quiet: bool = in_output("print errors only")
+    json: bool = in_output("print the summary as one JSON object on stdout, and nothing else")
+    jobs: str = in_automation("number of models translated in parallel; auto: one per processor core", "1", metavar="N")
+    workers: int = in_automation(
+        "processes that share the samples; the results do not depend on their number", 1, metavar="N"
+    )
+    scheduler: Optional[str] = in_automation(
+        "Dask scheduler (tcp://host:8786) whose workers process the samples instead; they read the data themselves",
         None,
-        group="Calibration",
-        metavar="X",
-    )
-    models: List[str] = setting(
-        "ONNX models with Q/DQ nodes, or folders of them",
-        [],
-        group="Essential",
-        nargs="*",
-        metavar="MODEL",
-        positional=True,
-    )
-    input_onnx_models: List[str] = setting(
-        "the same, as NVIDIA's script has it", [], group="Essential", nargs="+", metavar="MODEL", short="-i"
-    )
-    example: bool = setting("translate the model that ships with the package", group="Essential")
-    output_dir: str = setting(
-        "folder for the files that are written", "./translated", group="Essential", metavar="DIR", short="-o"
-    )
-    verbose: bool = setting("more words, and tracebacks of errors", group="Output")
-    quiet: bool = setting("print errors only", group="Output")
-    json: bool = setting("the summary as one JSON object on stdout, nothing else there", group="Output")
-    jobs: str = setting(
-        "models translated at the same time; auto: one a processor core", "1", group="Automation", metavar="N"
-    )
-    workers: int = setting(
-        "processes that share the work on data; the results do not depend on their number",
-        1,
-        group="Automation",
-        metavar="N",
-    )
-    scheduler: Optional[str] = setting(
-        "a Dask scheduler (tcp://host:8786) whose workers do the work on data instead; they read the data themselves",
-        None,
-        group="Automation",
         metavar="ADDRESS",
     )
-    provider: str = setting(
-        "execution provider of ONNX Runtime: cpu, cuda, ... if installed",
-        "cpu",
-        group="Automation",
-        metavar="NAME",
+    provider: str = in_automation(
+        "execution provider of ONNX Runtime: cpu, cuda, ... if installed", "cpu", metavar="NAME"
     )
-    fail_under_int8_macs: Optional[float] = setting(
+    fail_under_int8_macs: Optional[float] = in_automation(
         "exit status 1 if fewer multiply-accumulates are planned in INT8 (with a DLA as target: on the DLA)",
         None,
-        group="Automation",
         metavar="PERCENT",
     )
-    fail_over_ms: Optional[float] = setting(
-        "exit status 1 if the estimated time of the layers on the DLA is longer, or unknown",
-        None,
-        group="Automation",
-        metavar="MS",
+    fail_over_ms: Optional[float] = in_automation(
+        "exit status 1 if the estimated time of the layers on the DLA is longer, or unknown", None, metavar="MS"
     )
-    fail_on_gpu_fallback: bool = setting(
-        "exit status 1 if a layer cannot run on the DLA target (one of a tail that --cut_tail cuts off may)",
-        group="Automation",
+    fail_on_gpu_fallback: bool = in_automation(
+        "exit status 1 if a layer cannot run on the DLA target (layers that --cut_tail cuts off may)"
     )
-    cut_tail: bool = setting(
-        "on a DLA target, if most GPU layers are behind the last large layers (the decode tail "
-        "of a detector): also write the DLA part and the tail into NAME_parts/, as 'split' "
-        "does; needs ONNX Runtime",
-        group="Target",
+    cut_tail: bool = in_target(
+        "on a DLA target, if most GPU layers follow the last large layers (the decode tail of a detector): also "
+        "write the DLA part and the tail into NAME_parts/, as 'split' does; needs ONNX Runtime"
     )
 
 
@@ -522,212 +406,6 @@ def words_of(values: "Dict[str, Any]") -> List[str]:
 def flags_of(values: "Dict[str, Any]") -> List[str]:
     """Options as a user types them: `--infer_bounds`, `--target orin-dla`."""
     return [f"--{name}" if value is True else f"--{name} {value}" for name, value in values.items()]
-
-
-def same_option(name: str, **changes: Any) -> Any:
-    """The option `name` of `translate` for another command; changes: its `default`, or metadata."""
-    field = TranslateCommand.__dataclass_fields__[name]
-    metadata = {**field.metadata, **{key: value for key, value in changes.items() if key != "default"}}
-    if choices_of(field):
-        metadata.setdefault("choices", choices_of(field))
-    if field.default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
-    return dataclasses.field(default=changes.get("default", field.default), metadata=metadata)
-
-
-Real = float
-"""`float` is the name of an option below."""
-
-
-@dataclasses.dataclass
-class VerifyOptions:
-    """Run the Q/DQ model and a simulation of the INT8 engine that TensorRT is told to build, side by side in ONNX Runtime,
-    and compare. Nothing of TensorRT is needed."""
-
-    model: str = setting("the explicit Q/DQ model", "", metavar="MODEL", short="-i")
-    example: bool = setting("the model that ships with the package, on the real inputs that ship with it")
-    translation: str = translation_option()
-    float: Optional[str] = setting("the model before quantization, as a third stage", None, metavar="MODEL")
-    inputs: Optional[str] = setting(
-        "an .npz (one array per input, first axis = samples), .npy, image, a folder of them, or a file that "
-        "'polygraphy run --save-inputs' wrote (default: random)",
-        None,
-        metavar="PATH",
-    )
-    labels: Optional[str] = setting(
-        "an .npy, one label a sample along the first axis: right classes, or the labels that --metric reads (default: "
-        "the array 'labels' of the .npz)",
-        None,
-        metavar="FILE",
-    )
-    samples: Optional[int] = setting("samples to run (default: all of --inputs; 8 random ones)", None, metavar="N")
-    ignore_nonfinite: bool = same_option("ignore_nonfinite", group="")
-    seed: int = setting("of random inputs", 0, metavar="N")
-    shapes: List[str] = same_option("shapes", group="")
-    image_mean: List[Real] = same_option("image_mean", group="")
-    image_std: List[Real] = same_option("image_std", group="")
-    layout: str = same_option("layout", group="")
-    per_layer: bool = setting("compare every tensor and name the first jump")
-    audit: bool = setting(
-        "compare every scale with the inputs: clipped values, unused bits, the range that would lose less"
-    )
-    strict: bool = setting("exit status 1 for the verdict 'suspicious' too")
-    sensitivity: bool = setting("rank layers by the gain at the outputs if they are kept in FP16")
-    save_layers: Optional[str] = setting(
-        "write the layers that --sensitivity names, one a line, for translate --keep_fp16 @FILE", None, metavar="FILE"
-    )
-    time_limit: Real = setting("of --sensitivity", 300.0, metavar="SECONDS", type=Real)
-    fp16: bool = setting("layers above INT8 compute through float16, not in float32")
-    rounding: str = setting(
-        "ties go to even, or away from zero; auto: away if the translation's target is xavier-dla",
-        "auto",
-        choices=("auto", "even", "away"),
-    )
-    sigmoid: str = setting(
-        "Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA",
-        "auto",
-        choices=("auto", "int8", "fp16"),
-    )
-    fuse: str = setting(
-        "the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is "
-        "rounded by its scale (off, unary scales of rule S9 too), or both, as a second row if that differs",
-        "both",
-        choices=("both", "on", "off"),
-    )
-    hypotheses: str = setting(
-        "open questions about a DLA (a Sigmoid's scale, a layer between FP16 layers, INT8 on the GPU in the same engine): "
-        "both ends, as a further row if they differ, or the plan's end alone",
-        "both",
-        choices=("both", "plan"),
-    )
-    layer_arg: Optional[str] = setting(
-        "another --layerPrecisions argument than the translation's: a file, or the value itself", None, metavar="FILE"
-    )
-    min_cosine: Optional[Real] = setting(
-        "exit status 1 if the cosine of an output, or of its worst slice along an axis, is below",
-        None,
-        metavar="X",
-        type=Real,
-    )
-    min_top1_agreement: Optional[Real] = setting(
-        "exit status 1 below this agreement", None, metavar="PERCENT", type=Real
-    )
-    metric: Optional[str] = setting(
-        "a metric of your own, file.py:name or package.module:name: a function (outputs, labels) -> number, "
-        "or a class with add(outputs, labels) and result(); higher is better",
-        None,
-        metavar="WHERE:NAME",
-    )
-    max_metric_drop: Optional[Real] = setting(
-        "exit status 1 if --metric falls by more from the explicit model to the simulated engine",
-        None,
-        metavar="X",
-        type=Real,
-    )
-    device_results: Optional[str] = setting(
-        "device_results.json of e2e_workflow/on_device, or a file of 'polygraphy run --save-outputs', to compare",
-        None,
-        metavar="FILE",
-    )
-    explicit_network: Optional[str] = setting(
-        "NAME_explicit.onnx, as 'explicit' writes it from the same model, to compare it too", None, metavar="FILE"
-    )
-    workers: int = same_option("workers", group="")
-    scheduler: Optional[str] = same_option("scheduler", group="")
-    provider: str = same_option("provider", group="")
-    save: Optional[str] = setting("write the results as JSON, for report --html", None, metavar="FILE")
-    json: bool = setting("the results as one JSON object on stdout")
-    verbose: bool = setting("every layer of --per_layer; tracebacks of errors")
-
-    @property
-    def sizes(self) -> Dict[str, List[int]]:
-        """Of dynamic inputs. Raises UsageError."""
-        return parse_shapes(self.shapes)
-
-
-@dataclasses.dataclass
-class DeployOptions:
-    """Make one folder with everything that a board needs for a model: scales (from the model's Q/DQ and from data), the network, the
-    calibration cache, scripts and configurations for the programs that run it, a comparison in ONNX Runtime, and a page. Done again,
-    only what changed is made again."""
-
-    model: str = setting("an ONNX model, float or with Q/DQ", REQUIRED, positional=True, metavar="MODEL")
-    board: str = setting(
-        "the platform, e.g. jetpack-6.2 ('qdq-translator platforms' lists them)", REQUIRED, metavar="NAME"
-    )
-    consumers: List[str] = setting(
-        "programs: trtexec, python (qdq-translator build), cudla, deepstream, ultralytics, onnxruntime, triton",
-        ["trtexec"],
-        short="--for",
-        nargs="+",
-        metavar="NAME",
-    )
-    data: Optional[str] = setting(
-        "inputs to calibrate and to verify on: an .npz, .npy, image, or a folder of them", None, metavar="PATH"
-    )
-    output_dir: str = setting("the folder (default: MODEL's name and _deploy)", "", short="-o", metavar="FOLDER")
-    target: Optional[str] = setting(
-        "gpu: not the DLA that the board has", None, choices=("gpu", "orin-dla", "xavier-dla")
-    )
-    dla_core: int = setting("which DLA", 0, metavar="N", type=int)
-    keep_model: bool = setting("programs that can build from the float ONNX as it is given do so, with a cache for it")
-    shapes: List[str] = same_option("shapes", group="")
-    samples: Optional[int] = setting("samples of --data to calibrate on (default: all)", None, metavar="N", type=int)
-    image_mean: List[float] = same_option("image_mean", group="")
-    image_std: List[float] = same_option("image_std", group="")
-    layout: str = same_option("layout", group="")
-    skip: List[str] = setting("steps to leave out: cut, verify", [], nargs="+", metavar="STEP")
-    json: bool = setting("the summary as one JSON object on stdout, nothing else there")
-    verbose: bool = setting("tracebacks of errors")
-
-
-@dataclasses.dataclass(frozen=True)
-class TuneOptions(TranslateOptions):
-    """Search for the translation that costs the least estimated time while a metric stays within a budget, or that keeps the
-    metric best within a budget of milliseconds. Every accepted point is measured on all samples in the simulated engine;
-    an interrupted search continues from its journal. The given options of translate apply to every point, as far
-    as they are no part of the search."""
-
-    model: str = setting("the model, Q/DQ or float", "", group="Essential", metavar="MODEL", short="-i")
-    data: str = setting(
-        "samples to measure on: an .npz, .npy, or a folder of them or of images; an fsspec address works too",
-        "",
-        group="Essential",
-        metavar="PATH",
-    )
-    labels: Optional[str] = setting(
-        "a .npy, or an .npz with the array labels, if the samples have none",
-        None,
-        group="Essential",
-        metavar="FILE",
-    )
-    metric: str = setting(
-        "top1, map, or one of your own: file.py:name or package.module:name (docs/accuracy.md)",
-        "top1",
-        group="Essential",
-        metavar="METRIC",
-    )
-    max_drop: Optional[float] = setting(
-        "how much the metric may fall from that of the model as given, in its own unit",
-        None,
-        group="Essential",
-        metavar="X",
-    )
-    budget_ms: Optional[float] = setting(
-        "budget of estimated milliseconds on the DLA; the search then improves the metric",
-        None,
-        group="Essential",
-        metavar="MS",
-    )
-    output_dir: str = same_option("output_dir", default="./tuned", help="folder for the files (default: ./tuned)")
-    samples: Optional[int] = setting("samples to measure on (default: all)", None, group="Essential", metavar="N")
-    evaluations: int = setting("points to measure, at most", 60, group="Automation", metavar="N")
-    seed: int = setting("of the local search", 0, group="Automation", metavar="N")
-    workers: int = same_option("workers")
-    scheduler: Optional[str] = same_option("scheduler")
-    provider: str = same_option("provider")
-    json: bool = setting("the results as one JSON object on stdout", group="Output")
-    verbose: bool = setting("a line for each evaluation; tracebacks of errors", group="Output")
 
 
 AS_PLANNED: Dict[str, Any] = {"asymmetric": "widen", "per_channel_activations": "max", "no_auto_names": True}

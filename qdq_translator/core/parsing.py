@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import re
 from types import MappingProxyType
-from typing import Any, Iterable, NoReturn, Sequence
+from typing import Any, Iterable, NoReturn, Sequence, get_origin
 
 from qdq_translator.core.errors import UsageError
 
@@ -61,7 +61,8 @@ def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParse
     for field in dataclasses.fields(options):  # whose names no field knows when it is made
         about = field.metadata
         flags = [field.name] if about["positional"] else [f"--{field.name}", *filter(None, [about["short"]])]
-        field.metadata = MappingProxyType({**about, "args": flags})
+        lists = {"nargs": "*" if about["positional"] else "+"} if get_origin(field.type) is list else {}
+        field.metadata = MappingProxyType({**lists, **about, "args": flags})
     parser: argparse.ArgumentParser = Parser(
         options, prog=prog, description=" ".join((options.__doc__ or "").split()), allow_abbrev=False
     )

@@ -20,8 +20,8 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.engine.versions import MIB, Api
-from qdq_translator.output.emit.trtexec import BuildRequest, Network, complete_shapes, direct_format, parse_formats
-from qdq_translator.output.emit.trtexec.request import per_tensor
+from qdq_translator.output.emit.trtexec.checks import complete_shapes
+from qdq_translator.output.emit.trtexec.request import BuildRequest, Network, direct_format, parse_formats, per_tensor
 
 _DLA_FORMATS = {
     "dla_linear": ("fp16", "int8"),

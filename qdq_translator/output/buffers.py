@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from typing import Any, Optional, Protocol, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
@@ -27,13 +27,16 @@ FORMATS = ("dla_linear", "dla_hwc4", *VECTORS)
 
 @dataclass(frozen=True)
 class Buffer:
-    """One network input or output. shape: (N, C, H, W); scale: of its int8 values, None if fp16 needs none."""
+    """One network input or output. shape: (N, C, H, W); scale: of its int8 values, None if fp16 needs none. role: 'input' or
+    'output'; given: the shape that the network has."""
 
     name: str
     shape: tuple[int, int, int, int]
     dtype: np.dtype[Any]
     format: str
     scale: Optional[float]
+    role: str = ""
+    given: tuple[int, ...] = ()
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -53,34 +56,25 @@ class Buffer:
         """Bytes."""
         return int(np.prod(self.padded)) * self.dtype.itemsize
 
-    def pack(self, values: np.ndarray) -> np.ndarray:
-        """Real numbers (N, C, H, W), or anything of that size in that order, to the buffer; fill is zero."""
-        values = values.reshape(self.shape).astype(np.float32)
-        if self.scale is not None:
-            values = np.clip(np.rint(values / np.float32(self.scale)), -128, 127)
-        _, c, _, w = self.shape
-        buffer = np.zeros(self.padded, self.dtype)
-        if self.format == "dla_linear":
-            buffer[..., :w] = values
-        elif self.format == "dla_hwc4":
-            buffer[:, :, :w, :c] = values.transpose(0, 2, 3, 1)
-        else:
-            for channel in range(c):
-                vector = VECTORS[self.format]
-                buffer[:, channel // vector, :, :, channel % vector] = values[:, channel]
-        return buffer
+    @property
+    def kind(self) -> str:
+        """'int8' or 'fp16'."""
+        return next(name for name, dtype in TYPES.items() if dtype == self.dtype)
 
-    def unpack(self, buffer: np.ndarray) -> np.ndarray:
-        """The way back: (N, C, H, W) float32."""
-        n, c, h, w = self.shape
-        buffer = buffer.view(self.dtype).reshape(self.padded)
-        if self.format == "dla_linear":
-            values = buffer[..., :w]
-        elif self.format == "dla_hwc4":
-            values = buffer[:, :, :w, :c].transpose(0, 3, 1, 2)
-        else:
-            values = buffer.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
-        return values.astype(np.float32) * np.float32(1 if self.scale is None else self.scale)
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one index of N, C (of its block, in chw16 and chw32), H and W to the next."""
+        sizes = self.padded
+        steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+        if self.format == "dla_hwc4":
+            n, h, w, c = steps
+            return (n, c, h, w)
+        return tuple(steps[:4])
+
+    @property
+    def block(self) -> int:
+        """Channels that are adjacent: 16, 32, or 1."""
+        return VECTORS.get(self.format, 1)
 
 
 def _up(value: int, step: int) -> int:
@@ -114,76 +108,44 @@ def _buffer(row: dict[str, Any], kind: str, layout: str, batch: int) -> Buffer:
     return Buffer(name, (n, c, h, w), TYPES[kind], layout, row["scale"] if kind == "int8" else None)
 
 
-class End(Protocol):
-    """An input or output of the network: shape with the batch, scale of its INT8 values or None."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def scale(self) -> Optional[float]: ...
-
-
 @dataclass(frozen=True)
-class NamedBuffer:
-    """role: 'input' or 'output'. given: the shape that the network has."""
+class End:
+    """An input or output of the network as the application sees it. scale: of INT8 values, None for floats only."""
 
-    role: str
-    given: tuple[int, ...]
-    buffer: Buffer
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements from one index of N, C (of its block, in chw16 and chw32), H and W to the next."""
-        sizes = self.buffer.padded
-        steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-        if self.buffer.format == "dla_hwc4":
-            n, h, w, c = steps
-            return (n, c, h, w)
-        return tuple(steps[:4])
-
-    @property
-    def block(self) -> int:
-        """Channels that lie side by side: 16, 32, or 1."""
-        return VECTORS.get(self.buffer.format, 1)
+    name: str
+    shape: tuple[int, ...]
+    scale: Optional[float]
 
 
-def describe(ends: Sequence[End], formats: str, role: str) -> list[NamedBuffer]:
+def describe(ends: Sequence[End], formats: str, role: str) -> list[Buffer]:
     """formats: `type:format`, one for all or one each. Raises UserError if a tensor cannot have its format."""
     rows = [{"name": end.name, "shape": list(end.shape), "scale": end.scale} for end in ends]
-    return [NamedBuffer(role, tuple(end.shape), b) for end, b in zip(ends, buffers(rows, formats, 1))]
+    return [replace(b, role=role, given=tuple(end.shape)) for end, b in zip(ends, buffers(rows, formats, 1))]
 
 
-def as_json(name: str, ends: Sequence[NamedBuffer]) -> str:
+def as_json(name: str, ends: Sequence[Buffer]) -> str:
     """`NAME_io.json`: shapes as the application sees them, and the buffers."""
     rows = [
         {
             "role": end.role,
-            "name": end.buffer.name,
-            "shape": list(end.given),
-            "nchw": list(end.buffer.shape),
-            "type": _kind(end.buffer),
-            "format": end.buffer.format,
-            "scale": end.buffer.scale,
-            "padded": list(end.buffer.padded),
-            "strides": list(end.strides),
+            "name": end.name,
+            "shape": end.given,
+            "nchw": end.shape,
+            "type": end.kind,
+            "format": end.format,
+            "scale": end.scale,
+            "padded": end.padded,
+            "strides": end.strides,
             "block": end.block,
-            "bytes": end.buffer.size,
+            "bytes": end.size,
         }
         for end in ends
     ]
-    return (
-        json.dumps({"schema_version": 1, "kind": "qdq-translator io", "network": name, "tensors": rows}, indent=2)
-        + "\n"
-    )
+    whole = {"schema_version": 1, "kind": "qdq-translator io", "network": name, "tensors": rows}
+    return json.dumps(whole, indent=2) + "\n"
 
 
-def cpp_header(
-    name: str, ends: Sequence[NamedBuffer], mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)
-) -> str:
+def cpp_header(name: str, ends: Sequence[Buffer], mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> str:
     """`NAME_io.h`, C++17: for each tensor a namespace with sizes, strides, `offset(n, c, h, w)`, the scale, and for INT8 inputs the
     256 quantized values of 8-bit pixels, (pixel / 255 - mean) / std, of each channel."""
     parts = [_HEADER.format(name=name)]
@@ -217,29 +179,23 @@ static_assert(bytes % element_bytes == 0, "whole elements");
 """
 
 
-def _tensor(end: NamedBuffer, mean: Sequence[float], std: Sequence[float]) -> str:
-    buffer = end.buffer
-    n, c, h, w = buffer.shape
-    sn, sc, sh, sw = end.strides
+def _tensor(buffer: Buffer, mean: Sequence[float], std: Sequence[float]) -> str:
     values = ""
     if buffer.scale is not None:
         values = f"constexpr float scale = {_float(buffer.scale)};  // real value = quantized value * scale\n"
-        if end.role == "input":
+        if buffer.role == "input":
             values += _pixels(buffer, mean, std)
+    sizes = zip(("n", "c", "h", "w", "sn", "sc", "sh", "sw"), (*buffer.shape, *buffer.strides))
     return _TENSOR.format(
         space=_identifier(buffer.name),
         quoted=json.dumps(buffer.name),
-        kind=_kind(buffer),
+        kind=buffer.kind,
         format=buffer.format,
         element=buffer.dtype.itemsize,
         bytes=buffer.size,
-        block=end.block,
+        block=buffer.block,
         values=values,
-        **dict(zip("nchw", (n, c, h, w))),
-        sn=sn,
-        sc=sc,
-        sh=sh,
-        sw=sw,
+        **dict(sizes),
     )
 
 
@@ -261,13 +217,8 @@ def _pixels(buffer: Buffer, mean: Sequence[float], std: Sequence[float]) -> str:
 
 
 def _float(value: float) -> str:
-    return (
-        f"{np.float32(value)!s}f" if "." in str(np.float32(value)) or "e" in str(np.float32(value)) else f"{value:.1f}f"
-    )
-
-
-def _kind(buffer: Buffer) -> str:
-    return next(name for name, dtype in TYPES.items() if dtype == buffer.dtype)
+    digits = str(np.float32(value))
+    return f"{digits}f" if "." in digits or "e" in digits else f"{value:.1f}f"
 
 
 def _identifier(name: str) -> str:

@@ -12,7 +12,7 @@ from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
-from qdq_translator.core.formats.schemas import CONFIG, REPORT, only, read_json
+from qdq_translator.core.formats.schemas import config_schema, only, read_json, report_schema
 from qdq_translator.core.rules import STATED
 
 MODEL_SUFFIX = "_noqdq.onnx"
@@ -34,6 +34,16 @@ def plain_name(wanted: str) -> str:
 
 
 @dataclass(frozen=True)
+class _Ending:
+    """The path of NAME and `text` in the folder of a translation."""
+
+    text: str
+
+    def __get__(self, files: TranslationFiles, kind: type) -> Path:
+        return files.folder / f"{files.name}{self.text}"
+
+
+@dataclass(frozen=True)
 class TranslationFiles:
     """The files that `translate` writes for `NAME.onnx` into one folder.
 
@@ -47,40 +57,17 @@ class TranslationFiles:
         if any(c in self.name for c in (os.sep, os.altsep or os.sep, "\0")):
             raise UsageError(f"'{self.name}' is not a plain file name.", "Name the folder with output_dir.")
 
-    @property
-    def model(self) -> Path:
-        return self.folder / f"{self.name}{MODEL_SUFFIX}"
-
-    @property
-    def model_data(self) -> Path:
-        """External data of the stripped model; exists only for large models."""
-        return self.folder / f"{self.name}{MODEL_SUFFIX}.data"
-
-    @property
-    def annotated(self) -> Path:
-        """For viewers, of `--annotate`; exists only for models that have no place for metadata themselves."""
-        return self.folder / f"{self.name}_annotated.onnx"
-
-    @property
-    def config(self) -> Path:
-        return self.folder / f"{self.name}_precision_config.json"
-
-    @property
-    def cache(self) -> Path:
-        return self.folder / f"{self.name}_precision_config_calib.cache"
-
-    @property
-    def layer_arg(self) -> Path:
-        return self.folder / f"{self.name}_precision_config_layer_arg.txt"
-
-    @property
-    def report(self) -> Path:
-        return self.folder / f"{self.name}_report.json"
-
-    @property
-    def parts(self) -> Path:
-        """Folder of the parts, of `--cut_tail`; exists only if a tail was cut off."""
-        return self.folder / f"{self.name}_parts"
+    model = _Ending(MODEL_SUFFIX)
+    model_data = _Ending(f"{MODEL_SUFFIX}.data")
+    """External data of the stripped model; exists only for large models."""
+    annotated = _Ending("_annotated.onnx")
+    """For viewers, of `--annotate`; exists only for models that have no place for metadata themselves."""
+    config = _Ending("_precision_config.json")
+    cache = _Ending("_precision_config_calib.cache")
+    layer_arg = _Ending("_precision_config_layer_arg.txt")
+    report = _Ending("_report.json")
+    parts = _Ending("_parts")
+    """Folder of the parts, of `--cut_tail`; exists only if a tail was cut off."""
 
     def __iter__(self) -> Iterator[Path]:
         """Every file of the set, there or not."""
@@ -112,11 +99,11 @@ class TranslationFiles:
         return [p.name[: -len(MODEL_SUFFIX)] for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
 
     def read_config(self) -> dict[str, Any]:
-        return dict(read_json(self.config, CONFIG, _AGAIN))
+        return dict(read_json(self.config, config_schema(), _AGAIN))
 
     def read_report(self, *keys: str) -> dict[str, Any]:
         """With `keys` only those are checked, and may be missing: checking all of a large report is slow."""
-        return dict(read_json(self.report, only(REPORT, *keys) if keys else REPORT, _AGAIN))
+        return dict(read_json(self.report, only(report_schema(), *keys) if keys else report_schema(), _AGAIN))
 
     def read_cache(self) -> CalibrationCache:
         return CalibrationCache.from_text(read_text(self.cache, _AGAIN), str(self.cache))

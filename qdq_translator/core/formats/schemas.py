@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any, NoReturn, Optional
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.report_rows import CacheVersion, DiagnosticRow, Origin, Part, Report, Source
+from qdq_translator.core.formats.report_rows import CacheVersion, DiagnosticRow, Origin, Part, Report
 from qdq_translator.core.formats.rows import COUNT, FLAG, NUMBER, TEXT, Schema, maybe, schema_of
 
 _OBJECT: Schema = {"type": "object"}
@@ -40,25 +41,38 @@ def _row(keys: str, schema: Schema = TEXT) -> Schema:
     return dict.fromkeys(keys.split(), schema)
 
 
-_TEXTS = _list(TEXT)
-_FILE = schema_of(Source)
-_DIAGNOSTIC = schema_of(DiagnosticRow)
-SPLIT = _record({"parts": _list(schema_of(Part))})
-"""NAME_split.json."""
-REPORT = schema_of(Report)
-REPORT.update({"if": {"properties": {"dla": _OBJECT}}, "then": {"properties": {"cost": _OBJECT}}})
-"""NAME_report.json; what has verdicts for a DLA has an estimated time."""
+def _rows(required: Schema, later: Optional[Schema] = None) -> Schema:
+    return _list(_record(required, later))
 
-CONFIG = _record(
-    {},
-    {
+
+_TEXTS = _list(TEXT)
+_FILE = _record(_row("file sha256"))
+
+
+@functools.lru_cache(maxsize=None)  # made when a file is read: translate reads none
+def split_schema() -> Schema:
+    """NAME_split.json."""
+    return _record({"parts": _list(schema_of(Part))})
+
+
+@functools.lru_cache(maxsize=None)
+def report_schema() -> Schema:
+    """NAME_report.json; what has verdicts for a DLA has an estimated time."""
+    timed = {"if": {"properties": {"dla": _OBJECT}}, "then": {"properties": {"cost": _OBJECT}}}
+    return {**schema_of(Report), **timed}
+
+
+@functools.lru_cache(maxsize=None)
+def config_schema() -> Schema:
+    """NAME_precision_config.json; NVIDIA's translator writes the first two keys only."""
+    later = {
         "int8_tensor_scales": _map(NUMBER),
         "fp16_nodes": _TEXTS,
         "schema_version": COUNT,
         "generator": TEXT,
         "scale_origins": _map(schema_of(Origin)),
         "automatic_tensor_scales": _map(NUMBER),
-        "diagnostics": _list(_DIAGNOSTIC),
+        "diagnostics": _list(schema_of(DiagnosticRow)),
         "options": {
             **_record({}, {**_row("target platform", maybe(TEXT)), "shapes": maybe(_TEXTS)}),
             "additionalProperties": True,
@@ -66,9 +80,9 @@ CONFIG = _record(
         "source": _FILE,
         "cache_version": schema_of(CacheVersion),
         "set": TEXT,
-    },
-)
-"""NAME_precision_config.json; NVIDIA's translator writes the first two keys only."""
+    }
+    return _record({}, later)
+
 
 _COMPARISON = _record(
     {
@@ -82,29 +96,25 @@ _AUDIT = _record(
     {
         "unlike": TEXT,
         "zero": _TEXTS,
-        "tensors": _list(
-            _record(
-                {
-                    **_row("tensor origin cause"),
-                    **_row("scale amax best best_amax lowest highest clipped unused_bits", NUMBER),
-                    **_row("sqnr_db best_sqnr_db gain_db", maybe(NUMBER)),
-                    "histogram": _HISTOGRAM,
-                }
-            )
+        "tensors": _rows(
+            {
+                **_row("tensor origin cause"),
+                **_row("scale amax best best_amax lowest highest clipped unused_bits", NUMBER),
+                **_row("sqnr_db best_sqnr_db gain_db", maybe(NUMBER)),
+                "histogram": _HISTOGRAM,
+            }
         ),
-        "weights": _list(
-            _record(
-                {
-                    **_row("weight node cause"),
-                    "one_scale": FLAG,
-                    "worst_channel": COUNT,
-                    "worst_sqnr_db": NUMBER,
-                    "channel_amax": _list(NUMBER),
-                    "channel_codes": _list(COUNT),
-                    "channel_sqnr_db": _list(maybe(NUMBER)),
-                    "histogram": _HISTOGRAM,
-                }
-            )
+        "weights": _rows(
+            {
+                **_row("weight node cause"),
+                "one_scale": FLAG,
+                "worst_channel": COUNT,
+                "worst_sqnr_db": NUMBER,
+                "channel_amax": _list(NUMBER),
+                "channel_codes": _list(COUNT),
+                "channel_sqnr_db": _list(maybe(NUMBER)),
+                "histogram": _HISTOGRAM,
+            }
         ),
     }
 )
@@ -113,15 +123,13 @@ _ACCOUNT = _record(
         **_row("sqnr_db sum_db", maybe(NUMBER)),
         "samples": COUNT,
         **_row("remainder passes", NUMBER),
-        "entries": _list(
-            _record(
-                {
-                    **_row("name"),
-                    **_row("tensors weights layers causes", _TEXTS),
-                    "share": NUMBER,
-                    "sqnr_db": maybe(NUMBER),
-                }
-            )
+        "entries": _rows(
+            {
+                **_row("name"),
+                **_row("tensors weights layers causes", _TEXTS),
+                "share": NUMBER,
+                "sqnr_db": maybe(NUMBER),
+            }
         ),
     }
 )
@@ -145,7 +153,7 @@ TUNING = _record(
         "front": _list(_POINT),
         "points": _list(_POINT),
     },
-    {"sensitivity": _list(_record({"changes": _OBJECT, "kept_fp16": _TEXTS}, {"account": _ACCOUNT}))},
+    {"sensitivity": _rows({"changes": _OBJECT, "kept_fp16": _TEXTS}, {"account": _ACCOUNT})},
 )
 """NAME_tune.json."""
 
@@ -165,7 +173,7 @@ BOARD = _record(
                 "summary": _record({"obeys": FLAG, "int8": _map(COUNT)}),
                 "milliseconds": maybe(NUMBER),
                 "layers": _list(_BUILT),
-                "unmatched": _list(_record({**_row("name layer_type what"), "milliseconds": maybe(NUMBER)})),
+                "unmatched": _rows({**_row("name layer_type what"), "milliseconds": maybe(NUMBER)}),
                 **_row("missing disagreements", _TEXTS),
             }
         )
@@ -184,7 +192,7 @@ RESULTS = _record(
         "inputs": _record({"source": TEXT, **_row("samples batch", COUNT)}, {"random": FLAG}),
         "outputs": _record(
             {
-                "pairs": _list(_record({**_row("reference other"), "outputs": _map(_COMPARISON)})),
+                "pairs": _rows({**_row("reference other"), "outputs": _map(_COMPARISON)}),
                 "accuracy": _OBJECT,
             },
             {"metric": _map(NUMBER)},
@@ -198,28 +206,24 @@ RESULTS = _record(
             _record(
                 {},
                 {
-                    "layers": _list(
-                        _record(
-                            {
-                                "tensor": TEXT,
-                                "read": _COMPARISON,
-                                **_row("node op", maybe(TEXT)),
-                                "scale": maybe(NUMBER),
-                                "made": maybe(_COMPARISON),
-                                "inherited_db": maybe(NUMBER),
-                                "notes": _TEXTS,
-                            }
-                        )
+                    "layers": _rows(
+                        {
+                            "tensor": TEXT,
+                            "read": _COMPARISON,
+                            **_row("node op", maybe(TEXT)),
+                            "scale": maybe(NUMBER),
+                            "made": maybe(_COMPARISON),
+                            "inherited_db": maybe(NUMBER),
+                            "notes": _TEXTS,
+                        }
                     ),
-                    "jumps": _list(
-                        _record(
-                            {
-                                "tensor": TEXT,
-                                **_row("node op where", maybe(TEXT)),
-                                "lost_db": maybe(NUMBER),
-                                "notes": _TEXTS,
-                            }
-                        )
+                    "jumps": _rows(
+                        {
+                            "tensor": TEXT,
+                            **_row("node op where", maybe(TEXT)),
+                            "lost_db": maybe(NUMBER),
+                            "notes": _TEXTS,
+                        }
                     ),
                 },
             )

@@ -16,7 +16,7 @@ from typing import Any, Iterable, Optional
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.schemas import CONFIG, REPORT, only, read_json
+from qdq_translator.core.formats.schemas import config_schema, only, read_json, report_schema
 
 SET_KEY = "set"
 """Of the precision config and of the report's `integrity`."""
@@ -42,8 +42,8 @@ def digest_of_json(value: Any, digits: int = DIGITS) -> str:
 def refuse_mixture(files: TranslationFiles) -> None:
     """Raises UserError if the files belong to different translations, or if the report knows another cache or layer
     argument. Without a report, or if it has no set id, only the config can show this."""
-    report = read_json(files.report, only(REPORT, "integrity"), _AGAIN) if files.report.is_file() else {}
-    config = read_json(files.config, only(CONFIG, SET_KEY), _AGAIN) if files.config.is_file() else {}
+    report = read_json(files.report, only(report_schema(), "integrity"), _AGAIN) if files.report.is_file() else {}
+    config = read_json(files.config, only(config_schema(), SET_KEY), _AGAIN) if files.config.is_file() else {}
     wrote = report.get("integrity") or {}
     in_model = set_of_model(files.model)
     ids = [(files.config, config.get(SET_KEY)), (files.report, wrote.get(SET_KEY))]

@@ -1,31 +1,24 @@
 """Programs that run a network on a board, one module each: which files each of them reads, under the keys of its public documentation.
 
-A consumer is a module with `TITLE`, `SOURCES` (its public pages), `OWN_MODEL` (it builds from the user's own ONNX file), and two functions:
-`refuse(bundle)`, the reason why it cannot run the network or '', and `write(bundle)`, its files in `bundle.folder` and the steps for the
-page. A new one is a module, a name in `NAMES` and a test.
+A consumer is a module with `TITLE`, `SOURCES` (its public pages) and `write`, and if they apply `refuse` and `OWN_MODEL = True`: see
+`Consumer`. A new one is a module, a name in `NAMES` and a test.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 from pathlib import Path
-from typing import Any, Mapping, Optional, Protocol, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
+from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.output.buffers import End
 from qdq_translator.targets.platforms import Platform
 
 NAMES = ("trtexec", "python", "cudla", "deepstream", "ultralytics", "onnxruntime", "triton")
-
-
-@dataclasses.dataclass(frozen=True)
-class End:
-    """An input or output of the network as the application sees it. scale: of INT8 values, None for floats only."""
-
-    name: str
-    shape: tuple[int, ...]
-    scale: Optional[float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,25 +51,23 @@ class Bundle:
 
     def relative(self, path: Path, start: str = "") -> str:
         """As seen from the bundle, or from a folder in it."""
-        import os
-
         return os.path.relpath(path, self.folder / start)
 
     def write(self, path: str, text: str, mode: int = 0o666) -> None:
-        from qdq_translator.core.disk import write_file
-
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_file(self.folder / path, text.encode("utf-8", "surrogateescape"), mode)
 
 
-class Consumer(Protocol):
-    TITLE: str
-    SOURCES: tuple[str, ...]
-    OWN_MODEL: bool
+@dataclasses.dataclass(frozen=True)
+class Consumer:
+    """own_model: it builds from the user's own ONNX file. refuse: why it cannot run the network, or ''. write: its files in
+    `bundle.folder`, and the steps for the page."""
 
-    def refuse(self, bundle: Bundle) -> str: ...
-
-    def write(self, bundle: Bundle) -> list[str]: ...
+    title: str
+    sources: tuple[str, ...]
+    write: Callable[[Bundle], list[str]]
+    refuse: Callable[[Bundle], str]
+    own_model: bool
 
 
 def find(name: str) -> Consumer:
@@ -84,4 +75,5 @@ def find(name: str) -> Consumer:
     if name not in NAMES:
         raise UsageError(f"There is no consumer '{name}'.", f"Consumers are {', '.join(NAMES)}.")
     module: Any = importlib.import_module(f"{__name__}.{name}")
-    return module  # type: ignore[no-any-return]
+    own_model, refuse = getattr(module, "OWN_MODEL", False), getattr(module, "refuse", lambda bundle: "")
+    return Consumer(module.TITLE, module.SOURCES, module.write, refuse, own_model)

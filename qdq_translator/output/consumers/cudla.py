@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdq_translator.output import buffers
 from qdq_translator.output.consumers import Bundle, trtexec
-from qdq_translator.output.emit.trtexec import BuildRequest, direct_format
+from qdq_translator.output.emit.trtexec.request import BuildRequest, direct_format
 
 TITLE = "cuDLA (standalone loadable)"
 SOURCES = (
@@ -12,7 +12,6 @@ SOURCES = (
     "github.com/NVIDIA-AI-IOT/cuDLA-samples",
     "docs.nvidia.com/deeplearning/tensorrt (DLA standalone mode, I/O formats on DLA)",
 )
-OWN_MODEL = False
 
 
 def refuse(bundle: Bundle) -> str:

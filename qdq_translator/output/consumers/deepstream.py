@@ -9,7 +9,6 @@ SOURCES = (
     "docs.nvidia.com/metropolis/deepstream/dev-guide/text/DS_plugin_gst-nvinfer.html",
     "gstnvinfer_property_parser.h of the DeepStream SDK (names of the keys)",
 )
-OWN_MODEL = False
 KEYS = (
     *("gpu-id", "onnx-file", "model-engine-file", "int8-calib-file", "batch-size", "network-mode", "network-type"),
     *("infer-dims", "model-color-format", "net-scale-factor", "offsets", "process-mode", "gie-unique-id"),

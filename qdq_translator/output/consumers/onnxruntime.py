@@ -12,7 +12,6 @@ SOURCES = (
     "onnxruntime.ai/docs/execution-providers/TensorRT-ExecutionProvider.html",
     "onnxruntime.ai/docs/api/c/struct_ort_tensor_r_t_provider_options.html",
 )
-OWN_MODEL = False
 PROGRAM = '''"""Runs {name} with ONNX Runtime's TensorRT provider. The engine is built at the first start and kept in engines/."""
 
 import json

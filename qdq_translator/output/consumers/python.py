@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from qdq_translator.output.consumers import Bundle
-from qdq_translator.output.emit.trtexec import Network
+from qdq_translator.output.emit.trtexec.request import Network
 
 TITLE = "qdq-translator build (TensorRT's Python package)"
 SOURCES = ("docs.nvidia.com/deeplearning/tensorrt (Python API)",)
-OWN_MODEL = False
-
-
-def refuse(bundle: Bundle) -> str:
-    return ""
 
 
 def write(bundle: Bundle) -> list[str]:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 
-from qdq_translator.output.consumers import Bundle, End, trtexec
-from qdq_translator.output.emit.trtexec import BuildRequest
+from qdq_translator.output.buffers import End
+from qdq_translator.output.consumers import Bundle, trtexec
+from qdq_translator.output.emit.trtexec.request import BuildRequest
 
 TITLE = "Triton Inference Server (TensorRT backend)"
 SOURCES = (
     "docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/model_configuration.html",
     "github.com/triton-inference-server/common: protobuf/model_config.proto",
 )
-OWN_MODEL = False
-
-
-def refuse(bundle: Bundle) -> str:
-    return ""
 
 
 def write(bundle: Bundle) -> list[str]:

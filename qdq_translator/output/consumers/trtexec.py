@@ -9,11 +9,11 @@ from pathlib import Path
 
 from qdq_translator.output.consumers import Bundle
 from qdq_translator.output.emit import trtexec
-from qdq_translator.output.emit.trtexec import BuildRequest, Network
+from qdq_translator.output.emit.trtexec.checks import prepare
+from qdq_translator.output.emit.trtexec.request import BuildRequest, Network
 
 TITLE = "trtexec"
 SOURCES = ("docs.nvidia.com/deeplearning/tensorrt (trtexec)", "docs/facts.md, section 3")
-OWN_MODEL = False
 OUTPUTS = "board_outputs.json"
 COLLECT = """#!/bin/sh
 # Builds the engine, runs it once on stored inputs and packs the log, layer information, times and outputs.
@@ -37,10 +37,6 @@ tar -czf @NAME@_board.tar.gz -- "$@"
 echo "Wrote @NAME@_board.tar.gz (trtexec left with status $status)."
 exit "$status"
 """
-
-
-def refuse(bundle: Bundle) -> str:
-    return ""
 
 
 def write(bundle: Bundle) -> list[str]:
@@ -81,7 +77,7 @@ def script(bundle: Bundle, request: BuildRequest, path: str) -> None:
         layer_info="" if request.dla_standalone else info,
         profile="" if request.dla_standalone else str(Path(info).with_name(f"{bundle.name}_profile.json")),
     )
-    settings = trtexec.prepare(bundle.files, request, bundle.platform.tensorrt)
+    settings = prepare(bundle.files, request, bundle.platform.tensorrt)
     place = bundle.folder / path
     place.parent.mkdir(parents=True, exist_ok=True)
     bundle.write(path, trtexec.shell_script(settings, trtexec.trtexec_arguments(settings), place.parent), 0o777)

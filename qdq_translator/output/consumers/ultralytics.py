@@ -9,7 +9,7 @@ import json
 from qdq_translator.core.formats.calibration_cache import ALGORITHMS, ENTROPY_CALIBRATION_2
 from qdq_translator.ir.io import load_model
 from qdq_translator.output.consumers import Bundle, trtexec
-from qdq_translator.output.emit.trtexec import BuildRequest
+from qdq_translator.output.emit.trtexec.request import BuildRequest
 
 TITLE = "ultralytics"
 SOURCES = (

@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Sequence
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import options_of
-from qdq_translator.output.emit.trtexec import Network
+from qdq_translator.output.emit.trtexec.request import Network
 from qdq_translator.targets.platforms import Platform, find_platform
 
 

@@ -74,26 +74,11 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
             annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan)
             if annotated is not None:  # its external data are those of the other, byte for byte
                 write_graph(annotated, temporary.annotated, files.model_data.name, source.external_data, metadata)
-        _write(temporary.config, indented(config) + "\n")
+        _write(temporary.config, json.dumps(config, indent=4) + "\n")
         _write(temporary.cache, cache)
         _write(temporary.layer_arg, layer_argument)
         _write(temporary.report, format_report({**report, "integrity": wrote}))
     return files
-
-
-def indented(value: Any, margin: str = "\n") -> str:
-    """`json.dumps(value, indent=4)`, several times faster: lists and objects of plain values are written in C."""
-    inner = margin + "    "
-    if not isinstance(value, (dict, list, tuple)) or not value:
-        return json.dumps(value)
-    parts = value.values() if isinstance(value, dict) else value
-    if not any(isinstance(part, (dict, list, tuple)) for part in parts):
-        text = json.dumps(value, separators=("," + inner, ": "))
-        return text[0] + inner + text[1:-1] + margin + text[-1]
-    if isinstance(value, dict):
-        rows = [f"{json.dumps(key)}: {indented(part, inner)}" for key, part in value.items()]
-        return "{" + inner + ("," + inner).join(rows) + margin + "}"
-    return "[" + inner + ("," + inner).join([indented(part, inner) for part in value]) + margin + "]"
 
 
 def _write(path: Path, text: str) -> None:

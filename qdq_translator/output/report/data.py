@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.core.formats.report_rows import (
     CacheVersion,
     Coverage,
+    DiagnosticRow,
     Dla,
     End,
     LayerParts,
@@ -154,3 +155,42 @@ def _ends(translation: Translated, names: list[str]) -> tuple[End, ...]:
             )
         )
     return tuple(rows)
+
+
+_BADNESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "Q1": lambda data: data["coarser"],
+    "C1": lambda data: max(data["scales"]) / min(data["scales"]),
+    "W1": lambda data: data["largest_error"],
+    "W3": lambda data: data["largest_relative"],
+}
+"""Rule -> what makes one of its diagnostics worse than another, of its data."""
+
+
+@dataclasses.dataclass
+class Messages:
+    """worst: of all diagnostics of one code. count: how many there are."""
+
+    worst: DiagnosticRow
+    count: int = 1
+
+
+def _badness(item: DiagnosticRow) -> float:
+    measure = _BADNESS.get(item.code.split("-")[-1])
+    try:
+        return float(measure(item.data)) if measure else 0.0
+    except (KeyError, TypeError, ValueError):  # written by another version
+        return 0.0
+
+
+def one_a_rule(items: Iterable[DiagnosticRow]) -> list[Messages]:
+    """`items`: diagnostics as a report has them. In the order of the first of each code."""
+    by_code: dict[str, Messages] = {}
+    for item in items:
+        group = by_code.get(item.code)
+        if group is None:
+            by_code[item.code] = Messages(item)
+            continue
+        group.count += 1
+        if _badness(item) > _badness(group.worst):
+            group.worst = item
+    return list(by_code.values())

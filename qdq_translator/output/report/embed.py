@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.options import words_of
 from qdq_translator.core.rules import words
-from qdq_translator.output.report.figures import scale, shape
+from qdq_translator.core.words import scale, shape
 from qdq_translator.output.report.model import DEVICES, KINDS, Layer, Network, Tensor
 
 _LAYER: dict[str, Callable[[Layer], Any]] = {

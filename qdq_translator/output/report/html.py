@@ -17,7 +17,7 @@ from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import MissingDependency
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.rules import RULES
-from qdq_translator.core.words import amount, counted, milliseconds, percent, size
+from qdq_translator.core.words import amount, clip, counted, decibel, milliseconds, percent, scale, shape, short, size
 from qdq_translator.output.report.changes import (
     Change,
     causes_of,
@@ -30,11 +30,9 @@ from qdq_translator.output.report.changes import (
     option_rows,
 )
 from qdq_translator.output.report.charts import error_along, ridge, share_noise, shares
-from qdq_translator.output.report.dla import dla_rows
+from qdq_translator.output.report.data import one_a_rule
 from qdq_translator.output.report.embed import page_data
-from qdq_translator.output.report.figures import clip, decibel, scale, shape, short
-from qdq_translator.output.report.messages import one_a_rule
-from qdq_translator.output.report.model import KINDS, Layer, Network
+from qdq_translator.output.report.model import KINDS, Layer, Network, dla_rows
 from qdq_translator.output.report.tuning import table, tuning
 
 _TEMPLATES = Path(__file__).with_name("templates")

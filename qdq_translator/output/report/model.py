@@ -1,10 +1,10 @@
-"""The report as rows for the page: one object per tensor and layer, with all that the page shows of it."""
+"""The report as rows for the page: one object per tensor and layer, with all that the page shows of it, and the network on the DLA."""
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Optional, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from qdq_translator.core.formats.report_rows import Finding, LayerPlan, Report, TensorScale, Verdict
 
@@ -135,3 +135,66 @@ class Network:
         if node in self.layer_index:
             return f"#layer-{self.layer_index[node]}"
         return f"#tensor-{self.tensor_index[tensor]}" if tensor in self.tensor_index else ""
+
+
+Found = Tuple[Verdict, Finding]
+
+
+def by_limit(layers: Sequence[Verdict]) -> dict[str, list[Found]]:
+    """Limit -> (row of `dla.layers`, its finding) for every layer that violates it, in order of appearance."""
+    found: dict[str, list[Found]] = {}
+    for row in layers:
+        for finding in row.findings:
+            found.setdefault(finding.limit, []).append((row, finding))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Subgraph:
+    """One loadable. milliseconds: of its layers; None if one has no estimate."""
+
+    number: int
+    layers: list[Layer]
+    milliseconds: Optional[float]
+
+    @property
+    def int8(self) -> int:
+        return sum(layer.device == "dla-int8" for layer in self.layers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dla:
+    """limits: limit -> its first finding and the layers that violate it. fallbacks: layers on the GPU, each with the findings that
+    cause it and why no rewrite applied ('' if none was tried)."""
+
+    limits: dict[str, tuple[Finding, list[Layer]]]
+    fallbacks: list[tuple[Layer, list[Finding], str]]
+    subgraphs: list[Subgraph]
+
+
+def dla_rows(report: Report, network: Network) -> Optional[Dla]:
+    """None without a DLA as target."""
+    if report.dla is None:
+        return None
+    rows = report.dla.layers
+    layers = {row.name: layer for row, layer in zip(rows, network.layers)}
+    why = {row.node: row.why for row in report.dla_rewrites.left}
+    subgraphs: dict[int, list[Layer]] = {}
+    for row in rows:
+        if row.subgraph >= 0:
+            subgraphs.setdefault(row.subgraph, []).append(layers[row.name])
+    return Dla(
+        {key: (found[0][1], [layers[row.name] for row, _ in found]) for key, found in by_limit(rows).items()},
+        [
+            (layers[row.name], [one for one in row.findings if one.effect == "gpu"], why.get(row.name, ""))
+            for row in rows
+            if row.verdict == "gpu"
+        ],
+        [Subgraph(number, found, _time(found)) for number, found in subgraphs.items()],
+    )
+
+
+def _time(layers: list[Layer]) -> Optional[float]:
+    times = [layer.milliseconds for layer in layers if layer.cost and not layer.cost.fused_into]
+    known = [time for time in times if time is not None]
+    return sum(known) if known and len(known) == len(times) else None

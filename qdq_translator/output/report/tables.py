@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,10 +53,25 @@ def table_of(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] 
     return table
 
 
-def cut(table: Table, length: int, everything: bool) -> None:
-    """A last row with the number of rows that are not shown."""
-    if length > SHOWN and not everything:
-        table.add_row(f"... {length - SHOWN} more", *[""] * (len(table.columns) - 1), style="dim")
+def print_table(
+    out: Console,
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: tuple[int, ...] = (),
+    ratios: tuple[int, ...] = (),
+    everything: bool = True,
+) -> None:
+    """`table_of` with rows of plain text, not markup; without `everything` the first rows and how many more there are.
+    Prints nothing without rows."""
+    from rich.text import Text
+
+    table, found = table_of(*titles, right=right, ratios=ratios), list(rows)
+    for row in found if everything else found[:SHOWN]:
+        table.add_row(*map(Text, row))
+    if len(found) > SHOWN and not everything:
+        table.add_row(f"... {len(found) - SHOWN} more", *[""] * (len(titles) - 1), style="dim")
+    if found:
+        out.print(table)
 
 
 def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], lines: int = LINES) -> None:

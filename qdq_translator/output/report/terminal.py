@@ -1,10 +1,10 @@
-"""A report for a terminal of 80 columns."""
+"""A report, and two of them side by side, for a terminal of 80 columns."""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from typing import Iterable, Iterator, Optional
+from typing import Any, Iterable, Iterator, Optional
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,10 +12,10 @@ from rich.text import Text
 
 from qdq_translator.core.formats.report_rows import Applied, End, LayerPlan, Report, SharedRange, WhatIf
 from qdq_translator.core.rules import words
-from qdq_translator.core.words import amount, counted, milliseconds, percent
+from qdq_translator.core.words import amount, counted, milliseconds, percent, scale, shape
 from qdq_translator.output.report.data import inferred_by_rule
-from qdq_translator.output.report.dla import by_limit
-from qdq_translator.output.report.tables import indented, pairs, print_fitted, table_of, title
+from qdq_translator.output.report.model import by_limit
+from qdq_translator.output.report.tables import indented, pairs, print_fitted, print_table, title
 from qdq_translator.output.report.terminal_summary import (
     best_line,
     cut_lines,
@@ -88,13 +88,9 @@ def _layer_lines(report: Report) -> Iterator[tuple[str, str]]:
         )
     limits = by_limit(report.dla.layers) if report.dla else {}
     for limit, rows in list(limits.items())[:_FEW]:
-        then = "GPU" if rows[0][1].effect == "gpu" else "FP16"
-        found = (
-            f"{_ops(row.op for row, _ in rows)} in {then}"
-            if then == "FP16"
-            else f"{_ops(row.op for row, _ in rows)} on the GPU"
-        )
-        yield "limit", f"{limit}, {rows[0][1].text}: {found} (for example '{rows[0][0].name}')"
+        (first, finding), then = rows[0], "on the GPU" if rows[0][1].effect == "gpu" else "in FP16"
+        found = f"{_ops(row.op for row, _ in rows)} {then} (for example '{first.name}')"
+        yield "limit", f"{limit}, {finding.text}: {found}"
     if len(limits) > _FEW:
         yield "", f"and {counted(len(limits) - _FEW, 'limit')} more"
     rules = Counter(row.rule for row in report.dla_rewrites.applied)
@@ -154,15 +150,16 @@ def _print_messages(console: Console, report: Report) -> None:
 
 def _print_coverage(console: Console, report: Report) -> None:
     coverage = report.coverage
-    table = table_of("", "total", "INT8", "by design", "avoidable", right=(1, 2, 3, 4))
-    for name, label in (("layers", "layers"), ("macs", "MACs"), ("weights", "weights")):
-        row = getattr(coverage, name)
-        total = row.total
-        cells = [amount(total)]
-        for part in (row.int8, row.by_design, row.avoidable):
-            cells.append(amount(part) if not total or part is None else f"{amount(part)}  {percent(part, total):>6}")
-        table.add_row(label, *cells)
-    console.print(table)
+
+    def share(part: Optional[int], total: Optional[int]) -> str:
+        return amount(part) if not total or part is None else f"{amount(part)}  {percent(part, total):>6}"
+
+    kinds = (("layers", coverage.layers), ("MACs", coverage.macs), ("weights", coverage.weights))
+    rows = (
+        (label, amount(row.total), *(share(part, row.total) for part in (row.int8, row.by_design, row.avoidable)))
+        for label, row in kinds
+    )
+    print_table(console, ("", "total", "INT8", "by design", "avoidable"), rows, right=(1, 2, 3, 4))
     macs = coverage.macs
     if macs.total:
         console.print(_bar(console, [part or 0 for part in (macs.int8, macs.by_design, macs.avoidable)], macs.total))
@@ -196,25 +193,18 @@ def _print_causes(console: Console, report: Report) -> None:
         f"Root causes: {counted(len(causes), 'tensor')} without scale behind {counted(avoidable, 'avoidable layer')}",
     )
     timed = any(group.milliseconds is not None for group in groups)
-    table = table_of(
-        "never quantized",
-        "layers",
-        *(["ms gained"] if timed else []),
-        "MACs",
-        "so far",
-        "cure",
-        right=(1, 2, 3, 4)[: 4 if timed else 3],
-    )
-    for group in groups:
-        table.add_row(
+    rows = (
+        (
             outputs_of(group.op, len(group.tensors)),
             str(group.layers),
             *([f"{group.milliseconds:.3f}"] if timed else []),
-            _gain(group.macs, total),
-            _gain(group.total_macs, total),
+            *(_gain(macs, total) for macs in (group.macs, group.total_macs)),
             "\n".join(group.options) or "quantize in the model",
         )
-    console.print(table)
+        for group in groups
+    )
+    titles = ("never quantized", "layers", *(["ms gained"] if timed else []), "MACs", "so far", "cure")
+    print_table(console, titles, rows, right=tuple(range(1, len(titles) - 1)))
     if report.cost and timed:
         console.print(f"  ms: {report.cost.what}", style="dim")
     for cause in causes:
@@ -239,20 +229,15 @@ def _print_what_if(console: Console, report: Report) -> None:
         told, int8 = report.dla.shares, report.dla.shares.dla_int8
         now = WhatIf(now.options, int8.layers, int8.macs, 0, told.gpu.layers, report.cost.milliseconds, 0.0)
     more = ("MACs", "GPU", "ms", "bits lost") if timed else ("INT8 MACs", "scales")
-    table = table_of("translate with", "INT8 layers", *more, right=tuple(range(1, 2 + len(more))))
+    cells = []
     for row in (now, *rows):
-        cells = [str(row.scales)]
-        if timed:
-            ms = "?" if row.milliseconds is None else f"{row.milliseconds:.3f}"
-            cells = [str(row.gpu_layers), ms, f"{row.bits_lost:.1f}" if row.bits_lost else "-"]
-        table.add_row("\n".join(row.options), str(row.int8_layers), _part(row.int8_macs, total), *cells)
-    console.print(table)
+        ms = "?" if row.milliseconds is None else f"{row.milliseconds:.3f}"
+        on_dla = (str(row.gpu_layers), ms, f"{row.bits_lost:.1f}" if row.bits_lost else "-")
+        macs_ = percent(row.int8_macs, total) if row.int8_macs is not None and total else amount(row.int8_macs)
+        cells.append(("\n".join(row.options), str(row.int8_layers), macs_, *(on_dla if timed else (str(row.scales),))))
+    print_table(console, ("translate with", "INT8 layers", *more), cells, right=tuple(range(1, 2 + len(more))))
     if report.cost and now.milliseconds is not None:
         console.print(f"  ms: {report.cost.what}", style="dim")
-
-
-def _part(macs: Optional[int], total: Optional[int]) -> str:
-    return percent(macs, total) if macs is not None and total else amount(macs)
 
 
 def _print_layers(console: Console, report: Report) -> None:
@@ -260,17 +245,12 @@ def _print_layers(console: Console, report: Report) -> None:
     timed = report.cost is not None
     more = ("ms", "bound by") if timed else ()
     ratios = (4, 0, 0, 0, *(0 for _ in more), 5)
-    table = table_of("layer", "op", "runs in", "MACs", *more, "reason", right=(3, 4) if timed else (3,), ratios=ratios)
-    for row in report.plan:
-        table.add_row(
-            escape(row.name),
-            escape(row.op),
-            row.runs,
-            _part_of(row),
-            *(_cost_of(row) if timed else ()),
-            escape(row.reason),
-        )
-    console.print(table)
+    rows = (
+        (row.name, row.op, row.runs, _part_of(row), *(_cost_of(row) if timed else ()), row.reason)
+        for row in report.plan
+    )
+    titles = ("layer", "op", "runs in", "MACs", *more, "reason")
+    print_table(console, titles, rows, right=(3, 4) if timed else (3,), ratios=ratios)
 
 
 def _cost_of(row: LayerPlan) -> tuple[str, str]:
@@ -295,25 +275,22 @@ def _part_of(row: LayerPlan) -> str:
 
 def _print_dla(console: Console, report: Report) -> None:
     dla = report.dla
-    limits = by_limit(dla.layers) if dla else {}
     if not dla:
         return
     title(console, f"DLA ({dla.generation}), predicted")
     if dla.counts.gpu:
         console.print("  GPU layers are a build error without GPU fallback.", style="dim")
     console.print(f"  A core loads at most {dla.max_loadables} subgraphs.", style="dim")
-    table = table_of("limit", "not kept by", "then", "source", ratios=(4, 4, 0, 3))
-    for limit, rows in limits.items():
-        finding = rows[0][1]
-        name, found = rows[0][0].name, finding.found
-        example = f"{_ops(row.op for row, _ in rows)}: '{name}'" + (f" ({found})" if found != rows[0][0].op else "")
-        then = "GPU" if finding.effect == "gpu" else "FP16"
+    cells = []
+    for limit, rows in by_limit(dla.layers).items():
+        (first, finding) = rows[0]
+        example = f"{_ops(row.op for row, _ in rows)}: '{first.name}'"
+        example += f" ({finding.found})" if finding.found != first.op else ""
         mark = "" if finding.status == "documented" else " [inferred]"
-        table.add_row(f"{limit} {finding.text}", escape(example), then, escape(finding.source + mark))
-    if table.row_count:
-        console.print(table)
-    fallbacks = [row for row in dla.layers if row.verdict == "gpu"]
-    for row in fallbacks:
+        then = "GPU" if finding.effect == "gpu" else "FP16"
+        cells.append((f"{limit} {finding.text}", example, then, finding.source + mark))
+    print_table(console, ("limit", "not kept by", "then", "source"), cells, ratios=(4, 4, 0, 3))
+    for row in (row for row in dla.layers if row.verdict == "gpu"):
         findings = [finding for finding in row.findings if finding.effect == "gpu"]
         reasons = "; ".join(f.text + (f": {f.found}" if f.found != row.op else "") for f in findings)
         console.print(indented(f"GPU  {escape(row.op)} '{escape(row.name)}': {escape(reasons)}"))
@@ -331,11 +308,13 @@ def _print_rewrites(console: Console, report: Report) -> None:
     for row in applied:
         was, now = (_ops(node.op for node in nodes) for nodes in (row.before, row.after))
         groups.setdefault((row.rule, was, now), []).append(row)
-    table = table_of("rule", "was", "is", "places", "the first", right=(3,), ratios=(0, 4, 4, 0, 3))
-    for (rule, was, now), rows in groups.items():
-        table.add_row(rule, was, now or "a constant, or gone", str(len(rows)), escape(rows[0].before[0].node))
-    console.print(table)
-    for left in [left for left in report.dla_rewrites.left if left.why]:
+    cells = (
+        (rule, was, now or "a constant, or gone", str(len(rows)), rows[0].before[0].node)
+        for (rule, was, now), rows in groups.items()
+    )
+    titles = ("rule", "was", "is", "places", "the first")
+    print_table(console, titles, cells, right=(3,), ratios=(0, 4, 4, 0, 3))
+    for left in (left for left in report.dla_rewrites.left if left.why):
         console.print(indented(f"left: {escape(left.op)} '{escape(left.node)}': {escape(left.why)}"))
 
 
@@ -350,25 +329,17 @@ def _print_shared(console: Console, report: Report) -> None:
         "not raised (--unify_scales max)": [s for s in ranges if not s.raised and not s.refused],
         "not raised, layers stay FP16 (--max_bits_lost)": [s for s in ranges if s.refused],
     }
+    titles = ("tensor", "own scale", "shared", "bits lost", "with")
     for kind, group in kinds.items():
+        rows = [(tensor, shared) for shared in group for tensor in shared.tensors if tensor.scale != shared.scale]
+        rows.sort(key=lambda pair: -pair[0].bits_lost)
+        cells = (
+            (own.tensor, f"{own.scale:.4g}", f"{shared.scale:.4g}", f"{own.bits_lost:.1f}", shared.source)
+            for own, shared in rows
+        )
         if group:
             title(console, f"Ranges that the DLA requires to be equal: {kind}")
-            _print_ranges(console, group)
-
-
-def _print_ranges(console: Console, ranges: list[SharedRange]) -> None:
-    table = table_of("tensor", "own scale", "shared", "bits lost", "with", right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
-    rows = [(tensor, shared) for shared in ranges for tensor in shared.tensors if tensor.scale != shared.scale]
-    rows.sort(key=lambda pair: -pair[0].bits_lost)
-    for tensor, shared in rows:
-        table.add_row(
-            escape(tensor.tensor),
-            f"{tensor.scale:.4g}",
-            f"{shared.scale:.4g}",
-            f"{tensor.bits_lost:.1f}",
-            escape(shared.source),
-        )
-    console.print(table)
+        print_table(console, titles, cells, right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
 
 
 def _print_scales(console: Console, report: Report) -> None:
@@ -387,28 +358,73 @@ def _print_scales(console: Console, report: Report) -> None:
     exact = sum(row.exact for row in report.weights)
     counts.add_row(f"{exact} of {len(report.weights)}", "weights reproduce every trained code")
     console.print(counts)
-    odd = [row for row in report.weights if not row.exact]
-    if odd:
-        table = table_of("weight", "codes reproduced", "largest error", right=(1, 2), ratios=(1, 0, 0))
-        for row in sorted(odd, key=lambda row: row.share):
-            table.add_row(escape(row.weight), f"{100 * row.share:.4g}%", f"{100 * row.largest_error:.2g}%")
-        console.print(table)
+    odd = sorted((row for row in report.weights if not row.exact), key=lambda row: row.share)
+    rows = ((row.weight, f"{100 * row.share:.4g}%", f"{100 * row.largest_error:.2g}%") for row in odd)
+    titles = ("weight", "codes reproduced", "largest error")
+    print_table(console, titles, rows, right=(1, 2), ratios=(1, 0, 0))
 
 
 def _print_ends(console: Console, report: Report) -> None:
     if report.assumption:
         return
     title(console, "Graph inputs and outputs")
-    table = table_of("tensor", "shape", "scale", "hex", right=(2,), ratios=(1, 0, 0, 0))
-    for kind, ends in (("input", report.inputs), ("output", report.outputs)):
-        for row in ends:
-            name, *cells = _end(row)
-            table.add_row(f"{kind} {escape(name)}", *map(escape, cells))
-    console.print(table)
+    kinds = (("input", report.inputs), ("output", report.outputs))
+    rows = ((f"{kind} {name}", *cells) for kind, ends in kinds for name, *cells in map(_end, ends))
+    print_table(console, ("tensor", "shape", "scale", "hex"), rows, right=(2,), ratios=(1, 0, 0, 0))
 
 
 def _end(row: End) -> tuple[str, str, str, str]:
     """Name, shape, scale and the scale's hex of a graph input or output."""
-    shape = "unknown" if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape)
-    scale = f"{row.scale:.9g}" if row.scale is not None else "float" if row.is_float else "integer"
-    return row.name, shape, scale, row.hex or ""
+    return row.name, shape(row.shape), scale(row.scale) or ("float" if row.is_float else "integer"), row.hex or ""
+
+
+def print_comparison(comparison: dict[str, Any], everything: bool = False) -> None:
+    """comparison: from `changes.compare`."""
+    console = Console(highlight=False)
+    a, b = comparison["a"], comparison["b"]
+    for letter, side in (("A", a), ("B", b)):
+        options = " ".join(side["options"]) or "default options"
+        console.print(f"[bold]{letter}[/bold]  {escape(side['name'])}: {escape(options)}", soft_wrap=True)
+    if not comparison["same_source"]:
+        console.print("The two were made from different files.", style="yellow")
+    layers, scales = comparison["layers"], comparison["scales"]
+    on_dla = " on the DLA" if a["target"] == b["target"] != "gpu" else ""
+    rows: list[tuple[str, ...]] = []
+    for key, what in (("macs_share", "MACs"), ("layers_share", "layers")):
+        shares = ("unknown" if side[key] is None else f"{side[key]:.1f}%" for side in (a, b))
+        rows.append((f"{what} in INT8{on_dla}", *shares))
+    if None not in (a["milliseconds"], b["milliseconds"]):
+        rows.append(("estimated time", milliseconds(a["milliseconds"]), milliseconds(b["milliseconds"])))
+    if a["gpu_layers"] or b["gpu_layers"]:
+        rows.append(("layers on the GPU", str(a["gpu_layers"]), str(b["gpu_layers"])))
+    rows.append(("tensors with a scale", str(a["scales"]), str(b["scales"])))
+    print_table(console, ("", "A", "B"), rows, right=(1, 2))
+    only = f"; {layers['only_a']} only in A, {layers['only_b']} only in B"
+    only = only if layers["only_a"] or layers["only_b"] else ""
+    title(console, f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run differently{only}")
+    cells = ((row["name"], row["op"], *(row[side] or "not there" for side in "ab")) for row in layers["changed"])
+    print_table(console, ("layer", "operator", "A", "B"), cells, ratios=(3, 0, 2, 2), everything=everything)
+    title(console, f"{counted(len(scales), 'scale')} {'differs' if len(scales) == 1 else 'differ'}")
+    cells = ((row["tensor"], *("none" if row[s] is None else f"{row[s]:.6g}" for s in "ab")) for row in scales)
+    print_table(console, ("tensor", "A", "B"), cells, right=(1, 2), ratios=(1, 0, 0), everything=everything)
+    if comparison["worse"]:
+        console.print(f"B is worse than A: {escape(comparison['worse'])}.", style="yellow", soft_wrap=True)
+
+
+def print_engines(compared: dict[str, Any], everything: bool = False) -> None:
+    """compared: what `changes.compare_engines` gives."""
+    console = Console(highlight=False)
+    rows, (a, b) = compared["layers"], compared["milliseconds"]
+    times = f"; {milliseconds(a)} in A, {milliseconds(b)} in B" if None not in (a, b) else ""
+    title(
+        console,
+        f"Engines A and B: {counted(compared['differ'], 'layer')} in another precision or on another device{times}",
+    )
+    cells = []
+    for row in rows:
+        sides = (row["a"], row["b"])
+        words_ = (" ".join(filter(None, (side["actual"] or side["verdict"], side["device"]))) for side in sides)
+        took = ("" if side["milliseconds"] is None else f"{side['milliseconds']:.3f}" for side in sides)
+        cells.append((row["name"], *words_, *took))
+    titles = ("layer", "A", "B", "ms in A", "in B")
+    print_table(console, titles, cells, right=(3, 4), ratios=(1, 0, 0, 0, 0), everything=everything)

@@ -20,8 +20,8 @@ from qdq_translator.core.formats.report_rows import (
     WhatIf,
 )
 from qdq_translator.core.words import counted, milliseconds, percent, size
-from qdq_translator.output.report.messages import Messages, one_a_rule
-from qdq_translator.output.report.tables import indented, pairs, table_of
+from qdq_translator.output.report.data import Messages, one_a_rule
+from qdq_translator.output.report.tables import indented, pairs, print_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LABELS = {
@@ -123,7 +123,7 @@ def print_many(summaries: Sequence[Summary], failures: list[dict[str, str]]) -> 
     console = Console(highlight=False)
     times = ["ms"] if any(summary.cost for summary in summaries) else []  # estimated on a DLA alone
     titles = ["model", "INT8 layers", "INT8 MACs", *times, "FP16 avoidable", "warnings", "status"]
-    table = table_of(*titles, right=tuple(range(1, len(titles) - 1)), ratios=(1, *[0] * (len(titles) - 1)))
+    rows: list[tuple[str, ...]] = []
     missed = {row["model"] for row in failures}
     for summary in summaries:
         layers, macs = summary.coverage.layers, summary.coverage.macs
@@ -133,12 +133,12 @@ def print_many(summaries: Sequence[Summary], failures: list[dict[str, str]]) -> 
         share = percent(int8_macs, macs.total) if macs.total else "unknown"
         time = [milliseconds(summary.cost.milliseconds if summary.cost else None).replace(" ms", "")] if times else []
         cells = (f"{int8} of {layers.total}", share, *time, str(layers.avoidable), str(warnings))
-        table.add_row(escape(summary.model), *cells, "below limit" if summary.source in missed else "done")
+        rows.append((summary.model, *cells, "below limit" if summary.source in missed else "done"))
     translated = {summary.source for summary in summaries}
-    for row in failures:
-        if row["model"] not in translated:
-            table.add_row(escape(row["model"]), *["-"] * (len(titles) - 2), "failed")
-    console.print(table)
+    failed = (row["model"] for row in failures if row["model"] not in translated)
+    rows += ((model, *["-"] * (len(titles) - 2), "failed") for model in failed)
+    last = len(titles) - 1
+    print_table(console, titles, rows, right=tuple(range(1, last)), ratios=(1, *[0] * last))
 
 
 def verdict(dla: Union[Dla, DlaSummary], cost: Cost) -> Iterator[tuple[str, str]]:

@@ -16,10 +16,11 @@ from qdq_translator._version import __version__
 from qdq_translator.core.disk import file_digest, write_json
 from qdq_translator.core.formats.files import model_name
 from qdq_translator.core.formats.layer_precisions import is_expressible
-from qdq_translator.core.options import TranslateOptions, TuneOptions, effective
+from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.packing import pack
+from qdq_translator.core.workflow_options import TuneOptions
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate.account import Account, Candidate, Judge, account
 from qdq_translator.simulate.evaluation import Evaluation

@@ -1,58 +1,282 @@
-"""The trtexec (or Polygraphy) command that builds a translation, and a script that runs it (fact 3).
+"""The trtexec command that builds a translation, and a POSIX script that runs it (fact 3).
 
-Pure functions over the files of a translation: `prepare` checks a request against the network, the cache and the
-grammar of that TensorRT version; `trtexec_arguments` and `polygraphy_arguments` spell it; `trtexec_command`,
-`polygraphy_command` and `shell_script` write it for a shell.
+Pure functions over the files of a translation: `checks.prepare` checks a request against the network, the cache and the
+grammar of that TensorRT version; `trtexec_arguments` spells it; `trtexec_command` and `shell_script` write it for a
+shell. `polygraphy` does the same for Polygraphy.
 """
 
 from __future__ import annotations
 
-from qdq_translator.output.emit.trtexec.checks import Settings, complete_shapes, prepare
-from qdq_translator.output.emit.trtexec.command import (
-    Argument,
-    explicit_arguments,
-    layer_argument,
-    shorten,
-    trtexec_arguments,
-    trtexec_command,
-)
-from qdq_translator.output.emit.trtexec.polygraphy import (
-    comparison_commands,
-    comparison_files,
-    polygraphy_arguments,
-    polygraphy_command,
-)
+import dataclasses
+import math
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterable, Mapping, Optional, Sequence
+
+from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
+from qdq_translator.core.formats.layer_precisions import format_layer_precisions
+from qdq_translator.output.emit.trtexec.checks import Settings, dims_text, prepare_network, shell_command
 from qdq_translator.output.emit.trtexec.request import (
+    PARSER_FLAGS,
     BuildRequest,
     Network,
-    direct_format,
+    Version,
+    dotted,
     engine_paths,
-    parse_formats,
-    parse_pools,
-    parse_version,
 )
-from qdq_translator.output.emit.trtexec.script import shell_script
 
-__all__ = [
-    "Argument",
-    "BuildRequest",
-    "Network",
-    "Settings",
-    "comparison_commands",
-    "comparison_files",
-    "complete_shapes",
-    "direct_format",
-    "engine_paths",
-    "explicit_arguments",
-    "layer_argument",
-    "parse_formats",
-    "parse_pools",
-    "parse_version",
-    "polygraphy_arguments",
-    "polygraphy_command",
-    "prepare",
-    "shell_script",
-    "shorten",
-    "trtexec_arguments",
-    "trtexec_command",
-]
+ARGUMENT_LIMIT = 131071
+"""Bytes of one program argument that Linux takes, option name included (fact 3.17)."""
+LONG_ARGUMENT = 100 * 1024
+"""From here on the layer list is shortened or read from its file."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """`--flag=value`. `kind`: 'text'; 'path' (of a file); 'content' (the content of the file `value`)."""
+
+    flag: str
+    value: str = ""
+    kind: str = "text"
+
+    def plain(self) -> str:
+        """The argument as received."""
+        value = Path(self.value).read_text(encoding="utf-8") if self.kind == "content" else self.value
+        return f"{self.flag}={value}" if value or self.kind != "text" else self.flag
+
+
+def shorten(layers: Mapping[str, str], network: Network) -> str:
+    """The layer list for TensorRT 10.x with `scope/*` if all nodes of a scope are to have the same precision.
+
+    Selects exactly the same layers: a scope ends at '/' or '.', so that `name_2`, which the parser may add for a node,
+    matches the pattern only if the node does; a scope that contains a constant (which becomes a separate layer) is not
+    used; the scopes are disjoint, because with two matching patterns trtexec's choice is unspecified (fact 3.7).
+    """
+    mixed = ""
+    scopes: dict[str, str] = {}
+    for name in (*network.nodes, *network.constants):
+        precision = layers.get(name, mixed)
+        for scope in _scopes(name):
+            scopes[scope] = precision if scopes.get(scope, precision) == precision else mixed
+    items: dict[str, str] = {}
+    for name, precision in layers.items():
+        whole = next((s for s in _scopes(name) if scopes.get(s) == precision), None)
+        items[f"{whole}*" if whole else name] = precision
+    return ",".join(f"{name}:{precision}" for name, precision in items.items())
+
+
+def _scopes(name: str) -> Iterable[str]:
+    """'/a/b/Conv' -> '/', '/a/', '/a/b/': the shortest first."""
+    for match in re.finditer(r"[/.]", name):
+        yield name[: match.end()]
+
+
+def layer_argument(settings: Settings) -> Optional[Argument]:
+    """`--layerPrecisions`, inline, shortened or read from its file; None without layers.
+
+    Raises UserError if no argument within Linux's limits can hold the list.
+    """
+    flag = "--layerPrecisions"
+    if not settings.layers:
+        return None
+    text = format_layer_precisions(settings.layers)
+
+    def size(value: str) -> int:
+        return len(f"{flag}={value}".encode())
+
+    if size(text) <= LONG_ARGUMENT:
+        return Argument(flag, text)
+    if settings.version[0] >= 10:
+        short = shorten(settings.layers, settings.network)
+        if size(short) <= LONG_ARGUMENT or size(short) <= ARGUMENT_LIMIT < size(text):
+            settings.notes.append(
+                f"The layer list was shortened with wildcards from {size(text)} to {size(short)} bytes; "
+                "TensorRT 8.x would silently ignore them."
+            )
+            return Argument(flag, short)
+    if size(text) <= ARGUMENT_LIMIT:
+        return Argument(flag, str(settings.files.layer_arg), "content")
+    advice = (
+        "Use 'qdq-translator build', or --tool polygraphy, which sets the layers one by one."
+        if settings.version[0] >= 10
+        else "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which sets them one by one."
+    )
+    raise UserError(
+        f"The layer list needs an argument of {size(text)} bytes, and Linux starts no program with one over "
+        f"{ARGUMENT_LIMIT}.",
+        advice,
+    )
+
+
+_PRECISIONS = {
+    "implicit": ("--int8", "--fp16"),
+    "explicit": ("--int8", "--fp16"),
+    "typed": ("--stronglyTyped",),
+    "fp16": ("--fp16",),
+    "fp32": (),
+    "best": ("--best",),
+}
+"""Of `BuildRequest.mode`."""
+_SINCE = {
+    "--precisionConstraints": (8, 4),  # 8.2 knows it, but no precisions that it could constrain
+    "--profilingVerbosity": (8, 2),
+    "--exportLayerInfo": (8, 2),
+    "--layerPrecisions": (8, 4),
+    "--memPoolSize": (8, 4),
+    "--skipInference": (8, 6),
+    **dict.fromkeys(PARSER_FLAGS.values(), (10, 16)),
+}
+"""Option -> the first version (major, minor) whose trtexec knows it (samples/common/sampleOptions.cpp, 8.0 to 10.16)."""
+
+
+def trtexec_arguments(settings: Settings) -> list[Argument]:
+    """The options of trtexec, each once and in a fixed order, as that version spells them.
+
+    Raises UserError for requests that this version's trtexec does not support.
+    """
+    return [fitted for argument in _arguments(settings) for fitted in _for_version(argument, settings)]
+
+
+def explicit_arguments(model: Path, request: BuildRequest, version: Version) -> list[Argument]:
+    """The same for a network with Q/DQ, strongly typed if written by `explicit`. Raises as `prepare_network`."""
+    mode = "typed" if model.name.endswith(EXPLICIT_SUFFIX) else "explicit"
+    engine, info = engine_paths(model, "explicit", request)
+    request = dataclasses.replace(request, mode=mode, save_engine=str(engine), layer_info=str(info or ""))
+    return trtexec_arguments(prepare_network(model, request, version))
+
+
+def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
+    version, request = settings.version, settings.request
+    if version[:2] >= _SINCE.get(argument.flag, (8, 0)):
+        return [argument]
+    who = f"trtexec of TensorRT {dotted(version)} has no {argument.flag}"
+    if argument.flag == "--skipInference":
+        return [Argument("--buildOnly")]
+    if argument.flag == "--memPoolSize" and set(request.pools) == {"workspace"}:
+        return [Argument("--workspace", str(math.ceil(request.pools["workspace"])))]
+    if argument.flag in ("--memPoolSize", *PARSER_FLAGS.values()):
+        option = "--mem_pools" if argument.flag == "--memPoolSize" else "--parser_flags"
+        raise UserError(f"{who}.", f"Leave {option} out, or name another version.")
+    if argument.flag == "--layerPrecisions":
+        settings.notes.append(
+            f"{who}: layers without scales run above INT8 all the same; to keep others there, use 'qdq-translator build'."
+        )
+    elif argument.flag == "--exportLayerInfo":
+        settings.notes.append(f"{who}, so there will be no layer information for 'qdq-translator check-engine'.")
+    return []
+
+
+def _arguments(settings: Settings) -> list[Argument]:
+    request, files = settings.request, settings.files
+    arguments = [Argument("--onnx", str(settings.model), "path")]
+    if request.on_dla:
+        arguments.append(Argument("--useDLACore", str(request.dla_core)))
+        if request.dla_standalone:
+            arguments.append(Argument("--buildDLAStandalone"))
+        elif request.allow_gpu_fallback:
+            arguments.append(Argument("--allowGPUFallback"))
+    for flag in request.parser_flags:
+        if flag.lower() not in PARSER_FLAGS or not request.on_dla:
+            raise UserError(f"trtexec has no option for the parser flag {flag} here.", "Use 'qdq-translator build'.")
+        arguments.append(Argument(PARSER_FLAGS[flag.lower()]))
+    # --int8 alone would leave a DLA's layers without scale no FP16 (fact 3.10)
+    flags = _PRECISIONS[request.mode]
+    arguments += [Argument(flag) for flag in flags if settings.version[0] < 11]
+    if request.mode in ("implicit", "best"):
+        arguments.append(Argument("--calib", str(files.cache), "path"))
+    layers = layer_argument(settings)
+    if layers is not None:
+        arguments += [Argument("--precisionConstraints", settings.constraints), layers]
+    rows = [("--inputIOFormats", settings.input_formats), ("--outputIOFormats", settings.output_formats)]
+    for index, flag in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
+        rows.append((flag, [f"{name}:{dims_text(triple[index])}" for name, triple in settings.shapes.items()]))
+    rows.append(("--memPoolSize", [f"{name}:{_number(size)}" for name, size in request.pools.items()]))
+    arguments += [Argument(flag, ",".join(items)) for flag, items in rows if items]
+    for field, flag, fixed, kind in _FIELDS:
+        value = getattr(request, field)
+        if value not in (None, "") and value is not False:
+            arguments.append(Argument(flag, str(value) if fixed is None else fixed, kind))
+    return arguments
+
+
+_FIELDS = (
+    ("builder_optimization_level", "--builderOptimizationLevel", None, "text"),
+    ("timing_cache", "--timingCacheFile", None, "path"),
+    ("save_engine", "--saveEngine", None, "path"),
+    ("layer_info", "--profilingVerbosity", "detailed", "text"),
+    ("layer_info", "--exportLayerInfo", None, "path"),
+    ("sparsity", "--sparsity", None, "text"),
+    ("profile", "--exportProfile", None, "path"),
+    ("profile", "--separateProfileRun", "", "text"),  # measuring each layer would slow the timing of the whole
+    ("skip_inference", "--skipInference", "", "text"),
+    ("verbose", "--verbose", "", "text"),
+)
+"""Field of `BuildRequest`, option of trtexec, its value (None: the field's), kind of the argument."""
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def trtexec_command(arguments: Iterable[Argument]) -> str:
+    """`trtexec` with everything quoted for a POSIX shell."""
+    words = []
+    for argument in arguments:
+        if argument.kind == "content":
+            words.append(f'{argument.flag}="$(cat -- {shlex.quote(argument.value)})"')
+        else:
+            words.append(shlex.quote(argument.plain()))
+    return shell_command("trtexec", words)
+
+
+_TEMPLATE = Path(__file__).with_name("build.sh")
+_WILDCARD_CHECK = """    if [ "$major" -lt 10 ]; then
+        fail "The layer list contains wildcards, which TensorRT $major ignores. Write the script with --trt_version 8.6."
+    fi
+"""
+
+
+def shell_script(settings: Settings, arguments: Sequence[Argument], folder: Path) -> str:
+    """A POSIX script that lies in `folder`: checks files and version, corrects the cache header in a copy, runs trtexec.
+
+    Paths are relative to the script, so that script and files can be copied to a board together; absolute ones stay
+    where they are neither in the script's folder nor in the translation's.
+    """
+
+    def path(value: str) -> str:
+        if os.path.isabs(value) and not any(_lies_in(value, place) for place in (settings.files.folder, folder)):
+            return shlex.quote(value)
+        return '"$here"/' + shlex.quote(os.path.relpath(os.path.abspath(value), os.path.abspath(folder)))
+
+    layers = next((a for a in arguments if a.flag == "--layerPrecisions"), None)
+    by_file = layers is not None and (layers.kind == "content" or "*" not in layers.value)
+    words = []
+    for argument in arguments:
+        if argument.flag == "--onnx":
+            words.append('--onnx="$model"')
+        elif argument.flag == "--calib":
+            words.append('--calib="$cache"')
+        elif argument is layers and by_file:
+            words.append('--layerPrecisions="$(cat -- "$layers")"')
+        elif argument.kind == "path":
+            words.append(f"{argument.flag}={path(argument.value)}")
+        else:
+            words.append(shlex.quote(argument.plain()))
+    fields = {
+        "@NAME@": re.sub(r"[^ -~]", "?", settings.files.name),
+        "@VERSION@": dotted(settings.version),
+        "@MODEL@": path(str(settings.files.model)),
+        "@CACHE@": path(str(settings.files.cache)),
+        "@LAYERS@": path(str(settings.files.layer_arg)) if by_file else "''",
+        "@WILDCARDS@": _WILDCARD_CHECK if layers is not None and not by_file else "",
+        "@ARGUMENTS@": " \\\n    ".join(words),
+    }
+    return re.sub("|".join(fields), lambda match: fields[match[0]], _TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _lies_in(path: str, folder: Path) -> bool:
+    return os.path.commonpath([os.path.abspath(path), os.path.abspath(folder)]) == os.path.abspath(folder)

@@ -270,3 +270,8 @@ def complete_shapes(
 
 def dims_text(dims: Iterable[int]) -> str:
     return "x".join(map(str, dims))
+
+
+def shell_command(program: str, words: Iterable[str]) -> str:
+    """One command over several lines, to paste into a shell. `words` are quoted already."""
+    return " \\\n  ".join([program, *words]) + "\n"

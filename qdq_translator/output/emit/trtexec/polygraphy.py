@@ -6,8 +6,7 @@ import shlex
 from typing import Sequence
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.output.emit.trtexec.checks import Settings
-from qdq_translator.output.emit.trtexec.command import shell_command
+from qdq_translator.output.emit.trtexec.checks import Settings, shell_command
 from qdq_translator.output.emit.trtexec.request import POOLS, per_tensor
 
 _POLYGRAPHY_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
