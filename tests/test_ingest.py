@@ -14,10 +14,10 @@ from typing import Any
 import onnx
 import pytest
 
-from e2e_workflow.on_device.probes.make import PROBES, network
+from e2e_workflow.on_device.probes.make import PROBES, int64_indices, network
 from qdq_translator.cli import main
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.hypotheses import HYPOTHESES
+from qdq_translator.core.hypotheses import DEVICE_QUESTIONS, HYPOTHESES, DeviceQuestion
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions
 from qdq_translator.workflows import board_results
 
@@ -70,8 +70,10 @@ def end_of(name: str, other: bool, on_dla: bool = True) -> SimulationOptions:
     )
 
 
-def board(files: TranslationFiles, folder: Path, options: SimulationOptions, fails: bool = False) -> Path:
-    """What the stand-in for the board sends back."""
+def board(
+    files: TranslationFiles, folder: Path, options: SimulationOptions, fails: bool = False, on_gpu: str = ""
+) -> Path:
+    """What the stand-in for the board sends back. on_gpu: the operator whose layers are not in a region of the DLA."""
     feed = board_results.stored_feed(files)
     assert feed is not None
     outputs = board_results._simulated(ImplicitNetwork.read(files), options, feed)
@@ -81,6 +83,9 @@ def board(files: TranslationFiles, folder: Path, options: SimulationOptions, fai
     ]
     plan = files.read_report("plan")["plan"]
     layers = [{"Name": row["name"], "LayerType": "Convolution", "Inputs": [], "Outputs": []} for row in plan]
+    for layer, row in zip(layers, plan):
+        if on_gpu and row["op"] != on_gpu:
+            layer.update(Name=f"{{ForeignNode[{row['name']}]}}", LayerType="DLA")
     times = [{"count": 10}, *({"name": row["name"], "averageMs": 0.01 * (i + 1)} for i, row in enumerate(plan))]
     for name, content in (("outputs", rows), ("layers", {"Layers": layers, "Bindings": []}), ("profile", times)):
         (folder / name).write_text(json.dumps(content))
@@ -169,3 +174,21 @@ def test_probes_are_networks(name: str) -> None:
     onnx.checker.check_model(made_network, full_check=True)
     assert PROBES[name].read_by in ("outputs", "device")
     assert network(name).SerializeToString() == made_network.SerializeToString()
+
+
+@pytest.mark.parametrize("device", ["DLA", "GPU"])
+@pytest.mark.parametrize("question", DEVICE_QUESTIONS, ids=[question.id for question in DEVICE_QUESTIONS])
+def test_each_answer_about_a_device_is_recognized(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], question: DeviceQuestion, device: str
+) -> None:
+    files = made(tmp_path, question.id)
+    if question.indices == "INT64":
+        int64_indices(str(files.folder))
+    (probed,) = [node for node in onnx.load(files.model).graph.node if node.op_type == question.op]
+    archive = board(files, tmp_path, SimulationOptions(), on_gpu=question.op if device == "GPU" else "none")
+    assert main(["ingest", str(archive), "-t", str(files.folder)]) == 0
+    sentence = question.on_dla if device == "DLA" else question.on_gpu
+    assert f"{question.id}: {sentence} ({probed.name})" in capsys.readouterr().out
+    rows = json.loads((files.folder / f"{question.id}_board.json").read_text())["hypotheses"]
+    (row,) = [row for row in rows if row["hypothesis"] == question.id]
+    assert row["held"] == ("planned" if device == question.planned else "other")

@@ -49,8 +49,9 @@ def run(options: Options) -> int:
         found["messages"] = occurrences(results.log)
         if not results.failed:
             layers, times = _layers(files, results), _times(files, results)
+            devices = layers.pop("devices", [])
             found.update({**layers, **times, "lines": [*layers["lines"], *times.get("lines", [])]})
-            found["hypotheses"] = _hypotheses(files, results)
+            found["hypotheses"] = [*_hypotheses(files, results), *devices]
     write_json(files.folder / f"{files.name}_board.json", found)
     if options.json:
         print(json.dumps(found, indent=2))
@@ -62,8 +63,10 @@ def run(options: Options) -> int:
     for line in found.get("lines", []):
         print(line)
     for row in found.get("hypotheses", []):
-        distances = f"distance {row['planned']:.2g} planned, {row['other']:.2g} other"
-        print(f"{row['hypothesis']}: {row['sentence']} ({distances})")
+        measured = (
+            f"distance {row['planned']:.2g} planned, {row['other']:.2g} other" if "other" in row else row["layers"]
+        )
+        print(f"{row['hypothesis']}: {row['sentence']} ({measured})")
     if results.failed:
         print(f"{options.file}: The engine was not built; the log above shows why.", file=sys.stderr)
     return int(results.failed)
@@ -74,6 +77,7 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     from qdq_translator.engine import inspector
     from qdq_translator.engine.board import read_profile
     from qdq_translator.ir.io import load_model
+    from qdq_translator.workflows.board_results import device_answers
 
     if results.layer_info is None:
         return {"lines": ["The board wrote no layer information."]}
@@ -86,7 +90,14 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     against = [f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in rows]
     timed = sorted((row for row in engine["layers"] if row["milliseconds"]), key=lambda row: -row["milliseconds"])
     lines = [f"{len(against)} layers against the plan", *against[:10], *map(_timed, timed[:10])]
-    return {"check": check.summary(), "against": engine["disagreements"], "engine": engine, "lines": lines}
+    devices = device_answers(model, engine["layers"])
+    return {
+        "check": check.summary(),
+        "against": engine["disagreements"],
+        "engine": engine,
+        "lines": lines,
+        "devices": devices,
+    }
 
 
 def _timed(row: Dict[str, Any]) -> str:

@@ -61,3 +61,48 @@ HYPOTHESES = {
         ),
     )
 }
+
+
+@dataclass(frozen=True)
+class DeviceQuestion:
+    """On which device the layers of an operator run. indices: data type of the index inputs that it is about, '' for any.
+    planned: DLA or GPU. on_dla, on_gpu: sentences about the two answers."""
+
+    id: str
+    op: str
+    indices: str
+    planned: str
+    on_dla: str
+    on_gpu: str
+    fact: str
+
+
+DEVICE_QUESTIONS = (
+    DeviceQuestion(
+        "pow",
+        "Pow",
+        "",
+        "GPU",
+        "Pow with a constant exponent runs on the DLA (plan with --assume pow)",
+        "Pow with a constant exponent runs on the GPU",
+        "fact 6.3e",
+    ),
+    DeviceQuestion(
+        "slice",
+        "Slice",
+        "INT32",
+        "DLA",
+        "a Slice with INT32 indices runs on the DLA",
+        "a Slice with INT32 indices runs on the GPU",
+        "rule F10",
+    ),
+    DeviceQuestion(
+        "slice64",
+        "Slice",
+        "INT64",
+        "GPU",
+        "a Slice with INT64 indices runs on the DLA as well: rule F10 is not needed for it",
+        "a Slice with INT64 indices is not static for the parser and runs on the GPU",
+        "rule F10",
+    ),
+)

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
+import onnx
+from onnx import TensorProto
 
 from qdq_translator.core.disk import file_digest
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
+from qdq_translator.core.hypotheses import BETWEEN, DEVICE_QUESTIONS, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
 from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
@@ -170,3 +172,23 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
         error = board[name].astype(np.float64).reshape(-1) - wanted
         worst = max(worst, float(np.sqrt(np.mean(error**2)) / max(np.sqrt(np.mean(wanted**2)), 1e-30)))
     return worst
+
+
+def device_answers(model: onnx.ModelProto, layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The questions of `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an engine
+    for a DLA. layers: rows of `inspector.engine_truth`. JSON types only."""
+    types = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
+    indices = {node.name: types.get(node.input[1], "") for node in model.graph.node if len(node.input) > 1}
+    found = []
+    for question in DEVICE_QUESTIONS:
+        rows = [
+            row for row in layers if row["op"] == question.op and question.indices in ("", indices.get(row["name"], ""))
+        ]
+        devices = {row["device"] for row in rows}
+        if len(devices) == 1 and any(row["device"] == "DLA" for row in layers) and devices <= {"DLA", "GPU"}:
+            (device,) = devices
+            sentence = question.on_dla if device == "DLA" else question.on_gpu
+            held = "planned" if device == question.planned else "other"
+            names = ", ".join(row["name"] for row in rows)
+            found.append({"hypothesis": question.id, "held": held, "sentence": sentence, "layers": names})
+    return found

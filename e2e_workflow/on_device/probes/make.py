@@ -2,11 +2,13 @@
 
     python -m e2e_workflow.on_device.probes.make probes/
     qdq-translator deploy probes/sigmoid.onnx --board jetpack-6.2 -o probes/sigmoid     # and so on
+    python -m e2e_workflow.on_device.probes.make --int64 probes/slice64                 # after its deploy
     sh collect.sh                                                                       # in each bundle, on the board
     qdq-translator ingest sigmoid_board.tar.gz -t probes/sigmoid                        # on the desk
 
 `PROBES` names the question and what the board shows at each end: `outputs` are compared with the simulation of each end of a
-hypothesis (`core/hypotheses.py`); `device` is read from the log, which lists the layers of the DLA and of the GPU.
+hypothesis (`core/hypotheses.py`); `device` is read from the layers of the DLA and of the GPU. The translator writes the indices
+of a Slice as INT32 (rule F10): `--int64` brings those of a bundle back to INT64, for the network that other tools write.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ class Probe:
 
 
 CONV = "<kernel_shape=[3,3], pads=[1,1,1,1]>"
+SLICE = (
+    {"x": 0.03, "c": 0.2, "t": 0.2},
+    f"c = Conv {CONV} (@x@, w0)  t = Slice(@c@, start, stop, axis)  y = Conv {CONV} (@t@, w1)",
+)
 PROBES = {
     "fusion": Probe(
         "Does the tensor between a Conv and the Add that it fuses with pass unrounded?",
@@ -79,15 +85,12 @@ PROBES = {
         "Does Pow with a constant exponent run on the DLA of TensorRT 10.3?",
         "device",
         {"x": 0.03, "r": 0.1, "q": 0.1},
-        f"c = Conv {CONV} (@x@, w0)  r = Relu(c)  q = Pow(@r@, two)  y = Conv {CONV} (@q@, w1)",
+        f"c = Conv {CONV} (@x@, w0)  r = Relu(c)  q = Pow(@r@, exponent)  y = Conv {CONV} (@q@, w1)",
     ),
-    "slice": Probe(
-        "Does a Slice with INT32 indices run on the DLA?",
-        "device",
-        {"x": 0.03, "c": 0.2, "t": 0.2},
-        f"c = Conv {CONV} (@x@, w0)  t = Slice(@c@, start, stop, axis)  y = Conv {CONV} (@t@, w3)",
-    ),
+    "slice": Probe("Does a Slice with INT32 indices run on the DLA?", "device", *SLICE),
+    "slice64": Probe("Does a Slice with INT64 indices run on the DLA?", "device", *SLICE),
 }
+"""An exponent of 2.5 and a Slice along the height: 2 becomes a Mul, and one along the channels goes into the Conv before it."""
 
 
 def network(name: str) -> onnx.ModelProto:
@@ -99,15 +102,16 @@ def network(name: str) -> onnx.ModelProto:
     made = parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> {name} (float[1,{CHANNELS},{SIZE},{SIZE}] x) => (float[N,C,H,W] y) {{ {body} }}'
     )
-    arrays: dict[str, np.ndarray] = {"zero": np.int8(0), "two": np.float32(2)}
+    arrays: dict[str, np.ndarray] = {"zero": np.int8(0), "exponent": np.float32(2.5)}
     for tensor, scale in probe.scales.items():
         arrays[f"{tensor}_scale"] = np.float32(scale)
         pairs += f"{tensor}_q = QuantizeLinear({tensor}, {tensor}_scale, zero) {tensor}_dq = DequantizeLinear({tensor}_q, {tensor}_scale, zero) "
-    for index in range(5):
-        arrays[f"w{index}"] = (
-            rng.normal(size=(CHANNELS, {3: CHANNELS // 2, 4: 2 * CHANNELS}.get(index, CHANNELS), 3, 3)) / 12
-        ).astype(np.float32)
-    arrays.update(start=np.array([0], np.int32), stop=np.array([CHANNELS // 2], np.int32), axis=np.array([1], np.int32))
+    for index in (0, 1, 2, 4):
+        arrays[f"w{index}"] = (rng.normal(size=(CHANNELS, 2 * CHANNELS if index == 4 else CHANNELS, 3, 3)) / 12).astype(
+            np.float32
+        )
+    indices = np.int64 if name == "slice64" else np.int32
+    arrays.update({key: np.array([value], indices) for key, value in (("start", 0), ("stop", SIZE // 2), ("axis", 2))})
     quantizers = parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) {{ {pairs} y = Identity(x) }}'
     )
@@ -131,6 +135,16 @@ def network(name: str) -> onnx.ModelProto:
     )
 
 
+def int64_indices(folder: str) -> None:
+    """Rewrites the networks of a bundle in place: every initializer of INT32 as INT64."""
+    for path in Path(folder).glob("*.onnx"):
+        model = onnx.load(path)
+        for tensor in model.graph.initializer:
+            if tensor.data_type == TensorProto.INT32:
+                tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.int64), tensor.name))
+        onnx.save(model, path)
+
+
 def main(folder: str) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, probe in PROBES.items():
@@ -139,4 +153,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    int64_indices(sys.argv[2]) if sys.argv[1:2] == ["--int64"] else main(*sys.argv[1:])
