@@ -57,9 +57,10 @@ _REWRITES = {
     "D21": "ConvTranspose with padding, groups or dilation becomes one without, and a Slice",
     "D22": "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)",
     "D23": "Resize, Pad, Expand, Tile, CumSum and rolls become Resize, poolings and Convs with a constant matrix along H, W or channels",
-    "D24": "Conv with a stride above 8 or a kernel above 32 works on blocks, or becomes two",
+    "D24": "Conv with a stride above 8 works on blocks of its input",
     "D25": "tensors of five dimensions, as in split attention, work on four",
     "D26": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
+    "D27": "Conv with a kernel above 32, or too large for the buffer, becomes parts and their sum",
 }
 _ROWS = (
     # ---------------------------------------------------------------- quantizers

@@ -10,7 +10,7 @@ rewrite to see if it is faster.
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, Optional, Sequence
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import counted, milliseconds
@@ -25,7 +25,7 @@ from qdq_translator.targets.cost.layers import work_of
 from qdq_translator.targets.dla.limits import GPU
 from qdq_translator.targets.settings import Settings
 
-_ADD_WORK = frozenset(("D4", "D7", "D11", "D13", "D15", "D17", "D19", "D20", "D21", "D23", "D24", "D25"))
+_ADD_WORK = frozenset(("D4", "D7", "D11", "D13", "D15", "D17", "D19", "D20", "D21", "D23", "D24", "D25", "D27"))
 """Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
 
 
@@ -82,27 +82,39 @@ def _planned(network: Network, settings: Settings) -> Decision:
     return decide(network, context_of(network, scales, settings), settings, Diagnostics(), observe)
 
 
-def milliseconds_of(network: Network, settings: Settings) -> tuple[float, Optional[float]]:
-    """Lower bound of the estimate with transitions, and the estimate (None if a layer is unknown)."""
-    costs = _planned(network, settings).costs
-    return (0.0, None) if costs is None else (costs.least, costs.total)
+class Outcome(NamedTuple):
+    """Milliseconds with transitions: a lower bound, and the estimate (None if a layer is unknown). gpu: number of layers there."""
+
+    least: float
+    total: Optional[float]
+    gpu: int
 
 
-def report_left_out(refused: Found, diagnostics: Diagnostics, times: Sequence[float] = ()) -> None:
-    """times: estimated milliseconds of the network with the rewrites and without them, if that is the reason."""
+def outcome(network: Network, settings: Settings) -> Outcome:
+    decision = _planned(network, settings)
+    gpu = 0 if decision.dla is None else len(decision.dla.fallbacks)
+    return Outcome(*((0.0, None) if decision.costs is None else (decision.costs.least, decision.costs.total)), gpu)
+
+
+def report_left_out(refused: Found, diagnostics: Diagnostics, outcomes: Sequence[Outcome] = ()) -> None:
+    """outcomes: of the network with the rewrites and without them, if that is the reason."""
     for rule, nodes in refused.items():
         first, more = next(iter(nodes)), len(nodes) - 1
         behind = f" and {counted(more, 'more node')}" if more else ""
         why = nodes[first]
         data: dict[str, list[float]] = {}
-        if times:
+        alone = ""
+        if outcomes:
+            times = [(one.least if one.total is None else one.total) for one in outcomes]
             slow, fast = map(milliseconds, times)
             why = f"the network is estimated at {slow} with it and at {fast} without, transitions included"
-            data = {"milliseconds": list(times)}
+            data = {"milliseconds": times}
+            if not outcomes[0].gpu:
+                alone = " No layer is left for the GPU then, as a standalone loadable needs it."
         diagnostics.info(
             rule,
             f"The rewrite of '{first}'{behind} is left out: {why}.",
             node=first,
-            hint="--dla_rewrites force applies every rewrite.",
+            hint=f"--dla_rewrites force applies every rewrite.{alone}",
             data={"nodes": list(nodes), **data},
         )

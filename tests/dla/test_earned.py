@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions
-from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION
+from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION, GPU_MACS
 from qdq_translator.workflows.translator import Translation, translate
 from tests.dla.check import ORIN, graph, pair, weights
 from tests.small_models import model
@@ -40,6 +42,7 @@ def test_a_rewrite_that_costs_more_than_a_transition_is_an_offer() -> None:
     assert [a.rule for a in kept.rewrites.applied] == [] and [a.rule for a in forced.rewrites.applied] == ["D23"]
     told = next(d for d in kept.diagnostics if d.rule == "D23")
     assert told.data["milliseconds"] == [total(forced), total(kept)] and "force" in told.hint
+    assert not forced.dla.fallbacks and "standalone loadable" in told.hint  # type: ignore[union-attr]
     left = kept.rewrites.left(kept.dla)[0]
     assert left.op == "Resize" and "faster" in left.why
 
@@ -57,16 +60,45 @@ def test_a_rewrite_that_saves_a_transition_stays() -> None:
 
 
 def test_a_rewrite_whose_conv_stays_on_the_gpu_is_left_out() -> None:
-    """An atrous Conv whose data do not fit the buffer (limit C12): padding that is taken apart cures nothing."""
-    body = (
-        pair("x", "q")
-        + "c = Conv <kernel_shape = [3, 3], pads = [12, 12, 12, 12], dilations = [12, 12]> (q, w)\ny = Relu (c)"
-    )
-    explicit = graph("float[1,512,64,64] x", "float[b,c,h,w] y", body, w=weights(0, 64, 512, 3, 3))
+    """A Conv of which one row does not fit the buffer (limit C12): padding that is taken apart cures nothing."""
+    body = f"{pair('x', 'q')}c = Conv <kernel_shape = [3, 3], pads = [0, 0, 2, 2]> (q, w)\ny = Relu (c)"
+    explicit = graph("float[1,512,8,1000] x", "float[b,c,h,w] y", body, w=weights(0, 8, 512, 3, 3))
     plain, kept, forced = of(explicit, dla_rewrites=False), of(explicit), of(explicit, dla_rewrites="force")
     assert [a.rule for a in forced.rewrites.applied] == ["D13"]
     assert any(v.op == "Conv" for v in forced.dla.fallbacks)  # type: ignore[union-attr]
-    assert not kept.rewrites.applied and total(kept) == total(plain) < total(forced)
+    assert not kept.rewrites.applied and total(kept) == total(plain)
+
+
+@pytest.mark.parametrize(("filters", "divided"), [(512, True), (4, False)])
+def test_products_on_the_gpu_have_a_price(filters: int, divided: bool) -> None:
+    """A Conv for which the DLA needs more than a transition: its 512 filters take the GPU as long. Of 4, the parts of sums are FP16."""
+    body = f"{pair('x', 'q')}c = Conv {CONV} (q, w)\n{pair('c', 'd')}y = Relu (d)"
+    explicit = graph("float[1,1024,8,200] x", "float[b,c,h,w] y", body, w=weights(0, filters, 1024, 3, 3))
+    options = TranslateOptions(**{**ORIN, "dla_rewrites": True})
+    plain, kept = of(explicit, dla_rewrites=False), translate(explicit, options, assume_scales=divided)
+    assert plain.costs is not None
+    assert plain.costs.between == pytest.approx(END_ON_GPU + 8 * 200 * 9 * 1024 * filters / GPU_MACS * 1e3)
+    assert [a.rule for a in kept.rewrites.applied] == (["D27"] if divided else [])
+    assert total(kept) <= total(plain)
+
+
+def test_each_rule_earns_its_own_place() -> None:
+    """A Conv in parts that is worth it, and a bilinear Resize behind it that is not."""
+    body = f"{pair('x', 'q')}c = Conv {CONV} (q, w)\n{pair('c', 'd')}e = Conv <kernel_shape = [1, 1]> (d, v)\n{pair('e', 'f')}"
+    body += (
+        'm = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (f, , , sizes)\ny = Relu (m)'
+    )
+    arrays = {
+        "w": weights(0, 512, 1024, 3, 3),
+        "v": weights(1, 512, 512, 1, 1),
+        "sizes": np.array([1, 512, 90, 450], np.int64),
+    }
+    explicit = graph("float[1,1024,8,200] x", "float[b,c,h,w] y", body, **arrays)
+    options = TranslateOptions(**{**ORIN, "dla_rewrites": True})
+    kept = translate(explicit, options, assume_scales=True)
+    forced = translate(explicit, dataclasses.replace(options, dla_rewrites="force"), assume_scales=True)
+    assert [a.rule for a in forced.rewrites.applied] == ["D27", "D23"]
+    assert [a.rule for a in kept.rewrites.applied] == ["D27"] and total(kept) < total(forced)
 
 
 @pytest.mark.parametrize("shape", ["float[b,c,h,w]", "float[1,1,480,480]"])

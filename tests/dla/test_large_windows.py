@@ -1,11 +1,11 @@
-"""Rule D24: a Conv with a stride above 8 or a kernel above 32 works on blocks of its input, or becomes two."""
+"""Rule D24: a Conv with a stride above 8 or a kernel above 32 works on blocks of its input."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, covers, decibels, feed_of, graph, pair, same, weights
+from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
 
 
 def conv(shape: str, dims: tuple[int, ...], attributes: str, batch: str = "1"):  # type: ignore[no-untyped-def]
@@ -63,26 +63,6 @@ def test_case_2(shape: str, dims: tuple[int, ...], attributes: str, kernel: list
     assert all(weight.exact for weight in found.rewritten.weights)
 
 
-SUMS = [
-    ("6,100", (6, 1, 87), "pads = [43, 43], group = 6"),
-    ("5,100", (6, 5, 48), "group = 1"),
-    ("4,60,20", (4, 1, 51, 5), "pads = [25, 2, 25, 2], group = 4"),
-    ("2,5,60", (2, 2, 3, 51), "pads = [2, 25, 2, 25], strides = [1, 2], dilations = [2, 1]"),
-]
-
-
-@covers(3)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("shape", "dims", "attributes"), SUMS)
-def test_case_3(shape: str, dims: tuple[int, ...], attributes: str, batch: str) -> None:
-    found = same(conv(shape, dims, attributes, batch), batch)
-    assert "D24" in found.rules and set(found.gpu()[1]) <= {"Reshape"}
-    # the parts of sums have no scale: the layers are FP16, and lose nothing
-    assert found.rewritten.graph.of("Conv")[0].outputs[0] not in found.rewritten.tensor_scales
-    feed = feed_of(found.rewritten, batch, 1)
-    assert decibels(found.rewritten, feed) > decibels(found.plain, feed) - 0.5
-
-
 @pytest.mark.parametrize(
     ("shape", "dims", "attributes", "why"),
     [
@@ -91,7 +71,7 @@ def test_case_3(shape: str, dims: tuple[int, ...], attributes: str, batch: str) 
             (8, 3, 16, 16),
             "strides = [16, 16], dilations = [2, 2]",
             "dilated",
-            marks=covers("dilation, or sizes that are not known, in cases 1 and 2"),
+            marks=covers("dilation, or sizes that are not known"),
         ),
         pytest.param("4,h,w", (8, 4, 16, 16), "strides = [16, 16]", "not known"),
         pytest.param(
@@ -105,16 +85,6 @@ def test_case_3(shape: str, dims: tuple[int, ...], attributes: str, batch: str) 
             marks=covers("a stride without such a divisor, which has to divide L in case 2"),
         ),
         pytest.param("1,101", (8, 1, 20), "strides = [10]", "no divisor of stride 10"),
-        pytest.param(
-            "1,300", (8, 1, 50), "dilations = [2]", "too many for parts", marks=covers("a dilation a above 32")
-        ),
-        pytest.param(
-            "3,48,48",
-            (8, 3, 33, 33),
-            "group = 1",
-            "along H and W",
-            marks=covers("kernels above 32 along H and W at once"),
-        ),
     ],
 )
 def test_not(shape: str, dims: tuple[int, ...], attributes: str, why: str) -> None:

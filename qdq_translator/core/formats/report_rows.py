@@ -343,7 +343,8 @@ class Cost:
     """An estimate from published figures (cost.md) for one DLA core. milliseconds: all layers on the DLA; None if a
     shape is unknown or no figure is published. fp16_milliseconds: the same with all layers in FP16.
     between_milliseconds: transitions between DLA and GPU: 0.58 per further DLA region, half of that for GPU layers
-    before the first or after the last region; includes the GPU layers. total_milliseconds: `milliseconds` and
+    before the first or after the last region, and the GPU's convolutions and matrix products at 10e12 MACs per second,
+    within a factor of 1.7; includes its other layers. total_milliseconds: `milliseconds` and
     `between_milliseconds`. extrapolated_milliseconds: the part of `milliseconds` of operators without published
     times. what: description of the estimate. note: the power mode or clock, or why there is no figure.
     unknown_layers: layers without an estimate. model: `name`, `source`, `clock_ghz` and the parameters; None

@@ -1,18 +1,14 @@
-"""Rule D24: a Conv with a stride above 8 or a kernel above 32 works on blocks of its input, or becomes two.
+"""Rule D24: a Conv with a stride above 8 or a kernel above 32 works on blocks of its input.
 
 1. stride above 8 (the patches of ViT, a `Conv` of audio samples) -> a Conv that copies blocks of b x b to the channels, as for
    SpaceToDepth (rule D11), and a Conv with 1 / b of the stride and of the kernel
 2. the same in a network of one dimension, [N, C, L, 1] (rule D26), also for an L above 8192 -> a Reshape to [N, C, L / b, b], and a Conv
    whose kernel is b wide
-3. kernel k above 32 along H or W -> kernel a with b times the output channels, a * b >= k, and a grouped Conv with kernel b and dilation a
-   that adds them up: channel o * b + i holds the taps from i * a on
 
-b is the smallest divisor of the stride that the limits allow, or the smallest number of parts. The kernel gets zeros in front, so that its
-padding is a multiple of b, and behind. Weights keep their quantized values (in case 3 each part has a scale of its own, which is not
-coarser); a copied value is a weight of 127, exact in INT8. In cases 1 and 2 the blocks have the scale of the input. The sums of case 3
-get a scale from data only (`--calibrate`): a part of a sum can be larger than the sum, so that the layers run in FP16 without.
-Not: dilation, or sizes that are not known, in cases 1 and 2; groups in case 1; a stride without such a divisor, which has to divide L in
-case 2; a dilation a above 32; weights that are not constant; kernels above 32 along H and W at once.
+b is the smallest divisor of the stride that the limits allow. The kernel gets zeros in front, so that its padding is a multiple of b,
+and behind. Weights keep their quantized values; a copied value is a weight of 127, exact in INT8. The blocks have the scale of the input.
+Not: dilation, or sizes that are not known; groups in case 1; a stride without such a divisor, which has to divide L in case 2; weights
+that are not constant.
 """
 
 from __future__ import annotations
@@ -46,9 +42,8 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     found = _sizes(rewriter, node, window, pads)
     if not isinstance(found, str):
         return _blocks(rewriter, node, window, pads, found)
-    long = [axis for axis in (0, 1) if window.kernel[axis] > LARGEST_KERNEL]
     beyond = max(window.strides) > _STRIDE or "G2" in rewriter.rejected_by(node)
-    return found if beyond or not long else _two(rewriter, node, window, pads, long)
+    return found if beyond else ""  # rule D27 divides a long kernel
 
 
 def _is_series(window: operators.Window, pads: list[int], image: Image) -> bool:
@@ -115,53 +110,4 @@ def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
     row.add("Conv", "output", *inputs, pads=[*begin, *(max(0, more) for more in end)], **attributes)
     row.put(RULE)
     rewriter.same_scale(RULE, made, node.inputs[0], row.nodes[0])
-    return ""
-
-
-def _two(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int], long: list[int]) -> str:
-    """Case 3."""
-    axis, (channels, per_group, *_) = long[0], rewriter.graph.initializers[node.inputs[1]].dims
-    parts = -(-window.kernel[axis] // LARGEST_KERNEL)
-    taps, d = -(-window.kernel[axis] // parts), window.dilations[axis]
-    if len(long) > 1 or taps * d > LARGEST_KERNEL or channels * parts > MOST_CHANNELS:
-        return "its kernel is above 32 along H and W, or its dilation or channels are too many for parts of it"
-    zeros = parts * taps - window.kernel[axis]
-
-    def divided(w: np.ndarray) -> np.ndarray:
-        padded = np.pad(w, [(0, zeros if place == 2 + axis else 0) for place in range(4)])
-        pieces = np.split(padded, parts, axis=2 + axis)
-        return np.stack(pieces, axis=1).reshape(-1, *pieces[0].shape[1:])
-
-    def along(value: int, other: int) -> list[int]:
-        return [value, other] if axis == 0 else [other, value]
-
-    ends = [pads[axis], pads[axis + 2] + zeros * d]
-    inside = [min(pad, (taps - 1) * d) for pad in ends]
-    kernel, across = along(taps, window.kernel[1 - axis]), pads[1 - axis :: 2]
-    sums: np.ndarray = np.zeros((channels, parts, parts), rewriter.dtype(node.inputs[0]))
-    sums[:, range(parts), range(parts)] = 1
-    rewriter.afford(node.name, channels * parts, per_group, *kernel)
-    row = Row(rewriter, node)
-    row.add(
-        "Conv",
-        "taps",
-        rewriter.weight(node, 1, "", divided),
-        kernel_shape=kernel,
-        strides=along(1, window.strides[1 - axis]),
-        dilations=window.dilations,
-        pads=[*along(inside[0], across[0]), *along(inside[1], across[1])],
-        group=operators.groups(node),
-    )
-    more = [rewriter.constant(f"{node.name}.sums", sums.reshape(channels, parts, *along(parts, 1))), *node.inputs[2:]]
-    row.add(
-        "Conv",
-        "sum",
-        *more,
-        kernel_shape=along(parts, 1),
-        strides=along(window.strides[axis], 1),
-        dilations=along(taps * d, 1),
-        pads=[*along(ends[0] - inside[0], 0), *along(ends[1] - inside[1], 0)],
-        group=channels,
-    )
-    row.put(RULE)
     return ""

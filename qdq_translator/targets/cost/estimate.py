@@ -9,9 +9,9 @@ from qdq_translator.core.formats.report_rows import Cost
 from qdq_translator.core.formats.report_rows import LayerCost as LayerCost
 from qdq_translator.core.words import percent
 from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.operators import DENSE, POOLING
+from qdq_translator.ir.operators import DENSE, POOLING, WEIGHTED
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.targets.cost.layers import IN_PLACE, FusedLayer, fused_layers
+from qdq_translator.targets.cost.layers import IN_PLACE, FusedLayer, fused_layers, work_of
 from qdq_translator.targets.cost.model import ESTIMATE, CostModel
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU
 
@@ -20,6 +20,10 @@ FURTHER_REGION = 0.58
 rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutorial; AGX Orin, INT8, batch 32 of 3x32x32)."""
 END_ON_GPU = FURTHER_REGION / 2
 """Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two [inferred]."""
+GPU_MACS = 10e12
+"""INT8 multiply-accumulates per second of the GPU for a network with a batch of 1: 6.4e12 of ResNet-50 (0.64 ms), 17e12 of RetinaNet
+(11.67 ms; NVIDIA's MLPerf results, Jetson AGX Orin), a quarter of the dense peak (85 TOPs, MAXN). Within a factor of 1.7; FP16, 50W and
+30W are slower."""
 
 _PUBLISHED = ("Conv", *DENSE, *POOLING, "GlobalAveragePool", "Add", "Slice", "Split", *IN_PLACE)
 """First operators of layers that the networks with published times have (benchmarks/data/dla_networks.json)."""
@@ -29,8 +33,8 @@ _PUBLISHED = ("Conv", *DENSE, *POOLING, "GlobalAveragePool", "Add", "Slice", "Sp
 class CostPlan:
     """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
     core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is none.
-    between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, the GPU's layers included. extrapolated:
-    milliseconds of layers that the published networks do not have.
+    between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, which include the GPU's layers, and of the
+    multiply-accumulates there (`GPU_MACS`). extrapolated: milliseconds of layers that the published networks do not have.
     """
 
     layers: list[Optional[LayerCost]]
@@ -117,6 +121,10 @@ def estimate_costs(
         if total is not None:
             total = None if cost.milliseconds is None else total + cost.milliseconds
     between = FURTHER_REGION * max(0, regions - 1) + END_ON_GPU * _ends(graph, verdicts)
+    gpu = (
+        work_of(node, graph, types) for node, where in zip(nodes, verdicts) if where == GPU and node.is_op(*WEIGHTED)
+    )
+    between += sum(work.macs for works in gpu for work in works or ()) / GPU_MACS * 1e3
     return CostPlan(rows, total, unknown, note, model, between, extrapolated)
 
 

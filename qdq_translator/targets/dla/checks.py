@@ -185,16 +185,20 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit)
 
 
+def banks(channels: int, width: int, kernel: Sequence[int], dilation: int, size: int) -> tuple[int, int]:
+    """Banks for weights and for data of a convolution of one group (TensorRT 8.4 and 8.5 Developer Guide, 12.2). channels, width: of its
+    input; dilation: along H; size: bytes of a value."""
+    weights = _up(_up(channels * kernel[0] * kernel[1] * size, 128) * 128, 32768)
+    entries = _up(_up(channels * size, 32) * width, 4)
+    return weights, _up(entries * ((kernel[0] - 1) * dilation + 1), 256)
+
+
 def buffer_banks(layer: Layer, fp16: bool) -> tuple[int, int]:
-    """Banks for weights and for data of a convolution of one group (TensorRT 8.4 and 8.5 Developer Guide, 12.2)."""
+    """`banks` of a layer."""
     weight, shape, window = layer.shape(layer.node.input(1)), layer.shape(layer.node.inputs[0]), layer.window
     if (len(weight), len(window.kernel), len(shape)) != (4, 2, 4):
         raise Unknown
-    kernel, width, per_filter, size = window.kernel, _known(shape[3]), _known(weight[1]), 2 if fp16 else 1
-    weights = _up(_up(per_filter * kernel[0] * kernel[1] * size, 128) * 128, 32768)
-    entries = _up(_up(per_filter * size, 32) * width, 4)
-    rows = (kernel[0] - 1) * window.dilations[0] + 1
-    return weights, _up(entries * rows, 256)
+    return banks(_known(weight[1]), _known(shape[3]), window.kernel, window.dilations[0], 2 if fp16 else 1)
 
 
 def fits_buffer(documented: bool) -> Check:

@@ -1,0 +1,155 @@
+"""Rule D27: a Conv whose kernel is too long, or whose data do not fit the convolution buffer, becomes smaller Convs.
+
+1. rows and columns of the kernel that read nothing but padding go: a dilation of 36 on 33 x 33 leaves the center, a 1x1 kernel
+2. kernel k above 32 along H or W, or data that do not fit (limits C11 and C12; along H) -> kernel a with b times the output channels,
+   a * b >= k, and a grouped Conv with kernel b and dilation a that adds them up: channel o * b + i holds the taps from i * a on
+3. data that do not fit, and padding of the kernel's size (3x3 with padding and dilation 12) -> as in case 2 along both axes, so that a
+   1x1 kernel is left
+
+The kernel of a sum gets zeros and a smaller dilation if its padding is not smaller otherwise (limit C4). Weights keep their quantized
+values; a part has a scale of its own, which is not coarser. The weights of sums are 127, exact in INT8. The parts of sums get a scale
+from data only (`--calibrate`): a part of a sum can be larger than the sum, so that the layers run in FP16 without. With one, each part is
+rounded once more (3 to 6 dB of 40). How groups share the buffer is not known (`targets/dla/limits.py`), so the sums' is not checked.
+Not: sizes that are not known, in case 1; weights that are not constant; kernels above 32 along H and W at once; more than 8192 parts;
+padding of a sum above 31; a sum that would need a dilation above 32; data of one row that do not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+import numpy as np
+
+from qdq_translator.ir import operators
+from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.targets.dla.checks import BUFFER_BANKS, banks
+
+RULE = "D27"
+_PADDING = 31
+"""The largest (limit C3)."""
+_BUFFER = {"C11", "C12"}
+
+
+def apply(rewriter: Rewriter) -> None:
+    rewriter.each("Conv", rewrite=_rewrite, cured=("C2", "C3", "C4", "C7", *_BUFFER))
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> str:
+    """'', or why it stays."""
+    weight, pads = rewriter.graph.initializers.get(node.input(1)), rewriter.pads(node)
+    window = operators.window(node, None if weight is None else weight.dims)
+    if weight is None or window is None or pads is None or len(weight.dims) != 4:
+        return "its weight is not constant, it is not two-dimensional, or its padding is not known"
+    if _trim(rewriter, node, window, pads):
+        return _rewrite(rewriter, node)
+    counts = _counts(rewriter, node, window, pads)
+    if isinstance(counts, str):
+        return counts
+    steps = {axis: _step(window, pads, axis, parts) for axis, parts in counts.items()}
+    if 0 in steps.values() or weight.dims[0] * np.prod([*counts.values()]) > MOST_CHANNELS:
+        return "its dilation, padding or channels are too many for parts of its kernel"
+    for axis, parts in counts.items():
+        node = _divide(rewriter, node, axis, parts, steps[axis])
+    return ""
+
+
+def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> bool:
+    """Case 1, if the node has such rows or columns: it gets a smaller kernel."""
+    before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
+    if before is None or after is None:
+        return False
+    kept: list[slice] = []
+    begins, ends = [], []
+    for size, count, k, s, d, pad in zip(before[2:], after[2:], window.kernel, window.strides, window.dilations, pads):
+        used = [i for i in range(k) if any(0 <= o * s + i * d - pad < size for o in range(count))] or [0]
+        first, last = min(used[0], pad // d), used[-1]
+        kept.append(slice(first, last + 1))
+        begins.append(pad - first * d)
+        ends.append((count - 1) * s + (last - first) * d + 1 - size - begins[-1])
+    kernel = [cut.stop - cut.start for cut in kept]
+    if kernel == window.kernel or any(end <= -s for end, s in zip(ends, window.strides)):
+        return False
+    old, cut = Node(node.op_type, node.inputs, node.outputs, node.name), (slice(None), slice(None), *kept)
+    rewriter.graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: w[cut]))
+    node.unset("auto_pad")
+    node.set("kernel_shape", kernel)
+    node.set("dilations", [1 if k == 1 else d for k, d in zip(kernel, window.dilations)])
+    node.set("pads", [*begins, *(max(0, end) for end in ends)])
+    rewriter.note(RULE, [old], [node])
+    return True
+
+
+def _counts(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> Union[dict[int, int], str]:
+    """Axis -> parts along it, {} for none; or why there are none."""
+    kernel, limits = window.kernel, rewriter.rejected_by(node)
+    long = [axis for axis in (0, 1) if kernel[axis] > LARGEST_KERNEL]
+    if len(long) > 1:
+        return "its kernel is above 32 along H and W"
+    if not limits & _BUFFER:
+        return {axis: -(-kernel[axis] // LARGEST_KERNEL) for axis in long}
+    channels, width = (rewriter.image(node.inputs[0]) or (0, 0, 0, 0))[1::2]
+
+    def fits(rows: int, columns: int) -> bool:
+        return 0 < sum(banks(channels, width, [rows, columns], window.dilations[0], 1)) <= BUFFER_BANKS
+
+    if any(pad >= k for pad, k in zip(pads, kernel * 2)):
+        found = {axis: kernel[axis] for axis in (0, 1) if kernel[axis] > 1} if fits(1, 1) else {}
+    else:
+        parts = [b for b in range(2, kernel[0] + 1) if fits(-(-kernel[0] // b), kernel[1])]
+        found = {0: min(parts, key=lambda b: -(-kernel[0] // b) * b)} if parts else {}
+    return found or "one row of its input does not fit the buffer, or its sizes are not known"
+
+
+def _rest(window: operators.Window, pads: list[int], axis: int, parts: int) -> tuple[int, int, list[int], list[int]]:
+    """(taps of a part, zeros behind the last one, padding of the parts, padding of their sum)."""
+    taps, d = -(-window.kernel[axis] // parts), window.dilations[axis]
+    zeros = parts * taps - window.kernel[axis]
+    both = [pads[axis], pads[axis + 2] + zeros * d]
+    inside = [min(pad, (taps - 1) * d) for pad in both]
+    return taps, zeros, inside, [pad - own for pad, own in zip(both, inside)]
+
+
+def _step(window: operators.Window, pads: list[int], axis: int, parts: int) -> int:
+    """The dilation of the sum along the axis; 0 if the limits allow none."""
+    taps, _, _, rest = _rest(window, pads, axis, parts)
+    apart = taps * window.dilations[axis]
+    steps = [e for e in range(min(apart, LARGEST_KERNEL), 0, -1) if apart % e == 0]
+    own = (e for e in steps if max(rest) < (parts - 1) * (apart // e) + 1 <= LARGEST_KERNEL)
+    # rule D13 takes padding that no step makes smaller than the kernel
+    return next(own, apart if apart <= LARGEST_KERNEL else 0) if max(rest) <= _PADDING else 0
+
+
+def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) -> Node:
+    """Cases 2 and 3 along one axis; the Conv of the parts."""
+    channels, *_ = dims = rewriter.graph.initializers[node.inputs[1]].dims
+    window, pads, group = operators.window(node, dims), rewriter.pads(node), operators.groups(node)
+    assert window is not None and pads is not None
+    taps, zeros, inside, rest = _rest(window, pads, axis, parts)
+    apart = taps * window.dilations[axis] // step
+    length = (parts - 1) * apart + 1
+
+    def divided(w: np.ndarray) -> np.ndarray:
+        padded = np.pad(w, [(0, zeros if place == 2 + axis else 0) for place in range(4)])
+        pieces = np.split(padded, parts, axis=2 + axis)
+        return np.stack(pieces, axis=1).reshape(-1, *pieces[0].shape[1:])
+
+    def add(what: str, weight: str, bias: list[str], groups: int, *sizes: tuple[int, int]) -> None:
+        """sizes: along the axis and the other one, of the kernel, the strides, the dilations and the padding."""
+        kernel, strides, dilations, begin, end = ([*size] if axis == 0 else [*size[::-1]] for size in sizes)
+        window = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": [*begin, *end]}
+        row.add("Conv", what, weight, *bias, group=groups, **window)
+
+    rewriter.afford(node.name, channels, parts, length)
+    sums: np.ndarray = np.zeros((channels, parts, length), rewriter.dtype(node.inputs[0]))
+    sums[:, range(parts), range(0, length, apart)] = 1
+    sums = sums[..., None] if axis == 0 else sums[..., None, :]
+    row = Row(rewriter, node)
+    k, s, d, begin, end = (v[1 - axis] for v in (window.kernel, window.strides, window.dilations, pads[:2], pads[2:]))
+    own = window.dilations[axis] if taps > 1 else 1
+    taken = rewriter.weight(node, 1, "", divided)
+    add("taps", taken, [], group, (taps, k), (1, s), (own, d), (inside[0], begin), (inside[1], end))
+    ones, strides = rewriter.constant(f"{node.name}.sums", sums), (window.strides[axis], 1)
+    add("sum", ones, node.inputs[2:], channels, (length, 1), strides, (step, 1), (rest[0], 0), (rest[1], 0))
+    row.put(RULE)
+    return row.nodes[0]
