@@ -212,6 +212,16 @@ def test_names_with_colons_are_not_for_onnxruntime(tmp_path: Path, capsys: pytes
     ]
     made = run(capsys, *argv, "-o", str(tmp_path / "b"), "--for", "trtexec", "onnxruntime", "--target", "gpu")
     assert "'Conv:0' holds one" in made["refused"]["onnxruntime"] and set(made["consumers"]) == {"trtexec"}
+    network = float_model()  # torch.onnx writes equal biases once, behind an Identity: ONNX Runtime folds it
+    (conv,) = [node for node in network.graph.node if node.op_type == "Conv"][:1]
+    shared = network.graph.node.add(op_type="Identity", name="share", input=[conv.input[1]], output=["onnx::Conv_1"])
+    network.graph.node.insert(0, shared)
+    del network.graph.node[-1]
+    conv = next(node for node in network.graph.node if node.op_type == "Conv")
+    conv.input[1] = "onnx::Conv_1"
+    onnx.save(network, tmp_path / "net.onnx")
+    made = run(capsys, *argv, "-o", str(tmp_path / "c"), "--for", "onnxruntime", "--target", "gpu")
+    assert not made["refused"]
 
 
 def test_pixels_as_deepstream_makes_them(tmp_path: Path) -> None:
