@@ -28,7 +28,7 @@ def many() -> onnx.ModelProto:
 
 def test_the_worst_stands_for_all() -> None:
     made = translate(many(), TranslateOptions(asymmetric="widen"))
-    items = [d.row() for d in made.diagnostics]
+    items = [*made.diagnostics]
     widened = [d for d in items if d.code == "W-Q1"]
     assert len(widened) == 1 and f"{NUMBER} asymmetric activations" in widened[0].message
     # zero point 255: codes -255..0, so 255 / 128 times the step

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, List, Literal, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import locate, print_next
@@ -28,18 +28,14 @@ class Options(EngineOptions):
     """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
     10.x, or of an explicit network, with 10.x, 11 or TensorRT-RTX. Writes it together with TensorRT's layer information."""
 
-    precision: str = setting(
-        "int8 as translated; fp16 or fp32 build the same network without INT8, for comparison",
-        "int8",
-        choices=("int8", "fp16", "fp32"),
+    precision: Literal["int8", "fp16", "fp32"] = setting(
+        "int8 as translated; fp16 or fp32 build the same network without INT8, for comparison", "int8"
     )
     explicit: bool = setting(
         "build the model with Q/DQ in -t as it is (always set for a NAME_explicit.onnx, which is strongly typed)"
     )
-    engine: str = setting(
-        "builder: TensorRT, or TensorRT-RTX (explicit networks for a GPU; needs no GPU to build)",
-        "tensorrt",
-        choices=("tensorrt", "rtx"),
+    engine: Literal["tensorrt", "rtx"] = setting(
+        "builder: TensorRT, or TensorRT-RTX (explicit networks for a GPU; needs no GPU to build)", "tensorrt"
     )
     log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
     verbose: bool = setting("print TensorRT's whole log, and all names that did not match")

@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from dataclasses import dataclass
+from typing import Literal
 
 from qdq_translator._version import __version__
 from qdq_translator.commands import COMMANDS
@@ -18,7 +19,7 @@ class Options:
     """Print shell code that enables completion of commands, options and their values. For bash and zsh: eval
     "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""
 
-    shell: str = setting("the shell to write for", REQUIRED, choices=("bash", "zsh", "fish"), positional=True)
+    shell: Literal["bash", "zsh", "fish"] = setting("the shell to write for", REQUIRED, positional=True)
 
 
 def run(options: Options) -> int:

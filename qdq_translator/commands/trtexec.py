@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import Optional
+from typing import Literal, Optional
 
 from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
@@ -43,7 +43,7 @@ class Options(EngineOptions):
         metavar="VERSION",
     )
     script: Optional[str] = setting("write a shell script instead of printing", None, metavar="FILE")
-    tool: str = setting("program whose command is printed", "trtexec", choices=("trtexec", "polygraphy"))
+    tool: Literal["trtexec", "polygraphy"] = setting("program whose command is printed", "trtexec")
     verbose: bool = setting("print trtexec's verbose log, and tracebacks of errors")
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterable, Iterator, Literal, Mapping, Optional
+from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from qdq_translator.core.formats.report_rows import DiagnosticRow
-from qdq_translator.core.formats.rows import plain
 
 RENAMED_NODES = "renamed"
 """Key of `data`: name of a node now -> the name it had."""
@@ -25,22 +24,9 @@ _NAMED = {
 and for what is no name."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Diagnostic:
-    """`rule` is the number in docs/rules.md; `data` holds the figures behind the sentence (JSON types only)."""
-
-    severity: Literal["info", "warning"]
-    rule: str
-    message: str
-    node: str = ""
-    tensor: str = ""
-    hint: str = ""
-    data: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
-
-    @property
-    def code(self) -> str:
-        """`W-C1`: severity letter and rule."""
-        return f"{self.severity[0].upper()}-{self.rule}"
+class Diagnostic(DiagnosticRow):
+    """`code`: severity letter and rule (`W-C1`); `rule`: the number in docs/rules.md; `data`: the figures behind the sentence (JSON
+    types only)."""
 
     def __str__(self) -> str:
         return f"{self.code} {self.message}" + (f" {self.hint}" if self.hint else "")
@@ -57,14 +43,6 @@ class Diagnostic:
             data[key] = _follow(value, names[of_keys], names[of_values])
         return dataclasses.replace(self, node=nodes[self.node], tensor=tensors[self.tensor], data=data)
 
-    def row(self) -> DiagnosticRow:
-        return DiagnosticRow(self.code, **vars(self))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; empty fields are left out."""
-        found: dict[str, Any] = plain(self.row())
-        return found
-
 
 class Diagnostics:
     """A list of diagnostics in the order in which they were found."""
@@ -73,10 +51,10 @@ class Diagnostics:
         self._items: list[Diagnostic] = []
 
     def info(self, rule: str, message: str, **more: Any) -> None:
-        self._items.append(Diagnostic("info", rule, message, **more))
+        self._items.append(Diagnostic(f"I-{rule}", "info", rule, message, **more))
 
     def warning(self, rule: str, message: str, **more: Any) -> None:
-        self._items.append(Diagnostic("warning", rule, message, **more))
+        self._items.append(Diagnostic(f"W-{rule}", "warning", rule, message, **more))
 
     def extend(self, items: Iterable[Diagnostic]) -> None:
         self._items.extend(items)

@@ -102,27 +102,21 @@ class VerifyOptions:
     )
     time_limit: Real = setting("time limit of --sensitivity", 300.0, metavar="SECONDS")
     fp16: bool = setting("compute layers above INT8 in float16 instead of float32")
-    rounding: str = setting(
-        "ties go to even, or away from zero; auto: away if the translation's target is xavier-dla",
-        "auto",
-        choices=("auto", "even", "away"),
+    rounding: Literal["auto", "even", "away"] = setting(
+        "ties go to even, or away from zero; auto: away if the translation's target is xavier-dla", "auto"
     )
-    sigmoid: str = setting(
-        "Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA",
-        "auto",
-        choices=("auto", "int8", "fp16"),
+    sigmoid: Literal["auto", "int8", "fp16"] = setting(
+        "Sigmoid and Tanh in int8, or in fp16 as a DLA does; auto: fp16 if the translation's target is a DLA", "auto"
     )
-    fuse: str = setting(
-        "the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is "
-        "rounded by its scale (off, unary scales of rule S9 too), or both, as a second row if that differs",
+    fuse: Literal["both", "on", "off"] = setting(
+        "the tensor between a Conv and the Add, Relu or Clip that it fuses with passes unrounded (on), is rounded by "
+        "its scale (off, unary scales of rule S9 too), or both, as a second row if that differs",
         "both",
-        choices=("both", "on", "off"),
     )
-    hypotheses: str = setting(
+    hypotheses: Literal["both", "plan"] = setting(
         "open questions about a DLA (a Sigmoid's scale, a layer between FP16 layers, INT8 on the GPU in the same "
         "engine): simulate both alternatives, in a further row if they differ, or only that of the plan",
         "both",
-        choices=("both", "plan"),
     )
     layer_arg: Optional[str] = setting(
         "use another --layerPrecisions argument: a file, or the value itself", None, metavar="FILE"

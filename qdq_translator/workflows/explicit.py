@@ -15,6 +15,7 @@ from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
@@ -294,5 +295,5 @@ def _report(
         "float32": dict(single) if form.half else {},
         "casts": casts,
         "notes": list(notes),
-        "diagnostics": [d.as_dict() for d in translated.diagnostics],
+        "diagnostics": plain([*translated.diagnostics]),
     }

@@ -480,7 +480,7 @@ class DiagnosticRow:
     node: str = field(default="", metadata=_SPARSE)
     tensor: str = field(default="", metadata=_SPARSE)
     hint: str = field(default="", metadata=_SPARSE)
-    data: Dict[str, Any] = field(default_factory=dict, metadata=_SPARSE)
+    data: Dict[str, Any] = field(default_factory=dict, hash=False, metadata=_SPARSE)
 
 
 @dataclass(frozen=True)

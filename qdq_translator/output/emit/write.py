@@ -46,7 +46,7 @@ def precision_config(translation: Translated) -> dict[str, Any]:
         "generator": f"qdq-translator {__version__}",
         "scale_origins": plain(translation.scale_origins),
         "automatic_tensor_scales": translation.automatic,
-        "diagnostics": [d.as_dict() for d in translation.diagnostics],
+        "diagnostics": plain([*translation.diagnostics]),
         "options": effective(translation.options),
         "source": {"file": translation.source.file, "sha256": translation.source.sha256},
         "cache_version": {"number": translation.hardware.cache_number, "origin": translation.hardware.origin},

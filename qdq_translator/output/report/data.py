@@ -38,7 +38,7 @@ from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION
 def make_report(translation: Translated) -> Report:
     """Everything that is known about a translation."""
     plan, dla = translation.plan, translation.dla
-    diagnostics = tuple(found.row() for found in translation.diagnostics)
+    diagnostics = tuple(translation.diagnostics)
     return Report(
         schema_version=3,
         generator=f"qdq-translator {__version__}",
