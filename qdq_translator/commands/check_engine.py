@@ -15,7 +15,7 @@ from qdq_translator.core.workflow_options import model_option, translation_optio
 from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
 from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.remembered import Remembered
-from qdq_translator.output.report.tables import pairs, print_table, title
+from qdq_translator.output.report.tables import print_pairs, print_table, title
 
 if TYPE_CHECKING:
     from qdq_translator.engine.inspector import EngineCheck
@@ -138,7 +138,6 @@ def draw(check: "EngineCheck", everything: bool) -> None:
     summary = check.summary()
     int8 = summary["int8"]
     promised = sum(int8.values())
-    counts = pairs()
     rows = (
         (f"{int8['obeyed']} of {promised}", "layers planned in INT8 run in INT8"),
         (int8["disobeyed"], "planned in INT8, run in a higher precision"),
@@ -154,10 +153,7 @@ def draw(check: "EngineCheck", everything: bool) -> None:
         (summary["missing_scales"], "tensors whose scale TensorRT missed"),
         (summary["unmatched_precisions"], "names of the layer list that matched no layer"),
     )
-    for index, (count, words) in enumerate(rows):
-        if index == 0 or count:
-            counts.add_row(str(count), words)
-    console.print(counts)
+    print_pairs(console, [(str(count), words) for index, (count, words) in enumerate(rows) if index == 0 or count])
     if check.cache_rejected:
         console.print("\nTensorRT rejected the calibration cache: its header has another version or algorithm.")
     shown = [v for v in check.verdicts if everything or v.is_disobedience or v.verdict == "missing"]

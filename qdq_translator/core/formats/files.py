@@ -110,10 +110,7 @@ class TranslationFiles:
 
     def read_layer_precisions(self) -> dict[str, str]:
         """Layer name -> precision. Raises UserError if the file cannot be read."""
-        try:
-            return parse_layer_precisions(read_text(self.layer_arg, _AGAIN))
-        except ValueError as error:
-            raise UserError(f"{self.layer_arg}: {error}.", _AGAIN) from error
+        return _precisions(read_text(self.layer_arg, _AGAIN), str(self.layer_arg), _AGAIN)
 
 
 def stated_beside(cache: Path) -> frozenset[str]:
@@ -129,11 +126,14 @@ def stated_beside(cache: Path) -> frozenset[str]:
 def read_layer_argument(given: str) -> dict[str, str]:
     """Layer name -> precision, from a file that holds a --layerPrecisions argument or from its value. Raises UserError."""
     text = read_text(Path(given), "Check the path.") if ":" not in given or Path(given).is_file() else given
+    return _precisions(text, given, "It contains the value of --layerPrecisions: layer:fp16,layer:fp16.")
+
+
+def _precisions(text: str, where: str, hint: str) -> dict[str, str]:
     try:
         return parse_layer_precisions(text)
     except ValueError as error:
-        hint = "It contains the value of --layerPrecisions: layer:fp16,layer:fp16."
-        raise UserError(f"{given}: {error}.", hint) from error
+        raise UserError(f"{where}: {error}.", hint) from error
 
 
 def model_name(path: str) -> str:

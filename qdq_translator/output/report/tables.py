@@ -27,14 +27,17 @@ def indented(markup: str) -> Any:
     return Padding(Text.from_markup(markup, overflow="fold"), (0, 0, 0, 2))
 
 
-def pairs() -> Table:
-    """Names and values, no heading."""
+def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
+    """Names and values in plain text, no heading."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(show_header=False, box=None, padding=(0, 1, 0, 1), pad_edge=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    return table
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    out.print(table)
 
 
 def table_of(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] = ()) -> Table:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from typing import Any, Iterable, Iterator, Optional
 
 from rich.console import Console
 from rich.markup import escape
-from rich.text import Text
 
 from qdq_translator.core.formats.report_rows import Applied, End, LayerPlan, Report, SharedRange, WhatIf
 from qdq_translator.core.rules import words
 from qdq_translator.core.words import amount, counted, milliseconds, percent, scale, shape
 from qdq_translator.output.report.data import inferred_by_rule
 from qdq_translator.output.report.model import by_limit
-from qdq_translator.output.report.tables import indented, pairs, print_fitted, print_table, title
+from qdq_translator.output.report.tables import indented, print_fitted, print_pairs, print_table, title
 from qdq_translator.output.report.terminal_summary import (
     best_line,
     cut_lines,
@@ -56,15 +56,8 @@ def print_report(report: Report, everything: bool = False) -> None:
 
 def _print_short(console: Console, report: Report) -> None:
     """One line a cause, with a count and one example; layers, limits, rewrites and scales in a line or a few each."""
-    rows = pairs()
-    for label, text in (
-        *_cause_lines(report),
-        *_layer_lines(report),
-        *cut_lines(report.parts),
-        *_scale_lines(report),
-    ):
-        rows.add_row(label, Text(text))
-    console.print(rows)
+    lines = (_cause_lines(report), _layer_lines(report), cut_lines(report.parts), _scale_lines(report))
+    print_pairs(console, itertools.chain(*lines))
 
 
 def _cause_lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -133,12 +126,10 @@ def _print_head(console: Console, report: Report) -> None:
     if report.dla is None or report.cost is None:
         _print_coverage(console, report)
         return
-    rows = pairs()
-    for label, text in verdict(report.dla, report.cost):
-        rows.add_row(label, text)
+    rows = [*verdict(report.dla, report.cost)]
     if report.assumption and report.cost.fp16_milliseconds is not None:
-        rows.add_row("in FP16", f"{milliseconds(report.cost.fp16_milliseconds)}, the same layers of the DLA")
-    console.print(rows)
+        rows.append(("in FP16", f"{milliseconds(report.cost.fp16_milliseconds)}, the same layers of the DLA"))
+    print_pairs(console, rows)
 
 
 def _print_messages(console: Console, report: Report) -> None:
@@ -346,18 +337,15 @@ def _print_scales(console: Console, report: Report) -> None:
     if report.assumption:
         return
     title(console, "Scales and weights")
-    counts = pairs()
-    explicit = sum(row.explicit for row in report.scales)
-    counts.add_row(str(explicit), "scales from the model")
+    counts = [(str(sum(row.explicit for row in report.scales)), "scales from the model")]
     for rule, number in inferred_by_rule(report.scales).items():
-        counts.add_row(str(number), f"inferred by rule {rule}" + (f", {words(rule)}" if words(rule) else ""))
+        counts.append((str(number), f"inferred by rule {rule}" + (f", {words(rule)}" if words(rule) else "")))
     if report.automatic_scales:
-        counts.add_row(str(len(report.automatic_scales)), "for tensors that only TensorRT's network has (S10)")
+        counts.append((str(len(report.automatic_scales)), "for tensors that only TensorRT's network has (S10)"))
     if report.conflicts:
-        counts.add_row(str(len(report.conflicts)), "tensors with conflicting scales (C1)")
+        counts.append((str(len(report.conflicts)), "tensors with conflicting scales (C1)"))
     exact = sum(row.exact for row in report.weights)
-    counts.add_row(f"{exact} of {len(report.weights)}", "weights reproduce every trained code")
-    console.print(counts)
+    print_pairs(console, [*counts, (f"{exact} of {len(report.weights)}", "weights reproduce every trained code")])
     odd = sorted((row for row in report.weights if not row.exact), key=lambda row: row.share)
     rows = ((row.weight, f"{100 * row.share:.4g}%", f"{100 * row.largest_error:.2g}%") for row in odd)
     titles = ("weight", "codes reproduced", "largest error")

@@ -6,7 +6,6 @@ from typing import Iterator, Optional, Sequence, Union
 
 from rich.console import Console
 from rich.markup import escape
-from rich.text import Text
 
 from qdq_translator.core.formats.report_rows import (
     CauseGroup,
@@ -21,7 +20,7 @@ from qdq_translator.core.formats.report_rows import (
 )
 from qdq_translator.core.words import counted, milliseconds, percent, size
 from qdq_translator.output.report.data import Messages, one_a_rule
-from qdq_translator.output.report.tables import indented, pairs, print_table
+from qdq_translator.output.report.tables import indented, print_pairs, print_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LABELS = {
@@ -84,10 +83,7 @@ def print_short(summary: Summary, verbose: bool) -> None:
     rows.append(("header", summary.cache_header + default))
     if macs.total is None and summary.dynamic_inputs:
         rows.append(("shapes", f"set --shapes NAME:DIMS for {', '.join(summary.dynamic_inputs)} to count MACs"))
-    table = pairs()
-    for label, text in rows:
-        table.add_row(label, Text(text))
-    out.print(table)
+    print_pairs(out, rows)
     chosen = [d for d in summary.diagnostics if verbose or d.severity != "info"]
     print_diagnostics(out, chosen, "" if verbose else "--verbose")
     notes = sum(item.severity == "info" for item in summary.diagnostics)
