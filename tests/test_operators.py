@@ -180,6 +180,9 @@ def test_named_sets_are_written_once() -> None:
 _READ_ELSEWHERE = {
     ("passes/dla/one_dimension.py", "axes"): "of a Resize, which only that rule and D23 read",
     ("passes/dla/axis_forms.py", "group"): "written by itself",
+    ("passes/dla/products.py", "alpha"): "of that rule alone",
+    ("passes/dla/products.py", "bias"): "of that rule alone",
+    ("passes/dla/products.py", "lambd"): "of that rule alone",
     ("passes/dla/resize.py", "cubic_coeff_a"): "of that rule alone",
     ("passes/dla/resize.py", "exclude_outside"): "of that rule alone",
     ("passes/dla/linear_axis.py", "exclusive"): "of that rule alone",

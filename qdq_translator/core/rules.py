@@ -52,7 +52,7 @@ _REWRITES = {
     "D16": "Reshape before a graph output is removed (--dla_output 4d)",
     "D17": "Reshapes and Transposes in a row become what they come to: nothing, one of them, or a Conv that copies",
     "D18": "linear layers over the last axis, and what is around them, work on [N, C, H, W]",
-    "D19": "Pow, Reciprocal, Sqrt and Where with a constant condition become products, quotients, sums and powers",
+    "D19": "Pow, Reciprocal, Sqrt, Where and step functions become products, quotients, comparisons and sums",
     "D20": "Concat over rows or columns becomes Concat of channels",
     "D21": "ConvTranspose with padding, groups or dilation becomes one without, and a Slice",
     "D22": "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, feed_of, graph, pair, same, weights
+from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, feed_of, graph, outputs, pair, same, weights
 from tests.small_models import f32
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -83,10 +83,26 @@ def test_case_4(batch: str) -> None:
         pytest.param("m = Pow (half, q)", "one constant", {}, id="a constant base"),
         pytest.param("m = Reciprocal (q)", "quotient", {}, marks=covers("case 2 where the DLA has no Div")),
         pytest.param(
-            "g2 = Greater (q, half)\nm = Where (g2, q, half)",
+            "n2 = IsNaN (q)\nm = Where (n2, q, half)",
             "computed",
             {},
-            marks=covers("a condition that is computed"),
+            marks=covers("a condition that is computed other than by a comparison"),
+        ),
+        pytest.param("g2 = Greater (q, half)\nm = Where (g2, q, half)", "8.6.12", {}, id="a DLA that compares nothing"),
+        pytest.param(
+            "r = Exp (q)\ng2 = Greater (r, half)\nm = Where (g2, q, half)",
+            "INT8 only",
+            {"platform": "jetpack-6.2"},
+            marks=covers(
+                "cases 6 and 7 of tensors that are not four-dimensional or have no scale of the model's own, of which the DLA compares"
+                " none (limit E3)"
+            ),
+        ),
+        pytest.param(
+            "g2 = Greater (q, half)\nm = Where (g2, q, each)",
+            "broadcast",
+            {"platform": "jetpack-6.2"},
+            marks=covers("branches that are broadcast"),
         ),
         pytest.param("m = Where (c, q, inf)", "finite", {}, marks=covers("a constant v that is not finite")),
         pytest.param("w = ReduceMax <axes = [3]> (q)\nm = Where (c, q, w)", "broadcast", {}, id="broadcast"),
@@ -116,6 +132,68 @@ def test_not(body: str, why: str, options: dict[str, str]) -> None:
     found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", pair("x", "q") + body + "\n" + END, **used), **options)
     assert "D19" not in found.rules
     assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))
+
+
+@covers(6)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("condition", "branches", "ops"),
+    [
+        ("Greater (q, zero)", "q, t", "Greater Cast Mul BatchNormalization Mul Add"),
+        ("Less (zero, q)", "q, zero", "Greater Cast Mul"),
+        ("Equal (q, t)", "zero, t", "Equal Cast BatchNormalization Mul"),
+        ("GreaterOrEqual (q, half)", "one, minus", "Less Cast BatchNormalization BatchNormalization Add"),
+        ("LessOrEqual (q, t)", "q, t", "Greater Cast BatchNormalization Mul Mul Add"),
+        ("Greater (q, zero)", "one, zero", "Greater Cast"),
+    ],
+)
+def test_case_6(condition: str, branches: str, ops: str, batch: str) -> None:
+    body = pair("x", "q") + pair("x1", "t") + f"c = {condition}\nm = Where (c, {branches})\n" + END
+    values = {"zero": np.float32(0), "half": np.float32(0.5), "one": np.float32(1), "minus": np.float32(-1.5)}
+    arrays = {name: value for name, value in values.items() if name in condition + branches}
+    if "t" not in (condition + branches).replace("Greater", "").replace("Cast", "").replace("at", ""):
+        body = body.replace(pair("x1", "t"), "")
+    given = X + (", float[{N},3,4,5] x1" if "x1" in body else "")
+    found = same(graph(given, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True, platform="jetpack-6.2")
+    assert found.ops == [*ops.split(), "Relu"] and found.rules == ["D19"] and not found.gpu()[1]
+    masks = [found.rewritten.tensor_scales[name] for name in found.rewritten.tensor_scales if "mask" in name]
+    assert all(scale == pytest.approx(1 / 127) for scale in masks)
+
+
+@covers(6)
+def test_case_6_of_the_opposite() -> None:
+    body = pair("x", "q") + "c = Greater (q, zero)\nn = Not (c)\nm = Where (n, zero, q)\n" + END
+    found = same(
+        graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, zero=np.float32(0)), bits=True, platform="jetpack-6.2"
+    )
+    assert found.ops == ["Greater", "Cast", "Mul", "Relu"] and found.gpu() == (["Greater", "Where"], [])
+    feed = {"x": np.float32([3e38, -1e-30, 1e-30, 0, -0.0, 40]).reshape(1, 1, 1, 6).repeat(3, 1).repeat(4, 2)[..., :5]}
+    np.testing.assert_array_equal(outputs(found.plain, feed)[0], outputs(found.rewritten, feed)[0])
+
+
+@covers(7)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("op", "ops"),
+    [
+        ("ThresholdedRelu", "Greater Cast Mul"),
+        ("ThresholdedRelu <alpha = 0.25>", "Greater Cast Mul"),
+        ("Sign", "Greater Cast Less Cast BatchNormalization Add"),
+        ("Shrink", "Greater Cast Mul Less Cast Mul Add"),
+        (
+            "Shrink <lambd = 0.25, bias = 0.125>",
+            "Greater Cast Mul Less Cast Mul BatchNormalization BatchNormalization Add Add Add",
+        ),
+    ],
+)
+def test_case_7(op: str, ops: str, batch: str) -> None:
+    """A step saves a transition, and no value changes; between two layers of a network it would need one."""
+    body = pair("x", "q") + f"m = {op} (q)\n" + END
+    found = same(graph(X, "float[b,c,h,w] y", body, batch), batch, bits=True, platform="jetpack-6.2")
+    assert found.ops == [*ops.split(), "Relu"] and found.gpu() == ([op.split()[0]], [])
+    before, after = (t.costs for t in (found.plain, found.rewritten))
+    if batch != "N":
+        assert before is not None and after is not None and after.total < before.total - 0.2  # type: ignore[operator]
 
 
 @covers(5)

@@ -99,7 +99,7 @@ NO_REWRITE = {
     "Exp": "the equivalent quotient of two Sigmoids divides by 0 in FP16",
     **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent networks are not rewritten"),
     **dict.fromkeys(("TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Unique"), "it sorts or searches"),
-    **dict.fromkeys(("Floor", "Ceil", "Round", "Sign", "Mod", "ThresholdedRelu", "Shrink", "Hardmax"), _STEPS),
+    **dict.fromkeys(("Floor", "Ceil", "Round", "Mod", "Hardmax"), _STEPS),
     **dict.fromkeys(("Acos", "Acosh", "Asin", "Asinh", "Atan", "Cosh", "Sinh", "Tan"), _ANGLES),
     **dict.fromkeys(("And", "Or", "Xor", "Not", "IsInf", "IsNaN"), _BOOLEANS),
     **dict.fromkeys(("GreaterOrEqual", "LessOrEqual"), "the DLA compares by Equal, Greater and Less"),

@@ -138,7 +138,7 @@ class Row:
 
     def scale(self, what: str, channels: int, factor: float, shift: float = 0.0) -> str:
         """A Scale of the current tensor."""
-        dtype = self.rewriter.dtype(self.node.inputs[0])
+        dtype = self.rewriter.dtype(self.node.outputs[0])
         return self.append(
             what,
             lambda target, name: self.rewriter.scale_layer(self.current, target, channels, factor, shift, name, dtype),

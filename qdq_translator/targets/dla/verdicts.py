@@ -6,8 +6,8 @@ import dataclasses
 from typing import Optional, Sequence
 
 from qdq_translator.core.formats import report_rows as rows
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.operators import Unions
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import COMPARISONS, Unions
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.targets.dla.checks import Layer, Unknown
 from qdq_translator.targets.dla.limits import (
@@ -157,8 +157,7 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
     for node in nodes:
         here = on_dla[id(node)]
         highest = 0
-        producers = [graph.producer[name] for name in node.reads() if name in graph.producer]
-        producers = [p for p in producers if id(p) in on_dla]
+        producers = [maker for name in node.reads() if (maker := _maker(graph, name)) and id(maker) in on_dla]
         for producer in producers:
             step = own_level[id(producer)] + (on_dla[id(producer)] != here)
             highest = max(highest, step)
@@ -174,6 +173,13 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
         key = unions.root(id(node)) if on_dla.get(id(node)) else None
         result.append(-1 if key is None else number.setdefault(key, len(number)))
     return result, len(number)
+
+
+def _maker(graph: Graph, name: str) -> Optional[Node]:
+    """Of the tensor, a Cast behind a comparison aside, which is a part of it."""
+    node = graph.producer.get(name)
+    before = graph.producer.get(node.inputs[0]) if node is not None and node.is_op("Cast") else None
+    return before if before is not None and before.is_op(*COMPARISONS) else node
 
 
 def _notes(context: Context, layers: list[Verdict], subgraphs: int, platform: Optional[Platform]) -> list[str]:
