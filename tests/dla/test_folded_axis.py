@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, Pair, both, covers, decibels, feed_of, graph, ints, outputs, pair, same, weights
 
 SIZES = {"to": ints(0, 2, 4, 6, 5), "small": ints(0, 2, 4, 1, 1), "one": ints(1), "two": ints(2)}
+
+
+def milliseconds_of(found: Pair) -> tuple[float, float]:
+    """With the transitions."""
+    return tuple(t.costs.total or 0.0 for t in (found.plain, found.rewritten) if t.costs)  # type: ignore[return-value]
+
+
 HEAD = pair("x", "q") + "r = Reshape (q, to)\n"
 ATTENTION = (
     "f = ReduceSum <keepdims = 0> (r, one)\n"
@@ -23,7 +30,7 @@ def explicit(body: str, batch: str = "1", shape: str = "8,6,5", out: str = "[b,c
     return graph(f"float[{{N}},{shape}] x", f"float{out} y", body, batch, **used)
 
 
-@covers(1, 2, 3)
+@covers(1, 2, 4)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean"])
 def test_split_attention(op: str, batch: str) -> None:
@@ -32,6 +39,24 @@ def test_split_attention(op: str, batch: str) -> None:
     found = same(explicit(body, batch), batch)
     assert found.gpu()[1] == [] and "Mul" in found.ops and "Reshape" not in found.ops
     assert all(weight.exact for weight in found.rewritten.weights)
+
+
+@covers(3)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("axis", [1, -4])
+def test_softmax_over_two_branches(axis: int, batch: str) -> None:
+    """SKNet."""
+    body = HEAD + ATTENTION.replace(
+        "s2 = Sigmoid (c)\nh = Reshape (s2, small)\n", "s2 = Reshape (c, small)\nh = SOFT (s2)\n"
+    )
+    body = body.format(op="ReduceSum", axes=", one").replace("SOFT", f"Softmax <axis = {axis}>")
+    found = same(explicit(body, batch), batch)
+    assert found.gpu()[1] == [] and "Sigmoid" in found.ops and not {"Softmax", "Reshape"} & set(found.ops)
+    (before, after), feed = milliseconds_of(found), feed_of(found.plain, batch, 1)
+    assert batch == "N" or after < before - 1.4
+    assert decibels(found.rewritten, feed) > decibels(found.plain, feed) - 1
+    feed["x"] = feed["x"] * np.float32(1e4)  # one branch only
+    np.testing.assert_allclose(outputs(found.plain, feed)[0], outputs(found.rewritten, feed)[0], rtol=1e-5)
 
 
 @covers(1)
@@ -53,6 +78,11 @@ def test_a_concat_of_branches() -> None:
         ),
         pytest.param(
             HEAD + "y = ReduceSum <keepdims = 0> (r, two)", "8,6,5", marks=covers("reductions over other axes")
+        ),
+        pytest.param(
+            HEAD + "m = Softmax <axis = 2> (r)\ny = ReduceSum <keepdims = 0> (m, two)",
+            "8,6,5",
+            marks=covers("`Softmax` over more or other values, or below opset 13"),
         ),
         pytest.param(
             HEAD + "m = Mul (r, k)\nt = Relu (m)\ny = Reshape (t, back)",

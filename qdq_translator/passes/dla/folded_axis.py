@@ -3,10 +3,11 @@
 1. `Add`, `Mul`, ... and layers that work value by value keep their operator; `Concat` over R becomes one over the channels
 2. `ReduceSum` and `ReduceMean` over R, with keepdims 0 -> a 1x1 Conv whose weight is 1, or 1 / R, where input channel r * C + c
    belongs to output channel c
-3. Reshapes from and to [N, R, C, H, W] are added at the ends; rule D17 merges them with their neighbours.
+3. `Softmax` over an R of two -> Sigmoid of the differences, x[r] - x[1 - r], which a 1x1 Conv with weights 1 and -1 makes
+4. Reshapes from and to [N, R, C, H, W] are added at the ends; rule D17 merges them with their neighbours.
 
-Equal weights of a Conv are quantized values of 127, exact in INT8. Tensors inside keep their names and scales.
-Not: sizes that are not known, batch size aside; reductions over other axes; tensors of other forms that are read, or constants of more
+Equal weights of a Conv are quantized values of 127, exact in INT8. Tensors inside keep their names and scales; the differences get none and are computed in FP16, as the Sigmoid is.
+Not: sizes that are not known, batch size aside; reductions over other axes; `Softmax` over more or other values, or below opset 13; tensors of other forms that are read, or constants of more
 than one value; regions without a layer of case 2.
 """
 
@@ -57,12 +58,21 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
         return operators.axis(node, rewriter.graph.opset()) in (1, -4) and all(forms)
     constants = [name for name in node.inputs if rewriter.graph.is_constant(name)]
     forms = [_form(rewriter, name) for name in node.inputs if name and name not in constants]
+    if node.is_op("Softmax"):
+        opset = rewriter.graph.opset()
+        return (
+            opset >= 13
+            and made[0] == 2
+            and operators.axis(node, opset) in (1, -4)
+            and made == _form(rewriter, node.inputs[0])
+        )
     known = node.is_op(*operators.ELEMENTWISE, *lifting.UNARY) and lifting.scalars(rewriter, constants)
     return known and all(form is not None and form[:2] == made[:2] for form in forms)
 
 
-def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
-    """The node on four-dimensional inputs, in place."""
+def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> list[Node]:
+    """The node on four-dimensional inputs, in place; layers in front of it."""
+    made: list[Node] = []
     if node.is_op(*_SUMS):
         inputs = [inputs[0], _copies(rewriter, node)]
         rewriter.graph.set_operator(node, "Conv")
@@ -70,7 +80,20 @@ def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
         node.set("kernel_shape", [1, 1])
     elif node.is_op("Concat"):
         node.set("axis", 1)
+    elif node.is_op("Softmax"):
+        _, c, _, _ = _form(rewriter, node.inputs[0]) or (1, 1, 1, 1)
+        rewriter.afford(node.name, 2 * c, 2 * c)
+        signs = np.kron([[1, -1], [-1, 1]], np.eye(c))[:, :, None, None].astype(rewriter.dtype(node.inputs[0]))
+        inputs, target = (
+            [*inputs, rewriter.constant(f"{node.name}.signs", signs)],
+            rewriter.tensor(f"{node.outputs[0]}_differences"),
+        )
+        made = [Node("Conv", inputs, [target], rewriter.node(f"{node.name}_differences"), kernel_shape=[1, 1])]
+        rewriter.graph.insert_after(made[0], node.prev)
+        rewriter.graph.set_operator(node, "Sigmoid")
+        node.attributes, inputs = {}, [target]
     rewriter.graph.set_inputs(node, inputs)
+    return made
 
 
 def _copies(rewriter: Rewriter, node: Node) -> str:

@@ -98,12 +98,12 @@ def lift(
     rule: str,
     region: Sequence[Node],
     forms: Callable[[str], Optional[Tuple[Sequence[int], Sequence[int]]]],
-    convert: Callable[[Node, list[str]], None],
+    convert: Callable[[Node, list[str]], Optional[list[Node]]],
 ) -> None:
     """Make a region work on tensors of another shape, with a Reshape (`NAME_4d`) at each border.
 
     forms: targets of the Reshapes of a tensor into the region and out of it; None for a tensor that keeps its shape.
-    convert: changes a node in place, given the inputs that it reads from now on.
+    convert: changes a node in place, given the inputs that it reads from now on; returns layers that it puts in front.
     """
     graph, inside = rewriter.graph, {id(node) for node in region}
     entries = set(entering(rewriter, region))
@@ -119,7 +119,9 @@ def lift(
             after.append(graph.insert_after(shape, graph.producer.get(name)))
             new.append(lifted[name])
         borders = {name: form[1] for name in node.outputs if name and (form := forms(name))}
-        convert(node, [lifted.get(name, name) for name in node.inputs])
+        front = convert(node, [lifted.get(name, name) for name in node.inputs]) or []
+        after += front
+        new += [name for layer in front for name in layer.outputs]
         for output, out in borders.items():
             graph.value_info.pop(output, None)
             readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]

@@ -20,7 +20,7 @@ four-dimensional or have no scale of the model's own, of which the DLA compares 
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -175,8 +175,10 @@ def _masked(rewriter: Rewriter, node: Node, x: str, parts: List[_Part]) -> None:
     if channels is None or any(asked) or not fits or shapes(x) != shapes(target) or not parts:
         rewriter.leave(node, "the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on")
         return
-    row, masks = Row(rewriter, node), {}  # type: Row, Dict[Tuple[str, str], str]
-    summands, ranges = [], {}  # type: List[str], Dict[str, float]
+    row = Row(rewriter, node)
+    masks: Dict[Tuple[str, str], str] = {}
+    ranges: Dict[str, float] = {}
+    summands: List[str] = []
     for number, (op, y, taken, tensor, value) in enumerate(parts):
         if (op, y) not in masks:
             row.current = x
