@@ -1,4 +1,7 @@
-"""One module a command: a dataclass `Options` and `run(options) -> exit status`."""
+"""One module per command, with a dataclass `Options` and a function `run(options) -> exit status`.
+
+Imports workflows and the folders below. Provides `COMMANDS`, the table of commands.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Shared by all folders: errors, diagnostics, the registry of rules, options, file formats, progress, worker processes.
+"""Errors, diagnostics, the registry of rules, options, file formats, progress and worker processes.
 
-Imports nothing of the package. Provides the error type that commands print, the table of rules and limits, guarded
-reading and writing.
+Imports no other folder. Provides the error types that commands print, the options, and guarded reading and writing.
 """

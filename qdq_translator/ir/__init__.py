@@ -1,4 +1,4 @@
-"""An ONNX model as an indexed graph: reading, writing, weights that stay outside of messages, types and shapes, facts about operators.
+"""ONNX models as an indexed graph: reading, writing, validation, weights, types and shapes, properties of operators.
 
-Imports core. Gives `Graph`, `load` and `save`, constant folding, type inference and the arithmetic of scales and zero points.
+Imports core. Provides `Graph`, `load_model`, `write_model`, constant folding, type inference, arithmetic of scales and zero points.
 """

@@ -1,4 +1,4 @@
-"""The outputs and shown: the files of a translation, the report as data, in a terminal and as a page, the trtexec command.
+"""Everything that is written or shown: files of a translation, report (terminal, HTML page), trtexec command, bundles.
 
-Imports core to plan. Gives the writers and readers of a translation folder.
+Imports core to planning. Provides the writers and readers of a translation folder.
 """

@@ -1,2 +1,4 @@
-"""Recognition of quantizers: value objects, or the reason why a quantizer cannot be used. Only `dialects` and `sidecars` change the
-graph: they put Q/DQ pairs in the place of other forms, before anything is recognised."""
+"""Quantizers of a model as value objects, or the reason why one cannot be used.
+
+Imports core, ir. Provides the recognition of pairs; `dialects` and `sidecars` first convert other forms into Q/DQ pairs.
+"""

@@ -1,4 +1,4 @@
-"""Tensor name -> scale: the scale table, the rules that infer missing scales, and `Network`, the graph with everything that names it.
+"""One scale per tensor: the scale table, the rules that infer missing scales, and `Network`, the graph with all records about it.
 
-Imports core, ir, quantizers. Gives `ScaleTable`, `infer` and `Network`.
+Imports core, ir, quantizers. Provides `ScaleTable`, `infer` and `Network`.
 """

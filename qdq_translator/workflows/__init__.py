@@ -1,4 +1,4 @@
-"""The functions behind the commands: translate, verify, tune, split.
+"""The functions behind the commands: translate, verify, tune, split, deploy.
 
-Imports every folder below commands. Gives one function for each.
+Imports all folders below commands. Provides one function for each.
 """

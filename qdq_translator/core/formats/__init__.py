@@ -1,1 +1,1 @@
-"""Text formats and file names that are read and written: caches, layer arguments, the set of files of a translation."""
+"""Formats of files: calibration cache, layer argument, report, arrays, and the set of files of a translation."""

@@ -1,5 +1,4 @@
-"""One engine of evaluations: a task per sample, cut into shards, in this process, in several, or on a Dask cluster.
+"""Evaluation of samples in shards: in this process, in several processes, or on a Dask cluster.
 
-The result does not depend on the workers: shards have the same bounds for any number of workers, every sample is
-computed on one thread of ONNX Runtime, and the parts are merged in the order of the samples (a fixed tree).
+The result does not depend on the number of workers: fixed shards, one ONNX Runtime thread per sample, parts merged in a fixed order.
 """

@@ -1,4 +1,4 @@
-"""Programs that run a network on a board, one module each: which files each of them reads, under the keys of its public documentation.
+"""Programs that run a network on a board, one module each, which writes the files that the program reads.
 
 A consumer is a module with `TITLE`, `SOURCES` (its public pages) and `write`, and if they apply `refuse` and `OWN_MODEL = True`: see
 `Consumer`. A new one is a module, a name in `NAMES` and a test.

@@ -1,11 +1,9 @@
-"""`--dla_rewrites`: what the DLA does not run, rewritten into what it does (rules D1 and on, one module a rule).
+"""`--dla_rewrites`: replaces operators that the DLA does not support with ones that it supports (rules D, one module each).
 
-Each module has `RULE` and `apply(rewriter)`, and lists its cases, and those in which it does not apply, in its
-docstring. Only what the rule table (`targets.dla`) sends to the GPU is touched; D1, D3, D5 and D9 say what else, and why.
-Every rewrite computes the same function in float; D22, which has to be asked for, nearly the same.
-
-Scales: tensors that stay keep theirs. A new tensor gets one by the rule's own words, with the rule as its origin: at once
-where it follows from the model's own scales, else while scales are inferred, as soon as its source has one.
+Each module has `RULE` and `apply(rewriter)`; its docstring lists the cases in which it applies and does not apply. A rule replaces layers
+that the limits (`targets.dla`) assign to the GPU; D1, D3, D5 and D9 document the other layers that they change. Every rewrite computes the
+same function in float, except D22 (optional), which approximates it. Existing tensors keep their scales. A new tensor gets its scale from
+the rule that adds it: at once if the model's own scales determine it, else during inference, as soon as its source has one.
 """
 
 from __future__ import annotations

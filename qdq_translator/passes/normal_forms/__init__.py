@@ -1,10 +1,8 @@
-"""Rules F8, F10 and F11: no node makes layers or tensors of its own in TensorRT's parser, or is refused by it, if another
-form computes the same.
+"""Rules F8, F10 and F11: replaces nodes for which TensorRT's parser adds layers or tensors, or which it refuses (fact 4.12).
 
-A form is a function of an `Editor` and a row of `FORMS`. Every form computes the same function, on every target unless its head says otherwise. Tensors that the network has keep their names and scales; a tensor that a
-form adds gets its scale with it, whatever the options, once the tensors around it have theirs, so that no layer is in INT8
-less than before; where the layer was not in INT8, its parts are not either. After `fact 4.12` and the recordings of
-the real parsers.
+A form is a function of an `Editor` and a row of `FORMS`. Every form computes the same function, on every target unless its docstring
+restricts it. Existing tensors keep their names and scales. A new tensor gets a scale, independent of the options, once its neighbours have
+theirs: no layer leaves INT8, and parts of a layer above INT8 stay above INT8.
 """
 
 from __future__ import annotations

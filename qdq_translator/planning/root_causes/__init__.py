@@ -1,15 +1,10 @@
-"""Root causes of layers in higher precision: the few tensors behind many missing scales, and ways to give them one.
+"""Root causes of layers above INT8: the few tensors behind many missing scales, and the options that give them one.
 
-A missing tensor is a *root* if no scale rule would give it a scale even if the other roots had theirs. Roots are found
-by trial: a copy of the scale table, a nominal scale on one tensor, the inference rules around it. First each tensor is
-tried alone (which missing tensors follow from it?); then roots are selected in an order that puts sources first, each
-with everything that follows from it. If every rule needs only one known tensor, the set is the smallest possible; if a
-rule needs two (Mul, parallel Slices), it is a small one. Every tensor is tried once at each of its nodes: linear in the
-size of the graph.
-
-Cures: the same inference with disabled options turned on. A root that gets its scale this way, with all that follows
-from it, is cured by the options involved; any other root by data (rule K1) if it would be observed, or by quantizing it
-in the model.
+A missing tensor is a *root* if no scale rule would give it a scale even if the other roots had theirs. Each tensor is tried alone on a
+copy of the scale table, with a nominal scale; then roots are selected, sources first, each with all tensors that follow from it. The set is
+the smallest possible if every rule needs only one known tensor, else (Mul, parallel Slices) a small one. The time is linear in the graph.
+Cures: the same inference with further options. A root that gets its scale this way is cured by them; any other root by data (rule K1) if
+the data can give one, or by quantizing it in the model.
 """
 
 from __future__ import annotations

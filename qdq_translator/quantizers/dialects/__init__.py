@@ -1,5 +1,4 @@
-"""Other quantized forms than ONNX's QuantizeLinear/DequantizeLinear: each is converted into that form before anything else looks
-at the network (rule Q13), so that nothing behind this knows them.
+"""Conversion of other quantized forms into ONNX's QuantizeLinear/DequantizeLinear, before all other passes (rule Q13).
 
 A dialect is a function of a module here and a row of `DIALECTS` and of the table in docs/dialects.md.
 """

@@ -1,4 +1,4 @@
-"""Scale inference (docs/rules.md): formulas, in phases (`phases`), each run to a fixed point (rule S4)."""
+"""Scale inference (docs/rules.md): formulas in phases (`phases`), each run to a fixed point (rule S4)."""
 
 from __future__ import annotations
 

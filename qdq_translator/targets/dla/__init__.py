@@ -1,1 +1,1 @@
-"""DLA support through TensorRT: checks of a layer, the table of limits, and the resulting verdicts."""
+"""Limits of the DLA through TensorRT: the table of limits, the check of each, and the verdict for a layer."""
