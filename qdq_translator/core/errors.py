@@ -40,4 +40,4 @@ def unexpected(error: Exception) -> str:
     """The message for an unexpected error."""
     if isinstance(error, (OSError, MemoryError)):
         return str(error) or type(error).__name__
-    return f"unexpected {type(error).__name__}: {error}. This is a fault of the program; --verbose shows where."
+    return f"unexpected {type(error).__name__}: {error}. This is a bug in qdq-translator; --verbose shows where."

@@ -121,10 +121,10 @@ def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnosti
         first, (declared, inferred) = next(iter(wrong.items()))
         diagnostics.warning(
             "F3",
-            f"The file gives tensor '{first}' the shape {list(declared)}, but its network makes it {list(inferred)}{others(wrong, ' ({} more like it)')}; "
-            "the file's claim is ignored.",
+            f"The file declares the shape {list(declared)} for tensor '{first}', but its network computes {list(inferred)}"
+            f"{others(wrong, ' ({} more like it)')}; the declared shape is ignored.",
             tensor=first,
-            hint="Export the model again: other tools may believe the wrong shapes.",
+            hint="Export the model again: other tools may rely on the wrong shapes.",
             data={
                 "declared": {n: list(d) for n, (d, _) in wrong.items()},
                 "inferred": {n: list(i) for n, (_, i) in wrong.items()},

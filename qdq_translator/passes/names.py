@@ -107,9 +107,9 @@ def avoid_automatic_names(network: Network) -> None:
         )
         diagnostics.info(
             "F6",
-            f"Node '{old}' is now '{node.name}': TensorRT's parser would make up the tensor name '{automatic}', which exists."
+            f"Node '{old}' is now '{node.name}': TensorRT's parser would generate the tensor name '{automatic}', which exists."
             if not old.startswith(PARSER_PREFIX)
-            else f"Node '{old}' is now '{node.name}': TensorRT's parser calls layers of its own so.",
+            else f"Node '{old}' is now '{node.name}': TensorRT's parser uses that name for its own layers.",
             node=node.name,
             data={RENAMED_NODES: {node.name: old}},
         )

@@ -340,7 +340,7 @@ def _prove_whole(model: Model, network: Network, settings: Settings, diagnostics
     for output, db in differing.items():
         raise UserError(
             f"--prove: output '{output}' of the translated network is {db:.1f} dB away from the model as given, both in float.",
-            "This is a fault of the program: please report it with the model; --without dla_rewrites may avoid it.",
+            "This is a bug: please report it with the model; --without dla_rewrites may avoid it.",
         )
 
 

@@ -166,8 +166,8 @@ def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
     if after > 2 * before and after > _SMALL:
         diagnostics.warning(
             "D0",
-            f"The rewrites make {after:,} weights of {before:,}: Convs that copy values have many weights, and the DLA reads all of them.",
-            hint="'qdq-translator report' lists the replaced operators; a network without them is faster.",
+            f"The rewrites increase the weights from {before:,} to {after:,}: Convs that copy values have many, and the DLA reads all.",
+            hint="'qdq-translator report' lists the replaced operators; a network exported without them is faster.",
             data={"before": before, "after": after},
         )
 

@@ -263,7 +263,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         layers = "1 layer stays" if len(refused) == 1 else f"{len(refused)} layers stay"
         diagnostics.warning(
             RULE,
-            f"{layers} FP16, because one range for its tensors, as the DLA requires it, would cost too much: at '{worst.nodes[0]}' "
+            f"{layers} FP16, because the one range that the DLA requires for its tensors costs too much: at '{worst.nodes[0]}' "
             f"'{worst.worst}' would lose {_bits(worst)}.",
             tensor=worst.worst,
             node=worst.nodes[0],

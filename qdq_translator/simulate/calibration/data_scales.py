@@ -132,8 +132,8 @@ class DataScales:
             context.scales.replace(row.tensor, found[0], Origin(RECALIBRATED, was.origin.node, "", note))
         self._diagnostics.warning(
             RECALIBRATED,
-            f"{len(rows)} scale{'s' if len(rows) != 1 else ''} of the model gave way to the data's, as --recalibrate asked"
-            + (f"; '{rows[0].tensor}' fitted worst ({rows[0].cause})." if rows else "; none fits worse than it could."),
+            f"--recalibrate replaced {len(rows)} scale{'s' if len(rows) != 1 else ''} of the model with those of the data"
+            + (f"; '{rows[0].tensor}' had the worst fit ({rows[0].cause})." if rows else ": all of them fit the data."),
             tensor=rows[0].tensor if rows else "",
             data={"tensors": [{**row.as_dict(), "scale_now": context.scales[row.tensor].value} for row in rows]},
         )
@@ -302,8 +302,8 @@ class DataScales:
             one = len(taken_rows) == 1
             self._diagnostics.info(
                 RULE,
-                f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that the DLA requires on one range "
-                f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses most by it: "
+                f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that must share one range on the DLA "
+                f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses the most: "
                 f"{worst_row['cost_db'][worst_row['worst']]:.1f} dB.",
                 tensor=worst_row["worst"],
                 data={"sets": rows},
@@ -362,14 +362,14 @@ class DataScales:
             if not row["amax_seen"]:
                 diagnostics.info(
                     RULE,
-                    f"Tensor '{tensor}' is 0 throughout the data; it got the scale {ZERO_SCALE:.3g}.",
+                    f"Tensor '{tensor}' is 0 in all of the data; its scale is {ZERO_SCALE:.3g}.",
                     tensor=tensor,
                     hint="If it is not 0 on other inputs, calibrate on data that show it.",
                 )
             if row["non_finite"]:
                 diagnostics.warning(
                     RULE,
-                    f"Tensor '{tensor}' held {row['non_finite']} non-finite values, which its scale ignores.",
+                    f"Tensor '{tensor}' had {row['non_finite']} non-finite values, which its scale ignores.",
                     tensor=tensor,
                     hint="Check the data and the preceding layers: 'verify --per_layer' on the same inputs.",
                 )
@@ -377,7 +377,7 @@ class DataScales:
         if silent:
             diagnostics.warning(
                 RULE,
-                f"{counted(len(silent), 'tensor')} had no finite value on the data and got no scale, '{silent[0]}' for one.",
+                f"{counted(len(silent), 'tensor')} had no finite value in the data and got no scale, for example '{silent[0]}'.",
                 tensor=silent[0],
                 hint="Check the data and the preceding layers.",
                 data={"tensors": silent},

@@ -62,7 +62,7 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
     for names in (settings.layers, formats, settings.shapes):
         wrong = [name for name in names if name.startswith("-")]
         if wrong:
-            raise UserError(f"Polygraphy would take the name '{wrong[0]}' for an option.", "Use trtexec.")
+            raise UserError(f"Polygraphy would read the name '{wrong[0]}' as an option.", "Use trtexec.")
     if request.layer_info:
         settings.notes.append(
             "Polygraphy writes no layer information while converting; "
