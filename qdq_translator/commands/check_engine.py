@@ -10,8 +10,7 @@ from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import is_explicit, locate
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.options import REQUIRED, setting
-from qdq_translator.core.workflow_options import model_option, translation_option
+from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
 from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.remembered import Remembered

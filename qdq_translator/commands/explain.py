@@ -9,10 +9,9 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from qdq_translator.commands.located import locate
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.options import setting
+from qdq_translator.core.options import model_option, setting
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES, described, docs_page
-from qdq_translator.core.workflow_options import model_option
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.engine.messages import BuildLog, Message, messages, read_log, recognize
 from qdq_translator.targets.platforms import PLATFORMS

@@ -13,8 +13,7 @@ from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.hypotheses import HYPOTHESES
-from qdq_translator.core.options import REQUIRED, setting
-from qdq_translator.core.workflow_options import model_option, translation_option
+from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 from qdq_translator.engine.layer_info import read_layer_info
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from qdq_translator.core.options import (
     in_essential,
     in_output,
     in_target,
+    same_option,
     setting,
 )
-from qdq_translator.core.workflow_options import same_option
 
 if TYPE_CHECKING:
     from qdq_translator.workflows.translator import Translation

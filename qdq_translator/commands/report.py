@@ -13,8 +13,7 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.schemas import BOARD, RESULTS, TUNING, read_json
-from qdq_translator.core.options import setting
-from qdq_translator.core.workflow_options import model_option, translation_option
+from qdq_translator.core.options import model_option, setting, translation_option
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 

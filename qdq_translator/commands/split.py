@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import List, Optional
 
 from qdq_translator.commands.located import locate
-from qdq_translator.core.options import AS_PLANNED, TranslateOptions, setting
-from qdq_translator.core.workflow_options import same_option, translation_option
+from qdq_translator.core.options import AS_PLANNED, TranslateOptions, same_option, setting, translation_option
 
 
 @dataclass

@@ -38,6 +38,18 @@ in_essential, in_target, in_quantizers, in_inference, in_calibration, in_output,
 )
 
 
+def translation_option() -> Any:
+    """`-t` of every command that reads a translation."""
+    return setting("the output folder of translate, or a NAME_noqdq.onnx", "./translated", short="-t", metavar="PATH")
+
+
+def model_option() -> Any:
+    """`-i` of the commands that read a translation but not the model itself."""
+    return setting(
+        "the model whose translation to use, if the folder contains several", "", short="-i", metavar="MODEL"
+    )
+
+
 def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
     """The values that an option may have, () if any."""
     return get_args(field.type) if get_origin(field.type) is Literal else field.metadata.get("choices", ())
@@ -406,6 +418,17 @@ def words_of(values: "Dict[str, Any]") -> List[str]:
 def flags_of(values: "Dict[str, Any]") -> List[str]:
     """Options as a user types them: `--infer_bounds`, `--target orin-dla`."""
     return [f"--{name}" if value is True else f"--{name} {value}" for name, value in values.items()]
+
+
+def same_option(name: str, **changes: Any) -> Any:
+    """The option `name` of `translate` for another command; changes: its `default`, or metadata."""
+    field = TranslateCommand.__dataclass_fields__[name]
+    metadata = {**field.metadata, **{key: value for key, value in changes.items() if key != "default"}}
+    if choices_of(field):
+        metadata.setdefault("choices", choices_of(field))
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
+    return dataclasses.field(default=changes.get("default", field.default), metadata=metadata)
 
 
 AS_PLANNED: Dict[str, Any] = {"asymmetric": "widen", "per_channel_activations": "max", "no_auto_names": True}

@@ -1,46 +1,23 @@
-"""Options of the commands beside `translate` that a workflow or several commands read.
+"""Options of `verify`, `deploy`, `tune` and `explicit`, which their workflows read; `translate` does not import them.
 
 No `from __future__ import annotations`: argparse-dataclass reads the real annotations.
 """
 
 import dataclasses
-from typing import Any, Dict, List, Literal, Optional
+from typing import Dict, List, Literal, Optional
 
 from qdq_translator.core.options import (
     REQUIRED,
-    TranslateCommand,
     TranslateOptions,
-    choices_of,
     in_automation,
     in_essential,
     in_output,
     in_target,
     parse_shapes,
+    same_option,
     setting,
+    translation_option,
 )
-
-
-def translation_option() -> Any:
-    """`-t` of every command that reads a translation."""
-    return setting("the output folder of translate, or a NAME_noqdq.onnx", "./translated", short="-t", metavar="PATH")
-
-
-def model_option() -> Any:
-    """`-i` of the commands that read a translation but not the model itself."""
-    return setting(
-        "the model whose translation to use, if the folder contains several", "", short="-i", metavar="MODEL"
-    )
-
-
-def same_option(name: str, **changes: Any) -> Any:
-    """The option `name` of `translate` for another command; changes: its `default`, or metadata."""
-    field = TranslateCommand.__dataclass_fields__[name]
-    metadata = {**field.metadata, **{key: value for key, value in changes.items() if key != "default"}}
-    if choices_of(field):
-        metadata.setdefault("choices", choices_of(field))
-    if field.default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
-    return dataclasses.field(default=changes.get("default", field.default), metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
